@@ -1,0 +1,34 @@
+"""Names of tensor axes. Imports nothing.
+
+Shape letters, used in comments and docstrings throughout:
+
+  B  batch: sequences             N  attention heads
+  S  sequence length              H  width of one head (D = N * H)
+  P  masked positions a sequence  F  feed-forward width
+  D  model width                  V  vocabulary
+
+Logical axes name what a dimension *is*; `bertjax.sharding.rules` says where it lies.
+"""
+
+# Axes of activations.
+BATCH = "batch"
+LENGTH = "length"
+ACTIVATION_EMBED = "activation_embed"
+ACTIVATION_HEADS = "activation_heads"
+ACTIVATION_MLP = "activation_mlp"
+ACTIVATION_VOCAB = "activation_vocab"
+
+# Axes of parameters.
+LAYERS = "layers"  # the stacked axis of scanned layers
+VOCAB = "vocab"
+POSITIONS = "positions"
+SEGMENTS = "segments"
+EMBED = "embed"
+EMBED_OUT = "embed_out"  # the second D of a D x D product
+QKV = "qkv"  # query, key, value: always 3
+HEADS = "heads"
+HEAD_WIDTH = "head_width"
+MLP = "mlp"
+CLASSES = "classes"
+
+ALL = frozenset(value for name, value in list(globals().items()) if name.isupper())

@@ -1,0 +1,72 @@
+"""How every door under `launch/` starts: absl flags in, one exit code out.
+
+A door imports what is heavy inside its `main`, so that `--help` answers at once.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from absl import app
+
+from bertjax.errors import InputError
+
+EXIT_BAD_INPUT = 2
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the disk is full; the user's quota is
+
+
+def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
+    """Parses the command line and exits with what `main(argv)` returns (None is 0).
+
+    What the user can cure (`InputError`, a full disk, a missing --config file, an unknown
+    --config.key) becomes one line "error: ..." on standard error and exit code 2. Any other
+    exception is a bug and keeps its traceback. Wrong flags and `--help` end as absl ends
+    them, with exit code 1.
+    """
+    app.run(
+        lambda argv: _guarded(_without_arguments(main), argv),
+        flags_parser=lambda argv: _guarded(app.parse_flags_with_usage, argv),
+    )
+
+
+def _without_arguments(main: Callable) -> Callable:
+    def checked(argv: Sequence[str]) -> int | None:
+        if len(argv) > 1:
+            raise app.UsageError(f"{argv[1]!r} is no flag: write --name=value")
+        return main(argv)
+
+    return checked
+
+
+def _guarded(function: Callable, argv: Sequence[str]):
+    try:
+        return function(argv)
+    except Exception as error:
+        message = _for_the_user(error)
+        if message is None:
+            raise
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(EXIT_BAD_INPUT)
+
+
+def _for_the_user(error: Exception) -> str | None:
+    """What to tell of an error that the user can cure; None for a bug."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        where = f" ({os.fspath(error.filename)})" if error.filename else ""
+        return f"{os.strerror(error.errno)}{where}: free some space, then run the command again"
+    # config_flags reports a missing file and an unknown key with plain exceptions; the
+    # place they come from tells them from a bug in a config file.
+    frames = [f.f_globals["__name__"] for f, _ in traceback.walk_tb(error.__traceback__)]
+    if frames[-1] == "ml_collections.config_flags.config_flags" and isinstance(error, OSError):
+        return f"--config: {error}"
+    if "ml_collections.config_flags.config_path" in frames:
+        while isinstance(error.args[0], Exception):  # an AttributeError around a KeyError
+            error = error.args[0]
+        return f"--config has no such key: {error.args[0]}"
+    return None

@@ -1,0 +1,419 @@
+"""Sources and a tokenizer to a token store, shard by shard: local processes, or Apache Beam.
+
+A plan cuts the sources into shards by sizes alone. One function, `build_shard`, makes a shard
+in bounded memory; whole shards are kept, so that an interrupted build goes on where it stopped.
+"""
+
+import dataclasses
+import errno
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.corpus.sampling import document_hash, is_held_out
+from bertjax.corpus.sources import Document, Range, open_source
+from bertjax.corpus.store import (
+    FORMAT_VERSION,
+    HELDOUT,
+    SPLITS,
+    TRAIN,
+    ShardWriter,
+    shard_file,
+    store_directory,
+    write_manifest,
+)
+from bertjax.errors import InputError
+from bertjax.progress import Progress
+from bertjax.text.sentences import split_sentences
+from bertjax.text.tokenizer import Tokenizer
+
+# Shards of at least 4 MiB of text are worth a task, of at most 256 MiB are soon done again; in
+# between, 16 keep the processes of one machine evenly busy.
+_SHARDS = 16
+_SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
+_BATCH_CHARACTERS = 1 << 19
+
+
+# ------------------------------------------------------------------------------ the plan
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedShard:
+    """The ranges of one shard; all of one source (its place among the plan's sources)."""
+
+    source: int
+    ranges: tuple[Range, ...]
+
+    @property
+    def size(self) -> int:
+        """Raw bytes, about."""
+        return sum(part.size for part in self.ranges)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a store is made of.
+
+    Attributes:
+      sources: (spec, weight) of each source.
+      shards: the work, source after source.
+      installed_docs: where the text of the source installed-docs lies.
+      held_out: fraction of documents that go to the split "heldout".
+      language: of the sentence splitter.
+      skip_undecodable: leave out documents that are not UTF-8, instead of raising.
+    """
+
+    sources: tuple[tuple[str, float | None], ...]
+    shards: tuple[PlannedShard, ...]
+    installed_docs: Path
+    held_out: float
+    language: str
+    skip_undecodable: bool
+
+    @property
+    def size(self) -> int:
+        """Raw bytes, about."""
+        return sum(shard.size for shard in self.shards)
+
+    @property
+    def identity(self) -> str:
+        """Hash of all that must stay the same for whole shards to be kept; weights may change."""
+        specs = [spec for spec, _ in self.sources]
+        parts = [
+            (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
+            for number, shard in enumerate(self.shards)
+            for part in shard.ranges
+        ]
+        settings = [self.held_out, self.language, self.skip_undecodable, FORMAT_VERSION]
+        return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
+
+    def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
+        """The documents of one shard, in order; None for one that is skipped."""
+        source = open_source(self.sources[shard.source][0], self.installed_docs)
+        for part in shard.ranges:
+            yield from source.documents(part, skip_undecodable=self.skip_undecodable)
+
+
+def make_plan(
+    sources: Sequence[tuple[str, float | None]],
+    *,
+    installed_docs: str | os.PathLike,
+    held_out: float = 0.01,
+    language: str = "en",
+    skip_undecodable: bool = False,
+) -> Plan:
+    """Cuts the sources into shards.
+
+    Args:
+      sources: (spec, weight) of each, as `bertjax.corpus.sources.parse_sources` gives them.
+      installed_docs: where the text of the source installed-docs lies, if it is among them.
+      held_out, language, skip_undecodable: see `Plan`.
+
+    Raises:
+      InputError: a source that is not there or is empty.
+    """
+    installed_docs = Path(installed_docs)
+    opened = [open_source(spec, installed_docs) for spec, _ in sources]
+    smallest = [source.ranges(_SMALLEST_SHARD) for source in opened]
+    total = sum(part.size for ranges in smallest for part in ranges)
+    target = min(max(total // _SHARDS, _SMALLEST_SHARD), _LARGEST_SHARD)
+    shards = [
+        PlannedShard(number, ranges)
+        for number, source in enumerate(opened)
+        for ranges in _packed(source.ranges(target), target)
+    ]
+    return Plan(tuple(sources), tuple(shards), installed_docs, held_out, language, skip_undecodable)
+
+
+def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]:
+    """Neighbouring ranges together, as many as stay below `target` bytes."""
+    packed: list[Range] = []
+    size = 0
+    for part in ranges:
+        if packed and size + part.size > target:
+            yield tuple(packed)
+            packed, size = [], 0
+        packed.append(part)
+        size += part.size
+    yield tuple(packed)
+
+
+# ------------------------------------------------------------------------------ one shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """All that `build_shard` needs, in a form that goes to another process or machine.
+
+    Attributes:
+      directory: the corpus folder, which holds the tokenizer too.
+      number: of the shard.
+      shard: what it is made of.
+      plan: the whole plan without its shards.
+      fingerprint: of plan and tokenizer, to know the shard again.
+    """
+
+    directory: str
+    number: int
+    shard: PlannedShard
+    plan: Plan
+    fingerprint: str
+
+
+_open_tokenizer = functools.lru_cache(maxsize=1)(Tokenizer.open)
+_stop: Any = None  # in a local worker: an event that tells it to give up
+
+
+def build_shard(job: Job) -> dict[str, Any]:
+    """Makes one shard and returns its description (see `bertjax.corpus.store.ShardWriter`)."""
+    start = time.monotonic()
+    tokenizer = _open_tokenizer(job.directory)
+    dropped = skipped = 0
+    batch: list[tuple[str, int, list[str]]] = []  # split, words, sentences of each document
+    characters = 0
+    try:
+        with ShardWriter(
+            job.directory,
+            job.number,
+            vocabulary_size=tokenizer.vocabulary_size,
+            unknown_id=tokenizer.unk_id,
+        ) as writer:
+            for document in job.plan.documents(job.shard):
+                if document is None:
+                    skipped += 1
+                    continue
+                held_out = is_held_out(document_hash(document), job.plan.held_out)
+                sentences = [
+                    sentence
+                    for paragraph in document
+                    for sentence in split_sentences(paragraph, job.plan.language)
+                ]
+                words = sum(len(paragraph.split()) for paragraph in document)
+                batch.append((HELDOUT if held_out else TRAIN, words, sentences))
+                characters += sum(map(len, document))
+                if characters >= _BATCH_CHARACTERS:
+                    dropped += _write(batch, tokenizer, writer)
+                    batch, characters = [], 0
+                    if _stop is not None and _stop.is_set():
+                        raise InterruptedError(f"shard {job.number}: stopped")
+            dropped += _write(batch, tokenizer, writer)
+            return writer.finish(
+                source=job.shard.source,
+                fingerprint=job.fingerprint,
+                dropped_documents=dropped,
+                skipped_documents=skipped,
+                seconds=round(time.monotonic() - start, 3),
+                peak_bytes=_peak_memory(),
+            )
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(
+                f"{store_directory(job.directory)}: no space left on the device for shard "
+                f"{job.number}: free some and run again (whole shards are kept)."
+            ) from error
+        raise
+
+
+def _write(
+    batch: list[tuple[str, int, list[str]]], tokenizer: Tokenizer, writer: ShardWriter
+) -> int:
+    """Tokenizes and writes documents; returns how many are too short to be one."""
+    ids = iter(tokenizer.encode([text for _, _, sentences in batch for text in sentences]))
+    dropped = 0
+    for split, words, sentences in batch:
+        encoded = [sentence for sentence in (next(ids) for _ in sentences) if sentence]
+        lengths = np.array([len(sentence) for sentence in encoded], np.int64)
+        total = int(lengths.sum())
+        if total < 2:
+            dropped += 1
+            continue
+        tokens = np.fromiter(chain.from_iterable(encoded), np.uint32, total)
+        writer.add(split, tokens, lengths, words)
+    return dropped
+
+
+def _peak_memory() -> int | None:
+    """The largest resident memory of this process so far, in bytes, where Linux tells it."""
+    # Not getrusage: after a spawn it still counts the memory of the parent.
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) * 1024
+
+
+# ------------------------------------------------------------------------------ all shards
+
+
+def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bool:
+    """Builds the token store of a corpus folder with local processes.
+
+    Args:
+      directory: the corpus folder; it holds the tokenizer (`Tokenizer.save`).
+      plan: what to build.
+      workers: processes.
+
+    Returns:
+      False if all of it was there already.
+
+    Raises:
+      InputError: bad text (from the worker that met it), a full disk, an empty source or split.
+    """
+    jobs, done = _jobs(directory, plan)
+    if jobs:
+        _check_space(directory, jobs)
+        _run_locally(jobs, min(workers, len(jobs)), done)
+    _finish(directory, plan)
+    return bool(jobs)
+
+
+def build_store_with_beam(
+    directory: str | os.PathLike, plan: Plan, *, options: Sequence[str] = ()
+) -> bool:
+    """Builds the token store with Apache Beam, on whatever runner `options` name.
+
+    Args, returns and raises as `build_store`. The corpus folder and the sources must be reachable
+    under the same paths from every Beam worker.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise InputError("--runner=beam needs Apache Beam: pip install 'bertjax[beam]'.") from error
+    jobs, _ = _jobs(directory, plan)
+    if jobs:
+        with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
+            shards = pipeline | beam.Create(jobs) | beam.Reshuffle()
+            _ = shards | beam.Map(build_shard)
+    _finish(directory, plan)
+    return bool(jobs)
+
+
+def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[Job], int]:
+    """The jobs that are still to do, and how many bytes of the sources are done."""
+    tokenizer = Tokenizer.open(directory)
+    fingerprint = f"{plan.identity} {tokenizer.identity}"
+    store = store_directory(directory)
+    store.mkdir(parents=True, exist_ok=True)
+    for leftover in store.glob(".*.tmp"):
+        leftover.unlink()
+    without_shards = dataclasses.replace(plan, shards=())
+    jobs = [
+        Job(os.fspath(directory), number, shard, without_shards, fingerprint)
+        for number, shard in enumerate(plan.shards)
+        if not _is_whole(directory, number, fingerprint)
+    ]
+    return jobs, plan.size - sum(job.shard.size for job in jobs)
+
+
+def _is_whole(directory: str | os.PathLike, number: int, fingerprint: str) -> bool:
+    path = shard_file(directory, number)
+    if not path.exists():
+        return False
+    shard = json.loads(path.read_bytes())
+    files = {
+        path.with_name(name): file["bytes"]
+        for split in SPLITS
+        for name, file in shard["splits"][split]["files"].items()
+    }
+    return shard["fingerprint"] == fingerprint and all(
+        file.exists() and file.stat().st_size == size for file, size in files.items()
+    )
+
+
+def _check_space(directory: str | os.PathLike, jobs: Sequence[Job]) -> None:
+    # Two bytes for some five of English text: this much is needed even of uncompressed sources.
+    needed = 0.3 * sum(job.shard.size for job in jobs)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise InputError(
+            f"{directory}: {free / 1e9:.1f} GB free on this device, but the store needs at least "
+            f"{needed / 1e9:.1f} GB: free some or choose another --output."
+        )
+
+
+def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    total = done + sum(job.shard.size for job in jobs)
+    with (
+        Progress("building the token store", total, "B", initial=done, scale=True) as progress,
+        ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_start_worker, initargs=(stop,)
+        ) as pool,
+    ):
+        try:
+            futures = {pool.submit(build_shard, job): job.shard.size for job in jobs}
+            for number, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                progress.update(futures[future], f"{number} of {len(jobs)} shards")
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _start_worker(stop: Any) -> None:
+    global _stop
+    _stop = stop
+    # One process is one thread of work; the parent alone answers to control-C.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is gone, even by kill -9."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]]:
+    """The descriptions of a built store's shards."""
+    numbers = range(len(plan.shards))
+    return [json.loads(shard_file(directory, number).read_bytes()) for number in numbers]
+
+
+def _finish(directory: str | os.PathLike, plan: Plan) -> None:
+    """Writes the manifest, if no source and no split came out empty."""
+    shards = read_shards(directory, plan)
+    documents = dict.fromkeys(SPLITS, 0)
+    by_source = [0] * len(plan.sources)
+    for shard in shards:
+        for split in SPLITS:
+            count = shard["splits"][split]["documents"]
+            documents[split] += count
+            by_source[shard["source"]] += count
+    for (spec, _), count in zip(plan.sources, by_source, strict=True):
+        if not count:
+            raise InputError(f"--source={spec}: no document with text in it.")
+    if not documents[TRAIN] or (plan.held_out and not documents[HELDOUT]):
+        total = sum(documents.values())
+        cure = "give more text, or a larger --held_out" if documents[TRAIN] else "give more text"
+        split = "held-out" if documents[TRAIN] else "training"
+        raise InputError(
+            f"{directory}: no {split} document: --held_out={plan.held_out} of {total} documents "
+            f"leaves none: {cure}, and another --output. (Is there a blank line between documents?)"
+        )
+    tokenizer = Tokenizer.open(directory)
+    write_manifest(
+        directory,
+        sources=plan.sources,
+        tokenizer_identity=tokenizer.identity,
+        vocabulary_size=tokenizer.vocabulary_size,
+        held_out=plan.held_out,
+        shards=shards,
+    )

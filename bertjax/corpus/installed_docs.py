@@ -1,0 +1,157 @@
+"""The source `installed-docs`: the English documentation that every installation carries.
+
+Docstrings of the standard library and of the installed packages, and the topic texts of
+`help()`, read from their source files without importing them. One document each.
+"""
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from bertjax.files import atomic_write
+from bertjax.progress import Progress
+
+_LEAST_WORDS = 8
+_NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
+
+
+def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
+    """Writes the documentation of this installation as a text file for `text:` sources.
+
+    A line is a paragraph, a blank line ends a document. The same installation gives the same
+    bytes; equal documents are written once.
+    """
+    seen: set[bytes] = set()
+    unreadable = 0
+    files = _python_files()
+    with (
+        atomic_write(path, "w") as output,
+        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        Progress("reading installed documentation", len(files), " files") as progress,
+    ):
+        for documents in pool.map(_documents_of_file, files, chunksize=64):
+            progress.update(1, f"{len(seen):,} documents, {unreadable} files not Python 3")
+            if documents is None:
+                unreadable += 1
+                continue
+            for document in documents:
+                digest = hashlib.blake2b(document.encode(), digest_size=16).digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    output.write(f"{document}\n\n")
+
+
+def _python_files() -> list[Path]:
+    """Source files with documentation: the standard library, then the packages, sorted."""
+    paths = sysconfig.get_paths()
+    packages = dict.fromkeys([paths["purelib"], paths["platlib"]])
+    files = []
+    for root in dict.fromkeys([paths["stdlib"], *packages]):
+        skipped = _NOT_DOCUMENTATION | ({"site-packages"} if root not in packages else set())
+        for folder, folders, names in os.walk(root):
+            # In place, so that os.walk goes on in this order and into these only.
+            folders[:] = sorted(set(folders) - skipped)
+            files += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
+    return files
+
+
+def _documents_of_file(path: Path) -> list[str] | None:
+    """The documents of one source file; None where it is not Python 3."""
+    source = path.read_bytes()
+    if b'"""' not in source and b"'''" not in source:
+        return []
+    try:
+        with warnings.catch_warnings():  # of old escapes in strings: not ours to repair
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+            if path.parts[-2:] == ("pydoc_data", "topics.py"):
+                texts = _topics(tree)
+            else:
+                texts = [inspect.cleandoc(text) for text in _docstrings(tree)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what ast.parse documents
+        return None
+    documents = ("\n".join(_prose(text)) for text in texts)
+    return [document for document in documents if len(document.split()) >= _LEAST_WORDS]
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    """Docstrings of a module, its classes and functions, in the order of the file."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
+            # Escapes can make lone surrogates, which are no text.
+            yield text.encode("utf-8", "replace").decode()
+        stack += [
+            child
+            for child in reversed(getattr(node, "body", []))
+            if isinstance(child, (*documented, ast.If, ast.Try))
+        ]
+
+
+def _topics(tree: ast.Module) -> list[str]:
+    """The texts of pydoc_data/topics.py, which is one dict of them."""
+    values = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    return list(ast.literal_eval(values[0]).values())
+
+
+_ROLE = re.compile(r":[\w:+-]+:`~?([^`<]*?)(?: *<[^`>]*>)?`")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d+[.)]|:\w[^:]*:)\s+")
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The paragraphs of reStructuredText or Markdown that are prose, each on one line.
+
+    Dropped: doctests, literal and fenced blocks, directives, tables, headings' underlines, and
+    whatever else is mostly not letters.
+    """
+    literal = fenced = False
+    for block in re.split(r"\n\s*\n", text.expandtabs()):
+        lines = block.strip("\n").split("\n")
+        fences = sum(line.lstrip().startswith("```") for line in lines)
+        was_fenced, fenced = fenced, fenced ^ bool(fences % 2)
+        indented = lines[0].startswith(" ")
+        literal = literal and indented
+        if literal or was_fenced or fences or lines[0].lstrip().startswith((">>>", "$ ", ".. ")):
+            continue
+        literal = lines[-1].rstrip().endswith("::")
+        for paragraph in _paragraphs(lines):
+            if _is_prose(paragraph):
+                yield paragraph
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """Joins the lines of a block, but for list items, described names and headings."""
+    joined: list[str] = []
+    last_indent = 0
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        item = _ITEM.match(line)
+        underline = not re.search(r"\w", line)
+        if underline and joined:
+            joined.pop()
+        if joined and (underline or item or indent < last_indent or joined[-1].endswith(":")):
+            yield " ".join(joined)
+            joined = []
+        line = _ITEM.sub("", line, count=1) if item else line
+        line = _ROLE.sub(r"\1", line).replace("`", "").replace("**", "").strip()
+        if line and not underline:
+            joined.append(line)
+        last_indent = indent
+    if joined:
+        yield re.sub(r"::$", ":", " ".join(joined))
+
+
+def _is_prose(paragraph: str) -> bool:
+    words = paragraph.split()
+    letters = sum(map(str.isalpha, paragraph)) + len(words) - 1
+    return len(words) >= 3 and letters >= 0.85 * len(paragraph) and ">>>" not in paragraph

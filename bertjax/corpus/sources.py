@@ -1,0 +1,448 @@
+"""Where text comes from: each kind of source, and how it is cut into pieces of work.
+
+  text:GLOB              a blank line ends a document, a line is a paragraph
+  jsonl:GLOB#field       a line is a JSON object, its field a document
+  parquet:GLOB#column    a row is a document
+  tfds:NAME/SPLIT#feature    tensorflow-datasets, read without TensorFlow
+  installed-docs         see `bertjax.corpus.installed_docs`
+
+Within the last four a document's paragraphs are separated by newlines. Files of the first two
+may be compressed (.gz .xz .zst). Everything is read in bounded memory.
+
+A source cuts itself into ranges by sizes alone, so that the cut does not depend on who reads;
+each document belongs to exactly one range.
+"""
+
+import abc
+import codecs
+import contextlib
+import dataclasses
+import glob
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bertjax.corpus.weights import check_weights, split_weight
+from bertjax.errors import InputError
+
+KINDS = "text:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs"
+INSTALLED_DOCS = "installed-docs"
+MAX_DOCUMENT_BYTES = 64 << 20
+
+Document = list[str]  # paragraphs
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A part of one file (or data set): bytes, row groups or examples start..stop-1.
+
+    Attributes:
+      path: the file; for tfds, NAME/SPLIT.
+      start, stop: in the unit of the source; a compressed file is always one whole range.
+      size: raw bytes, about.
+    """
+
+    path: str
+    start: int
+    stop: int
+    size: int
+
+
+class Source(abc.ABC):
+    """One source of documents."""
+
+    @abc.abstractmethod
+    def ranges(self, target: int) -> list[Range]:
+        """The whole source cut into ranges of about `target` raw bytes, in order.
+
+        Raises:
+          InputError: nothing there, or not of this kind.
+        """
+
+    @abc.abstractmethod
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        """The documents of one range, in order; None for one that is skipped.
+
+        Raises:
+          InputError: bytes that are not UTF-8 (unless they are to be skipped), a damaged file,
+            a record without the field; naming file, line or offset.
+        """
+
+
+def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
+    """Takes the weights off several sources: (spec, weight) of each; all have one or none."""
+    if not specs:
+        raise InputError(f"--source is missing: give one or more of {KINDS}.")
+    names, weights = zip(*map(split_weight, specs), strict=True)
+    check_weights(names, weights)
+    repeated = [name for number, name in enumerate(names) if name in names[:number]]
+    if repeated:
+        raise InputError(f"--source={repeated[0]} is given twice: use @WEIGHT to weigh sources.")
+    return list(zip(names, weights, strict=True))
+
+
+def open_source(spec: str, installed_docs: Path) -> Source:
+    """The source that `spec` (without a weight) names.
+
+    Args:
+      spec: as described at the top of this file.
+      installed_docs: the text file that `installed-docs` was written to.
+    """
+    if spec == INSTALLED_DOCS:
+        return _Text(glob.escape(str(installed_docs)))
+    kind, colon, rest = spec.partition(":")
+    if colon and rest and kind == "text":
+        return _Text(rest)
+    kinds = {"jsonl": _JsonLines, "parquet": _Parquet, "tfds": _Tfds}
+    if kind not in kinds:
+        raise InputError(f"--source={spec}: not one of {KINDS}.")
+    place, _, field = rest.rpartition("#")
+    if not place or not field:
+        raise InputError(f"--source={spec}: write {kind}:...#NAME, NAME being where the text is.")
+    return kinds[kind](place, field)
+
+
+def _files(pattern: str) -> list[Path]:
+    """The files that a glob names, sorted; at least one, and not all empty."""
+    paths = [Path(name) for name in sorted(glob.glob(os.path.expanduser(pattern), recursive=True))]
+    files = [path for path in paths if path.is_file()]
+    if not files:
+        raise InputError(f"{pattern}: no such file: check the path (quote a glob for the shell).")
+    if not any(path.stat().st_size for path in files):
+        raise InputError(f"{pattern}: empty: {len(files)} files without a byte.")
+    return files
+
+
+def _cut(total: int, bytes_each: float, target: int) -> Iterator[tuple[int, int]]:
+    """Cuts 0..total into runs of nearly equal length, each about `target` bytes."""
+    pieces = min(total, max(1, round(total * bytes_each / target)))
+    for piece in range(pieces):
+        yield total * piece // pieces, total * (piece + 1) // pieces
+
+
+# --------------------------------------------------------------------- lines of a file
+
+
+def _decompressor(path: Path):
+    """The function that opens a compressed file for reading bytes; None if it is plain."""
+    if path.suffix == ".gz":
+        import gzip
+
+        return gzip.open
+    if path.suffix == ".xz":
+        import lzma
+
+        return lzma.open
+    if path.suffix == ".zst":
+        import pyarrow
+
+        # Of the readers of this format, the one that notices a truncated file.
+        return lambda path, _: io.BufferedReader(pyarrow.input_stream(path, compression="zstd"))
+    return None
+
+
+@contextlib.contextmanager
+def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file, compressed or not; a damaged compressed file raises InputError."""
+    decompressor = _decompressor(path)
+    if decompressor is None:
+        with open(path, "rb") as file:
+            yield file
+        return
+    import lzma
+    import zlib
+
+    with decompressor(path, "rb") as file:
+        try:
+            yield file
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise InputError(
+                f"{path}: damaged or not a {path.suffix} file ({error}): fetch it again."
+            ) from error
+
+
+def _lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, line with its end) of each line that begins at or after `start`.
+
+    Offsets in a compressed file count decompressed bytes.
+    """
+    with _open_bytes(path) as file:
+        offset = 0
+        if start:
+            # The line that holds the byte before `start` belongs to the range before.
+            file.seek(start - 1)
+            offset = start - 1 + len(file.readline(MAX_DOCUMENT_BYTES + 1))
+        while line := file.readline(MAX_DOCUMENT_BYTES + 1):
+            if len(line) > MAX_DOCUMENT_BYTES:
+                raise InputError(
+                    f"{path}: a line of more than {MAX_DOCUMENT_BYTES >> 20} MiB at byte {offset}: "
+                    "is this a text file?"
+                )
+            yield offset, line.removeprefix(codecs.BOM_UTF8) if offset == 0 else line
+            offset += len(line)
+
+
+def _line_number(path: Path, offset: int) -> int:
+    """The number, from 1, of the line that begins at `offset`. For messages: it reads the file."""
+    with _open_bytes(path) as file:
+        lines = 1
+        while offset > 0 and (block := file.read(min(1 << 20, offset))):
+            lines += block.count(b"\n")
+            offset -= len(block)
+    return lines
+
+
+_SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
+
+
+class _LineFiles(Source):
+    """Sources made of files with lines."""
+
+    def __init__(self, pattern: str):
+        self._pattern = pattern
+
+    def ranges(self, target: int) -> list[Range]:
+        ranges = []
+        for path in _files(self._pattern):
+            size = path.stat().st_size
+            if _decompressor(path):
+                ranges.append(Range(str(path), 0, size, size))
+            else:
+                ranges += [Range(str(path), a, b, b - a) for a, b in _cut(size, 1, target)]
+        return ranges
+
+    @staticmethod
+    def _stop(part: Range) -> float:
+        """The offset at which a range ends; a compressed one goes on to the end of the file."""
+        return float("inf") if _decompressor(Path(part.path)) else part.stop
+
+
+class _Text(_LineFiles):
+    """Paragraphs on lines, documents between blank lines.
+
+    A document belongs to the range in which the blank line before it begins.
+    """
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        path, stop = Path(part.path), self._stop(part)
+        mine = part.start == 0
+        decodable = True
+        document: Document = []
+        size = 0
+        for offset, line in _lines(path, part.start):
+            if not line.strip():
+                if document or not decodable:
+                    yield document if decodable else None
+                document, decodable, size = [], True, 0
+                if offset >= stop:
+                    return
+                mine = True
+            elif mine:
+                size += len(line)
+                if size > MAX_DOCUMENT_BYTES:
+                    raise InputError(
+                        f"{path}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB ends "
+                        f"nowhere before byte {offset}: put a blank line between documents."
+                    )
+                try:
+                    paragraph = line.decode("utf-8").strip()
+                except UnicodeDecodeError as error:
+                    if not skip_undecodable:
+                        raise InputError(
+                            f"{path}: not UTF-8 at byte {offset + error.start} ({error.reason}). "
+                            f"{_SKIP_HINT}"
+                        ) from error
+                    decodable, paragraph = False, ""
+                if paragraph:
+                    document.append(paragraph)
+        if document or not decodable:
+            yield document if decodable else None
+
+
+# JSON can write these as escapes; Python then makes text that cannot be encoded.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class _JsonLines(_LineFiles):
+    """A JSON object on each line; a line belongs to the range in which it begins."""
+
+    def __init__(self, pattern: str, field: str):
+        super().__init__(pattern)
+        self._field = field
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        path, stop = Path(part.path), self._stop(part)
+        for offset, line in _lines(path, part.start):
+            if offset >= stop:
+                return
+            if not line.strip():
+                continue
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                if not skip_undecodable:
+                    raise InputError(
+                        f"{path}: not UTF-8 at byte {offset + error.start} (line "
+                        f"{_line_number(path, offset)}, {error.reason}). {_SKIP_HINT}"
+                    ) from error
+                yield None
+                continue
+            value = self._text_of(text, path, offset)
+            if "\\u" in text and _LONE_SURROGATE.search(value):
+                if not skip_undecodable:
+                    raise InputError(
+                        f"{path} line {_line_number(path, offset)}: field {self._field!r} holds "
+                        f"half a surrogate pair, which is no character. {_SKIP_HINT}"
+                    )
+                yield None
+                continue
+            yield _paragraphs(value)
+
+    def _text_of(self, line: str, path: Path, offset: int) -> str:
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise InputError(
+                f"{path} line {_line_number(path, offset)}: not JSON ({error})."
+            ) from error
+        value = record.get(self._field) if isinstance(record, dict) else None
+        if isinstance(value, str):
+            return value
+        where = f"{path} line {_line_number(path, offset)}"
+        if not isinstance(record, dict):
+            raise InputError(f"{where}: not a JSON object.")
+        if self._field not in record:
+            fields = ", ".join(map(repr, record)) or "none"
+            raise InputError(f"{where}: no field {self._field!r}; its fields are {fields}.")
+        raise InputError(f"{where}: field {self._field!r} is {type(value).__name__}, not text.")
+
+
+def _paragraphs(text: str) -> Document:
+    return [line for line in map(str.strip, text.split("\n")) if line]
+
+
+def _decoded(value: Any, where: str, skip_undecodable: bool) -> Document | None:
+    """The paragraphs of one record's bytes or text."""
+    if isinstance(value, str):
+        return _paragraphs(value)
+    if not isinstance(value, bytes):
+        raise InputError(f"{where}: {type(value).__name__}, not text.")
+    try:
+        return _paragraphs(value.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        if skip_undecodable:
+            return None
+        raise InputError(
+            f"{where}: not UTF-8 at its byte {error.start} ({error.reason}). {_SKIP_HINT}"
+        ) from error
+
+
+# ------------------------------------------------------------------ records of a library
+
+
+class _Parquet(Source):
+    """One column of Parquet files, cut by row groups."""
+
+    def __init__(self, pattern: str, column: str):
+        self._pattern, self._column = pattern, column
+
+    @staticmethod
+    def _open(path: Path):
+        import pyarrow as arrow
+        from pyarrow.parquet import ParquetFile
+
+        try:
+            return ParquetFile(path)
+        except arrow.ArrowInvalid as error:
+            raise InputError(f"{path}: not a Parquet file, or damaged ({error}).") from error
+
+    def ranges(self, target: int) -> list[Range]:
+        import pyarrow as arrow
+
+        ranges = []
+        for path in _files(self._pattern):
+            with self._open(path) as file:
+                schema, metadata = file.schema_arrow, file.metadata
+                rows = metadata.num_rows
+                if self._column not in schema.names:
+                    names = ", ".join(schema.names)
+                    raise InputError(f"{path}: no column {self._column!r}; it has {names}.")
+                kind = schema.field(self._column).type
+                texts = (arrow.string(), arrow.large_string(), arrow.binary(), arrow.large_binary())
+                if kind not in texts:
+                    raise InputError(f"{path}: column {self._column!r} is {kind}, not text.")
+                index = schema.names.index(self._column)
+                sizes = [
+                    metadata.row_group(group).column(index).total_uncompressed_size
+                    for group in range(metadata.num_row_groups)
+                ]
+            if rows:
+                each = sum(sizes) / len(sizes)
+                cuts = _cut(len(sizes), each, target)
+                ranges += [Range(str(path), a, b, sum(sizes[a:b])) for a, b in cuts]
+        if not ranges:
+            raise InputError(f"{self._pattern}: no rows in any of its files.")
+        return ranges
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        import pyarrow as arrow
+
+        path = Path(part.path)
+        with self._open(path) as file:
+            groups = range(part.start, part.stop)
+            row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
+            batches = file.iter_batches(256, row_groups=list(groups), columns=[self._column])
+            for batch in batches:
+                # As bytes, so that text that is not UTF-8 is found here, row by row.
+                column = batch.column(0).cast(arrow.large_binary())
+                for value in column:
+                    where = f"{path} row {row} column {self._column!r}"
+                    yield _decoded(value.as_py(), where, skip_undecodable)
+                    row += 1
+
+
+class _Tfds(Source):
+    """One text feature of a data set of tensorflow-datasets, cut by examples."""
+
+    def __init__(self, place: str, feature: str):
+        self._place, self._feature = place, feature
+        self._name, _, self._split = place.rpartition("/")
+        if not self._name or not self._split:
+            raise InputError(f"tfds:{place}: write tfds:NAME/SPLIT#feature, as in imdb/train#text.")
+
+    def _builder(self):
+        import tensorflow_datasets as tfds
+        import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
+
+        try:
+            # The one format that is read at random without TensorFlow.
+            return tfds.builder(self._name, file_format="array_record")
+        except tfds.core.registered.DatasetNotFoundError as error:
+            reason = str(error).strip().split("\n")[0]
+            raise InputError(f"tfds:{self._place}: {reason}") from error
+
+    def ranges(self, target: int) -> list[Range]:
+        builder = self._builder()
+        builder.download_and_prepare()
+        splits = builder.info.splits
+        if self._split not in splits:
+            raise InputError(f"tfds:{self._place}: no such split; it has {', '.join(splits)}.")
+        if self._feature not in builder.info.features:
+            names = ", ".join(builder.info.features)
+            raise InputError(f"tfds:{self._place}: no feature {self._feature!r}; it has {names}.")
+        split = splits[self._split]
+        if not split.num_examples:
+            raise InputError(f"tfds:{self._place}: the split is empty.")
+        each = split.num_bytes / split.num_examples
+        cuts = _cut(split.num_examples, each, target)
+        return [Range(self._place, a, b, round((b - a) * each)) for a, b in cuts]
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        records = self._builder().as_data_source(self._split)
+        for number in range(part.start, part.stop):
+            where = f"tfds:{self._place} example {number} feature {self._feature!r}"
+            yield _decoded(records[number][self._feature], where, skip_undecodable)

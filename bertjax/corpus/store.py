@@ -1,0 +1,470 @@
+"""The token store: a tokenized corpus on disk, read through memory maps.
+
+DIR/store/ holds, for each shard and each split ("train", "heldout"):
+
+  train-00003.tokens.bin     uint16 (uint32 above 65,536 pieces): all documents, end to end
+  train-00003.sentences.bin  uint32: for each sentence, its first token's offset in its document
+  train-00003.documents.bin  uint32 pairs: for each document, its tokens and its sentences
+  shard-00003.json           counts and checksums, written last: it marks the shard as whole
+
+and manifest.json, written when every shard is whole. Numbers are little-endian.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Self
+
+import numpy as np
+
+from bertjax.corpus.weights import check_weights, shares, split_weight
+from bertjax.errors import InputError
+from bertjax.files import sha256_of_file, write_json
+
+FORMAT_VERSION = 1
+TRAIN, HELDOUT = SPLITS = ("train", "heldout")
+_PARTS = ("tokens", "sentences", "documents")
+
+
+def token_dtype(vocabulary_size: int) -> np.dtype:
+    """The dtype of stored token ids: uint16 wherever every id fits."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+def store_directory(directory: str | os.PathLike) -> Path:
+    """The folder of the token store inside a corpus folder."""
+    return Path(directory) / "store"
+
+
+def shard_file(directory: str | os.PathLike, shard: int) -> Path:
+    """The file with counts and checksums of one shard of a corpus."""
+    return store_directory(directory) / f"shard-{shard:05d}.json"
+
+
+def _canonical_hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------ writing
+
+
+class _File:
+    """One file of a shard under its temporary name, hashed while it is written."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._file: IO = open(self.temporary, "wb")
+
+    def write(self, array: np.ndarray) -> None:
+        data = array.tobytes()
+        self._file.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+
+    def finish(self) -> dict[str, Any]:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self.temporary, self.path)
+        return {"bytes": self.size, "sha256": self._hash.hexdigest()}
+
+    def discard(self) -> None:
+        # A full disk fails the flush of close() a second time; the first failure is raised already.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+class _SplitWriter:
+    """The three files of one split of one shard, and their counts."""
+
+    def __init__(self, store: Path, shard: int, split: str, dtype: np.dtype, unknown_id: int):
+        self._dtype, self._unknown_id = dtype, unknown_id
+        self._counts = dict(documents=0, sentences=0, tokens=0, words=0, unknown=0, max_id=0)
+        self._files: dict[str, _File] = {}
+        for part in _PARTS:
+            self._files[part] = _File(store / f"{split}-{shard:05d}.{part}.bin")
+
+    def add(self, tokens: np.ndarray, lengths: np.ndarray, words: int) -> None:
+        self._files["tokens"].write(tokens.astype(self._dtype))
+        self._files["sentences"].write((np.cumsum(lengths) - lengths).astype("<u4"))
+        self._files["documents"].write(np.array([len(tokens), len(lengths)], "<u4"))
+        counts = self._counts
+        counts["documents"] += 1
+        counts["sentences"] += len(lengths)
+        counts["tokens"] += len(tokens)
+        counts["words"] += words
+        counts["unknown"] += int(np.count_nonzero(tokens == self._unknown_id))
+        counts["max_id"] = max(counts["max_id"], int(tokens.max()))
+
+    def finish(self) -> dict[str, Any]:
+        files = {file.path.name: file.finish() for file in self._files.values()}
+        return {**self._counts, "files": files}
+
+    def discard(self) -> None:
+        for file in self._files.values():
+            file.discard()
+
+
+class ShardWriter:
+    """Writes one shard, document after document, in constant memory.
+
+    A context manager: nothing of the shard is left behind unless `finish` was reached.
+
+    Args:
+      directory: the corpus folder (the store is made inside it).
+      shard: the number of this shard, from 0.
+      vocabulary_size: decides the dtype of the tokens.
+      unknown_id: the id that counts as an unknown token.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike, shard: int, *, vocabulary_size: int, unknown_id: int
+    ):
+        store = store_directory(directory)
+        store.mkdir(parents=True, exist_ok=True)
+        self._directory, self._shard = directory, shard
+        dtype = token_dtype(vocabulary_size)
+        self._splits = {
+            split: _SplitWriter(store, shard, split, dtype, unknown_id) for split in SPLITS
+        }
+
+    def add(self, split: str, tokens: np.ndarray, lengths: np.ndarray, words: int) -> None:
+        """Adds a document to `split`.
+
+        Args:
+          tokens: [tokens] ids, at least 2, its sentences end to end.
+          lengths: [sentences] tokens of each sentence, each at least 1.
+          words: how many words the document's text has (for the report).
+        """
+        self._splits[split].add(tokens, lengths, words)
+
+    def finish(self, **more: Any) -> dict[str, Any]:
+        """Puts the files in place, then the shard's own JSON: `more` plus counts and checksums."""
+        splits = {split: writer.finish() for split, writer in self._splits.items()}
+        shard = {"shard": self._shard, **more, "splits": splits}
+        write_json(shard_file(self._directory, self._shard), shard)
+        return shard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._splits.values():
+            writer.discard()
+
+
+def write_manifest(
+    directory: str | os.PathLike,
+    *,
+    sources: Sequence[tuple[str, float | None]],
+    tokenizer_identity: str,
+    vocabulary_size: int,
+    held_out: float,
+    shards: Sequence[dict[str, Any]],
+) -> None:
+    """Declares a store complete.
+
+    Args:
+      directory: the corpus folder.
+      sources: (name, weight) of each source; a shard names its source by its place here.
+      tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
+      vocabulary_size: pieces of that tokenizer.
+      held_out: the fraction of documents in the split "heldout".
+      shards: what `ShardWriter.finish(source=...)` gave, shard 0 first.
+    """
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "sources": [{"name": name, "weight": weight} for name, weight in sources],
+        "tokenizer_identity": tokenizer_identity,
+        "vocabulary_size": vocabulary_size,
+        "dtype": token_dtype(vocabulary_size).name,
+        "held_out": held_out,
+        "shards": [{key: shard[key] for key in ("shard", "source", "splits")} for shard in shards],
+    }
+    write_json(
+        store_directory(directory) / "manifest.json",
+        {**manifest, "identity": _canonical_hash(manifest)},
+    )
+
+
+# ------------------------------------------------------------------------------ reading
+
+
+def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict[str, Any]:
+    """Reads a store's manifest and checks it against the files.
+
+    Checks the format, the manifest's own checksum, that every file is there with its exact
+    size, and that no token id reaches the vocabulary size; with `verify`, every checksum.
+
+    Raises:
+      InputError: no store, an unfinished, newer, truncated or damaged one.
+    """
+    store = store_directory(directory)
+    path = store / "manifest.json"
+    if not path.exists():
+        state = "an unfinished token store" if store.exists() else "no token store"
+        raise InputError(f"{directory}: {state}: run launch/prepare_corpus.py --output={directory}")
+    try:
+        manifest = json.loads(path.read_bytes())
+        version = manifest["format_version"]
+        identity = manifest.pop("identity")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a store's manifest, or damaged. {_REBUILD}") from error
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{path}: store format {version}, this program reads {FORMAT_VERSION}: prepare the "
+            "corpus again with this version."
+        )
+    if _canonical_hash(manifest) != identity:
+        raise InputError(f"{path}: damaged (its checksum does not match). {_REBUILD}")
+    manifest["identity"] = identity
+    for shard in manifest["shards"]:
+        for counts in shard["splits"].values():
+            _check_files(store, counts, manifest["vocabulary_size"], verify)
+    return manifest
+
+
+_REBUILD = "Delete the folder and prepare the corpus again, or restore it from a copy."
+
+
+def _check_files(store: Path, counts: dict[str, Any], vocabulary_size: int, verify: bool) -> None:
+    for name, expected in counts["files"].items():
+        path = store / name
+        if not path.exists():
+            raise InputError(f"{path}: missing. {_REBUILD}")
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise InputError(
+                f"{path}: {size:,} bytes where the manifest says {expected['bytes']:,}. {_REBUILD}"
+            )
+        if verify and sha256_of_file(path) != expected["sha256"]:
+            raise InputError(f"{path}: damaged (its checksum does not match). {_REBUILD}")
+    if counts["max_id"] >= vocabulary_size:
+        raise InputError(
+            f"{store}: token id {counts['max_id']} is outside the vocabulary of "
+            f"{vocabulary_size}. {_REBUILD}"
+        )
+
+
+class SourceSpan(NamedTuple):
+    """The documents of one source: first_document <= document < last_document_exclusive."""
+
+    name: str
+    share: float  # of the training examples; all shares of a store sum to 1
+    first_document: int
+    last_document_exclusive: int
+
+
+class _Shard(NamedTuple):
+    tokens: np.ndarray  # [tokens] memory map
+    document_lengths: np.ndarray  # [documents] tokens
+    sentence_starts: np.ndarray  # [sentences] token position within the shard
+
+
+def _read_shard(store: Path, counts: dict[str, Any], dtype: np.dtype) -> _Shard:
+    """Maps the files of one split of one shard, checking that their offsets agree."""
+    tokens, sentences, documents = (store / name for name in counts["files"])
+    lengths, sentence_counts = np.fromfile(documents, "<u4").reshape(-1, 2).astype(np.int64).T
+    first_tokens = np.cumsum(lengths) - lengths
+    first_sentences = np.cumsum(sentence_counts) - sentence_counts
+    starts = np.fromfile(sentences, "<u4").astype(np.int64)
+    agree = (
+        len(lengths) == counts["documents"]
+        and len(starts) == counts["sentences"] == sentence_counts.sum()
+        and tokens.stat().st_size == counts["tokens"] * dtype.itemsize
+        and counts["tokens"] == lengths.sum()
+        and (lengths >= 2).all()
+        and (sentence_counts >= 1).all()
+    )
+    if agree:
+        starts += np.repeat(first_tokens, sentence_counts)
+        agree = (
+            (starts[first_sentences] == first_tokens).all()
+            and (starts[1:] > starts[:-1]).all()
+            and (len(starts) == 0 or starts[-1] < counts["tokens"])
+        )
+    if not agree:
+        raise InputError(
+            f"{documents} and {sentences.name}: offsets that do not fit together. {_REBUILD}"
+        )
+    # An empty file cannot be mapped.
+    mapped = np.memmap(tokens, dtype, "r") if counts["tokens"] else np.empty(0, dtype)
+    return _Shard(np.asarray(mapped), lengths, starts)
+
+
+class TokenStore:
+    """One split of one or several corpora, seen as one line of tokens.
+
+    Open with `TokenStore.open`. Every document is a run of tokens, its sentences end to end;
+    documents of one source are neighbours. Positions are token positions in the whole line.
+
+    Attributes:
+      document_starts: int64 [documents + 1], the last being `token_count`.
+      sentence_starts: int64 [sentences + 1], the last being `token_count`; a document's first
+        sentence starts where the document does.
+      sources: a `SourceSpan` for every source that has documents in this split.
+      token_count: tokens in all.
+      dtype: of the tokens.
+      vocabulary_size: every id is below it.
+      tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
+      identity: hash over the data, the mixing weights and the split.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[_Shard],
+        sources: Sequence[SourceSpan],
+        *,
+        vocabulary_size: int,
+        tokenizer_identity: str,
+        identity: str,
+    ):
+        self._shards = [shard.tokens for shard in shards]
+        sizes = [len(shard.tokens) for shard in shards]
+        self._shard_starts = np.cumsum([0, *sizes])  # [shards + 1]
+        self.dtype = self._shards[0].dtype
+        self.token_count = int(self._shard_starts[-1])
+        lengths = np.concatenate([shard.document_lengths for shard in shards])
+        self.document_starts = np.concatenate([[0], np.cumsum(lengths)])
+        sentence_starts = [
+            shard.sentence_starts + start
+            for shard, start in zip(shards, self._shard_starts[:-1], strict=True)
+        ]
+        self.sentence_starts = np.concatenate([*sentence_starts, [self.token_count]])
+        self.sources = tuple(sources)
+        self.vocabulary_size = vocabulary_size
+        self.tokenizer_identity = tokenizer_identity
+        self.identity = identity
+
+    @classmethod
+    def open(
+        cls,
+        directories: str | os.PathLike | Sequence[str | os.PathLike],
+        split: str = TRAIN,
+        *,
+        tokenizer_identity: str | None = None,
+        verify: bool = False,
+    ) -> Self:
+        """Opens one split of one corpus folder, or of several mixed.
+
+        Args:
+          directories: corpus folders; "DIR@0.7" gives a corpus its share of the examples (all or
+            none; without weights each counts by its tokens). Sources keep their shares within
+            their corpus.
+          split: "train" or "heldout".
+          tokenizer_identity: the tokenizer that the caller means to use, to be checked.
+          verify: read everything and compare checksums.
+
+        Raises:
+          InputError: a missing, unfinished, truncated or damaged store, one built with another
+            tokenizer, or an empty split.
+        """
+        if isinstance(directories, str | os.PathLike):
+            directories = [directories]
+        names, weights = zip(*(split_weight(os.fspath(name)) for name in directories), strict=True)
+        check_weights(names, weights)
+        manifests = [read_manifest(name, verify=verify) for name in names]
+        first = manifests[0]
+        expected = tokenizer_identity or first["tokenizer_identity"]
+        for name, manifest in zip(names, manifests, strict=True):
+            if manifest["tokenizer_identity"] != expected:
+                other = "the tokenizer in use" if tokenizer_identity else f"that of {names[0]}"
+                raise InputError(
+                    f"{name}: built with another tokenizer ({manifest['tokenizer_identity'][:12]}) "
+                    f"than {other} ({expected[:12]}): prepare it again with that vocabulary."
+                )
+        sources = _nonempty_sources(names, weights, manifests, split)
+        if not sources:
+            cure = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
+            raise InputError(
+                f"{', '.join(names)}: no document in the split {split!r}: prepare the corpus "
+                f"again with {cure}."
+            )
+        dtype = token_dtype(first["vocabulary_size"])
+        shards: list[_Shard] = []
+        spans: list[SourceSpan] = []
+        document = 0
+        for source in sources:
+            for counts in source.shards:
+                shards.append(_read_shard(source.store, counts, dtype))
+            count = sum(counts["documents"] for counts in source.shards)
+            spans.append(SourceSpan(source.name, source.share, document, document + count))
+            document += count
+        return cls(
+            shards,
+            spans,
+            vocabulary_size=first["vocabulary_size"],
+            tokenizer_identity=expected,
+            identity=_canonical_hash([split, weights, [each["identity"] for each in manifests]]),
+        )
+
+    def read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Reads runs of tokens, each within one document.
+
+        Args:
+          starts: [R] position of each run's first token.
+          lengths: [R] tokens of each run.
+
+        Returns:
+          [sum(lengths)] tokens in the store's dtype, run after run.
+        """
+        shard = np.searchsorted(self._shard_starts, starts, side="right") - 1
+        starts = starts - self._shard_starts[shard]
+        # Slices beat one ragged gather from about 30 tokens a run on, and need no index array.
+        runs = zip(shard.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
+        return np.concatenate([self._shards[shard][start:stop] for shard, start, stop in runs])
+
+
+class _Source(NamedTuple):
+    name: str
+    share: float
+    store: Path
+    shards: list[dict[str, Any]]  # counts of this split, shards with documents only
+
+
+def _nonempty_sources(
+    names: Sequence[str],
+    weights: Sequence[float | None],
+    manifests: Sequence[dict[str, Any]],
+    split: str,
+) -> list[_Source]:
+    """Every source with documents in `split`, in order, with its share of the examples."""
+    corpora: list[tuple[float | None, int, list[_Source]]] = []
+    for name, weight, manifest in zip(names, weights, manifests, strict=True):
+        found = []
+        for number, source in enumerate(manifest["sources"]):
+            counts = [
+                shard["splits"][split] for shard in manifest["shards"] if shard["source"] == number
+            ]
+            counts = [each for each in counts if each["documents"]]
+            if counts:
+                found.append((source, counts, sum(each["tokens"] for each in counts)))
+        if not found:
+            continue
+        sizes = [size for _, _, size in found]
+        parts = shares([source["weight"] for source, _, _ in found], sizes)
+        corpora.append(
+            (
+                weight,
+                sum(sizes),
+                [
+                    _Source(source["name"], share, store_directory(name), counts)
+                    for (source, counts, _), share in zip(found, parts, strict=True)
+                ],
+            )
+        )
+    if not corpora:
+        return []
+    corpus_shares = shares([each[0] for each in corpora], [each[1] for each in corpora])
+    return [
+        source._replace(share=source.share * corpus_share)
+        for corpus_share, (_, _, sources) in zip(corpus_shares, corpora, strict=True)
+        for source in sources
+    ]

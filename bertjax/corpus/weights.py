@@ -1,0 +1,38 @@
+"""Mixing weights: NAME or NAME@WEIGHT, as in "text:wiki/*.txt@0.7"."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from bertjax.errors import InputError
+
+_WEIGHT = re.compile(r"(?P<name>.+)@(?P<weight>[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)")
+
+
+def split_weight(text: str) -> tuple[str, float | None]:
+    """Takes "NAME@0.7" apart into ("NAME", 0.7); without a weight, ("NAME", None)."""
+    match = _WEIGHT.fullmatch(text)
+    if match is None:
+        return text, None
+    weight = float(match["weight"])
+    if not (weight > 0 and math.isfinite(weight)):
+        raise InputError(f"{text}: the weight behind @ must be a positive number.")
+    return match["name"], weight
+
+
+def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None:
+    """Raises InputError unless all of `names` have a weight or none has."""
+    missing = [name for name, weight in zip(names, weights, strict=True) if weight is None]
+    if missing and len(missing) < len(names):
+        raise InputError(
+            f"{missing[0]} has no weight but another has: write @WEIGHT behind all of "
+            f"{', '.join(names)}, or behind none (then each counts by its tokens)."
+        )
+
+
+def shares(weights: Sequence[float | None], sizes: Sequence[int]) -> list[float]:
+    """Shares that sum to 1: by weight where there are weights, else in proportion to `sizes`."""
+    if weights[0] is None:
+        weights = sizes
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]

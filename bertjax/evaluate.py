@@ -1,0 +1,47 @@
+"""Evaluation of a run on held-out documents."""
+
+from bertjax.corpus.store import TokenStore
+from bertjax.files import write_json
+from bertjax.recipe import held_out_examples, make_objective
+from bertjax.run_folder import load_run
+from bertjax.training.evaluation import Evaluator
+
+_COLUMNS = ("mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+
+
+def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, float]]:
+    """Losses and accuracies at each of the run's sequence lengths.
+
+    Args:
+      model: RUN.
+      corpus: a corpus made with the same vocabulary; None for the run's own.
+      batches: held-out batches at each length.
+
+    Returns:
+      {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json.
+
+    Raises:
+      InputError: no such run, or a corpus of another tokenizer.
+    """
+    loaded = load_run(model)
+    recipe = loaded.recipe
+    corpora = [corpus] if corpus else recipe.corpus
+    store = TokenStore.open(corpora, "heldout", tokenizer_identity=loaded.tokenizer.identity)
+    evaluator = Evaluator(make_objective(loaded.model), loaded.placement)
+    results = {}
+    for phase in recipe.phases:
+        held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
+        results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
+    _print_table(results, f"step {loaded.step}, held-out text of {', '.join(corpora)}")
+    write_json(
+        f"{model}/evaluation.json", {"step": loaded.step, "corpus": list(corpora), **results}
+    )
+    return results
+
+
+def _print_table(results: dict[str, dict[str, float]], title: str) -> None:
+    names = [name for name in _COLUMNS if name in next(iter(results.values()))]
+    print(title)
+    print("length  " + "  ".join(f"{name:>14}" for name in names))
+    for length, metrics in results.items():
+        print(f"{length:>6}  " + "  ".join(f"{metrics[name]:14.4f}" for name in names))

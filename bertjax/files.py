@@ -1,0 +1,43 @@
+"""Files that are whole or absent: written under a temporary name, then renamed."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
+    """Opens `path` for writing such that it appears only when the block succeeds.
+
+    The bytes go to a temporary name in the same folder; leaving the block flushes
+    them to disk and renames. If the block raises (a full disk included), the
+    temporary file is removed and an earlier `path` stays as it was.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    encoding = None if "b" in mode else "utf-8"
+    try:
+        with open(temporary, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Writes `value` as indented JSON, atomically."""
+    with atomic_write(path, "w") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def sha256_of_file(path: str | os.PathLike) -> str:
+    """Hex SHA-256 of a file's bytes, read in bounded memory."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

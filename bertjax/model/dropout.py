@@ -1,0 +1,53 @@
+"""Dropout whose mask is a function of position, recomputed where it is needed.
+
+The mask of an array is a hash of (seed, index of the element). So it is never kept for
+the backward pass, costs a few integer operations fused into its neighbours, and does not
+depend on how the array is sharded: each device hashes the global indices it holds.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+def _mix(x: jax.Array) -> jax.Array:
+    """A bijective 32-bit finalizer ("lowbias32" of Wellons' hash prospector)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def random_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32 bits of `shape` from a uint32 `seed`; element i of row b hashes (seed, b, i)."""
+    rows = jax.lax.broadcasted_iota(jnp.uint32, (shape[0],) + (1,) * (len(shape) - 1), 0)
+    bits = _mix(rows * jnp.uint32(0x9E3779B9) + seed)
+    index = jnp.uint32(0)
+    for axis in range(1, len(shape)):
+        along = tuple(size if a == axis else 1 for a, size in enumerate(shape))
+        index = index * jnp.uint32(shape[axis]) + jax.lax.broadcasted_iota(jnp.uint32, along, axis)
+    return _mix(bits + index)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def dropout(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
+    """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate).
+
+    Args:
+      x: any shape; the first axis counts rows (at most 2**32 elements a row).
+      seed: uint32 scalar; the same seed gives the same mask.
+      rate: static, in [0, 1).
+    """
+    keep = random_bits(seed, x.shape) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(keep, x * jnp.asarray(1 / (1 - rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def _forward(x, seed, rate):
+    return dropout(x, seed, rate), seed
+
+
+def _backward(rate, seed, gradient):
+    return dropout(gradient, seed, rate), None
+
+
+dropout.defvjp(_forward, _backward)

@@ -1,0 +1,110 @@
+"""AdamW and LAMB as BERT uses them: schedule, decay mask, clipping.
+
+Knowing differences from google-research/bert `optimization.py`:
+
+| here                                             | there                                     |
+|--------------------------------------------------|-------------------------------------------|
+| bias correction (Adam as published), a choice    | none                                      |
+| decay from the peak, reached when warm-up ends   | decay counts from step 0: the rate drops  |
+|                                                  | to peak * (1 - warm-up / steps) at once   |
+| the first update has rate peak / warm-up         | the first update has rate 0               |
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSpec:
+    """Hyperparameters; the defaults are section A.2's.
+
+    Attributes:
+      name: "adamw" or "lamb" (arXiv 1904.00962, which normalizes each tensor's update).
+      learning_rate: the peak.
+      warmup_steps: updates of linear warm-up; then linear decay to 0 at the run's end.
+      weight_decay: of matrices and embeddings; never of LayerNorm or biases.
+      clip_norm: the gradient's global norm is cut to this.
+      bias_correction: False for the reference's form of Adam.
+    """
+
+    name: str = "adamw"
+    learning_rate: float = 1e-4
+    warmup_steps: int = 10_000
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool = True
+
+    def __post_init__(self):
+        if self.name not in ("adamw", "lamb"):
+            raise ValueError(f"optimizer name={self.name!r}: must be 'adamw' or 'lamb'")
+        for field in ("learning_rate", "epsilon", "clip_norm"):
+            if not getattr(self, field) > 0:
+                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be positive")
+        if self.warmup_steps < 0:
+            raise ValueError(f"optimizer warmup_steps={self.warmup_steps}: must not be negative")
+
+
+def make_schedule(spec: OptimizerSpec, total_steps: int) -> optax.Schedule:
+    """Update count (from 0) -> learning rate: linear up, then linear down to 0.
+
+    Raises:
+      ValueError: a warm-up as long as the run, or longer.
+    """
+    if spec.warmup_steps >= total_steps:
+        raise ValueError(
+            f"optimizer warmup_steps={spec.warmup_steps}: must be less than the {total_steps} "
+            "steps of the run"
+        )
+
+    def rate(count):
+        step = count + 1.0
+        up = step / max(spec.warmup_steps, 1)
+        down = (total_steps - count) / (total_steps - spec.warmup_steps)
+        return spec.learning_rate * jnp.minimum(up, jnp.minimum(down, 1.0))
+
+    return rate
+
+
+def decays(params) -> object:
+    """A tree of bool like `params`: True where weight decay applies."""
+
+    def is_decayed(path, _):
+        names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+        return names[-1] not in ("bias", "scale")
+
+    return jax.tree_util.tree_map_with_path(is_decayed, params)
+
+
+def _scale_by_adam_without_bias_correction(b1: float, b2: float, eps: float):
+    """m / (sqrt(v) + eps) with the raw moments, as in the reference's AdamWeightDecayOptimizer."""
+
+    def update(updates, state, params=None):
+        del params
+        mu = optax.tree.update_moment(updates, state.mu, b1, 1)
+        nu = optax.tree.update_moment(updates, state.nu, b2, 2)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
+        return updates, state._replace(count=optax.safe_increment(state.count), mu=mu, nu=nu)
+
+    return optax.GradientTransformation(optax.scale_by_adam(b1, b2, eps).init, update)
+
+
+def make_optimizer(spec: OptimizerSpec, total_steps: int) -> optax.GradientTransformation:
+    """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order."""
+    moments = (
+        optax.scale_by_adam if spec.bias_correction else _scale_by_adam_without_bias_correction
+    )
+    transforms = [
+        optax.clip_by_global_norm(spec.clip_norm),
+        moments(spec.beta1, spec.beta2, spec.epsilon),
+        optax.add_decayed_weights(spec.weight_decay, mask=decays),
+    ]
+    if spec.name == "lamb":
+        transforms.append(optax.scale_by_trust_ratio())
+    transforms.append(optax.scale_by_learning_rate(make_schedule(spec, total_steps)))
+    return optax.chain(*transforms)

@@ -1,0 +1,321 @@
+"""Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
+
+Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
+vocab.txt or sentencepiece.model with tokenizer.json, store/, report.json, and
+installed-docs.txt where that is a source. Run again with the same arguments it does what is
+missing and nothing else.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.corpus.build import (
+    Plan,
+    build_store,
+    build_store_with_beam,
+    make_plan,
+    read_shards,
+)
+from bertjax.corpus.installed_docs import write_installed_docs
+from bertjax.corpus.sampling import sample_documents
+from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
+from bertjax.corpus.store import SPLITS, read_manifest
+from bertjax.errors import InputError
+from bertjax.files import write_json
+from bertjax.progress import Progress
+from bertjax.text.sentences import check_language, split_sentences
+from bertjax.text.tokenizer import (
+    DESCRIPTION_FILE,
+    KINDS,
+    SENTENCEPIECE,
+    SPECIAL_TOKENS,
+    VOCABULARY_FILES,
+    WORDPIECE,
+    Tokenizer,
+)
+from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_wordpiece
+
+RUNNERS = ("local", "beam")
+PLAN_FILE = "plan.json"
+
+# The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
+# for SentencePiece about the sentences that it can take.
+_SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20}
+# How much more than that is read, at most, to choose from.
+_READ_PER_SAMPLED = 8
+
+
+def run(
+    sources: Sequence[str],
+    output: str | os.PathLike,
+    *,
+    learn_vocabulary: int | None = None,
+    vocabulary: str | os.PathLike | None = None,
+    tokenizer: str | None = None,
+    model_type: str = "unigram",
+    cased: bool | None = None,
+    held_out: float = 0.01,
+    workers: int | None = None,
+    language: str = "en",
+    undecodable: str = "error",
+    verify: bool = False,
+    runner: str = "local",
+    beam_options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Prepares a corpus folder and returns its report.
+
+    Args:
+      sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
+      output: the corpus folder.
+      learn_vocabulary: pieces to learn, or
+      vocabulary: a vocab.txt or SentencePiece .model to use. One of the two.
+      tokenizer: "wordpiece" (the default where it is learned) or "sentencepiece".
+      model_type: of a SentencePiece model that is learned: "unigram" or "bpe".
+      cased: keep upper case. None: no where it is learned, else as the vocabulary looks.
+      held_out: fraction of the documents kept for evaluation.
+      workers: processes; None for one per CPU.
+      language: of the sentence splitter.
+      undecodable: "error" or "skip" documents that are not UTF-8.
+      verify: compare all checksums at the end.
+      runner: "local" processes or "beam".
+      beam_options: options for the Beam pipeline, such as "--runner=FlinkRunner".
+
+    Raises:
+      InputError: anything wrong with these, with the sources, or with what `output` holds.
+    """
+    start = time.monotonic()
+    output = Path(output)
+    workers = os.cpu_count() or 1 if workers is None else workers
+    _check_choices(
+        tokenizer=(tokenizer or WORDPIECE, KINDS),
+        model_type=(model_type, MODEL_TYPES),
+        undecodable=(undecodable, ("error", "skip")),
+        runner=(runner, RUNNERS),
+    )
+    _check_numbers(held_out, workers)
+    check_language(language)
+    weighted = parse_sources(list(sources))
+    request = _vocabulary_request(learn_vocabulary, vocabulary, tokenizer, model_type, cased)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output={output}: a file is in the way.")
+    asked = {
+        "source": [spec for spec, _ in weighted],
+        "held_out": held_out,
+        "language": language,
+        "undecodable": undecodable,
+        "vocabulary": request,
+    }
+    _check_claim(output, asked)
+
+    installed_docs = output / "installed-docs.txt"
+    if INSTALLED_DOCS in asked["source"] and not installed_docs.exists():
+        output.mkdir(parents=True, exist_ok=True)
+        write_installed_docs(installed_docs, workers)
+    plan = make_plan(
+        weighted,
+        installed_docs=installed_docs,
+        held_out=held_out,
+        language=language,
+        skip_undecodable=undecodable == "skip",
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    asked["files"] = plan.identity
+    _check_claim(output, asked)
+    write_json(output / PLAN_FILE, asked)
+
+    seconds = {"sources": time.monotonic() - start}
+    stage = time.monotonic()
+    new_vocabulary = not (output / DESCRIPTION_FILE).exists()
+    if new_vocabulary:
+        if vocabulary is not None:
+            Tokenizer.open(vocabulary, cased).save(output)
+        else:
+            _learn(plan, output, request)
+    seconds["vocabulary"] = time.monotonic() - stage
+
+    stage = time.monotonic()
+    if runner == "beam":
+        new_store = build_store_with_beam(output, plan, options=beam_options)
+    else:
+        new_store = build_store(output, plan, workers=workers)
+    seconds["store"] = time.monotonic() - stage
+    read_manifest(output, verify=verify)
+
+    report_file = output / "report.json"
+    if new_vocabulary or new_store or not report_file.exists():
+        seconds["all"] = time.monotonic() - start
+        times = {stage: round(each, 1) for stage, each in seconds.items()}
+    else:
+        print(f"{output}: vocabulary and token store are there already.")
+        times = json.loads(report_file.read_bytes())["seconds"]
+    report = {**_report(output, plan), "seconds": times}
+    write_json(report_file, report)
+    print(_summary(output, report))
+    return report
+
+
+# -------------------------------------------------------------------- checks of arguments
+
+
+def _check_choices(**chosen: tuple[str, Sequence[str]]) -> None:
+    for flag, (value, choices) in chosen.items():
+        if value not in choices:
+            raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}.")
+
+
+def _check_numbers(held_out: float, workers: int) -> None:
+    if not 0 <= held_out < 1:
+        raise InputError(f"--held_out={held_out}: a fraction of the documents, from 0 to below 1.")
+    if workers < 1:
+        raise InputError(f"--workers={workers}: at least one process is needed.")
+
+
+def _vocabulary_request(
+    learn: int | None,
+    path: str | os.PathLike | None,
+    kind: str | None,
+    model_type: str,
+    cased: bool | None,
+) -> dict[str, Any]:
+    """What vocabulary is asked for, as plan.json keeps it."""
+    if (learn is None) == (path is None):
+        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
+    if path is not None:
+        given = Tokenizer.open(path, cased)
+        if kind not in (None, given.kind):
+            raise InputError(f"--vocabulary={path}: is a {given.kind} one, not --tokenizer={kind}.")
+        return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
+    if learn <= len(SPECIAL_TOKENS):
+        raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
+    request = {"kind": kind or WORDPIECE, "cased": bool(cased), "learn": learn}
+    return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
+
+
+def _check_claim(output: Path, asked: dict[str, Any]) -> None:
+    """Raises InputError if `output` holds a corpus for which something else was asked."""
+    path = output / PLAN_FILE
+    if not path.exists():
+        return
+    try:
+        earlier = json.loads(path.read_bytes())
+        changed = [
+            f"{key} was {earlier[key]!r}, now {value!r}"
+            for key, value in asked.items()
+            if earlier[key] != value
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: damaged: delete the folder or choose another --output."
+        ) from error
+    if changed:
+        raise InputError(
+            f"--output={output}: holds a corpus prepared otherwise ({'; '.join(changed)}): choose "
+            "another --output, or delete that folder."
+        )
+
+
+# ----------------------------------------------------------------------------- the stages
+
+
+def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
+    """Learns the vocabulary that was asked for and saves its tokenizer."""
+    kind, cased, size = request["kind"], request["cased"], request["learn"]
+    most = _SAMPLE_BYTES[kind]
+    documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
+    texts = sample_documents(documents, held_out=plan.held_out, max_bytes=most)
+    path = output / VOCABULARY_FILES[kind]
+    characters = sum(map(len, texts))
+    print(f"learning {size:,} {kind} pieces from {characters / 1e6:.1f} M characters", flush=True)
+    if kind == WORDPIECE:
+        learned = learn_wordpiece(texts, path, size=size, cased=cased)
+        if learned < size:
+            print(f"The text has only {learned} pieces to learn, not {size}.")
+    else:
+        sentences = (
+            sentence
+            for text in texts
+            for paragraph in text.split("\n")
+            for sentence in split_sentences(paragraph, plan.language)
+        )
+        model_type = request["model_type"]
+        learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
+    Tokenizer.open(path, cased).save(output)
+
+
+def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
+    """The documents of every n-th shard of each source, about `most` bytes together."""
+    every = max(1, plan.size // most)
+    of_source: dict[int, list] = {}
+    for shard in plan.shards:
+        of_source.setdefault(shard.source, []).append(shard)
+    chosen = [shard for shards in of_source.values() for shard in shards[::every]]
+    total = sum(shard.size for shard in chosen)
+    with Progress("reading a sample for the vocabulary", total, "B", scale=True) as progress:
+        for shard in chosen:
+            yield from plan.documents(shard)
+            progress.update(shard.size)
+
+
+def _report(output: Path, plan: Plan) -> dict[str, Any]:
+    """Counts and rates of a built store."""
+    shards = read_shards(output, plan)
+    sources = []
+    for number, (spec, weight) in enumerate(plan.sources):
+        own = [shard for shard in shards if shard["source"] == number]
+        sources.append({"source": spec, "weight": weight, **_counts(own)})
+    peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
+    tokenizer = Tokenizer.open(output)
+    return {
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "cased": tokenizer.cased,
+            "vocabulary_size": tokenizer.vocabulary_size,
+            "identity": tokenizer.identity,
+        },
+        **_counts(shards),
+        "sources": sources,
+        "shards": len(shards),
+        "peak_worker_bytes": max(peaks, default=None),
+    }
+
+
+def _counts(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Totals of each split over some shards, with the rates that judge a vocabulary."""
+    counts: dict[str, Any] = {}
+    for split in SPLITS:
+        of_split = [shard["splits"][split] for shard in shards]
+        total = {
+            key: sum(each[key] for each in of_split)
+            for key in ("documents", "sentences", "tokens", "words", "unknown")
+        }
+        unknown = total.pop("unknown")
+        total["unknown_rate"] = unknown / total["tokens"] if total["tokens"] else None
+        total["tokens_per_word"] = total["tokens"] / total["words"] if total["words"] else None
+        counts[split] = total
+    for key in ("dropped_documents", "skipped_documents"):
+        counts[key] = sum(shard[key] for shard in shards)
+    return counts
+
+
+def _summary(output: Path, report: dict[str, Any]) -> str:
+    tokenizer = report["tokenizer"]
+    lines = [
+        f"{output}: {tokenizer['vocabulary_size']:,} {tokenizer['kind']} pieces, "
+        f"{'cased' if tokenizer['cased'] else 'uncased'}"
+    ]
+    for split in SPLITS:
+        counts = report[split]
+        if counts["tokens"]:
+            lines.append(
+                f"  {split}: {counts['documents']:,} documents, {counts['sentences']:,} sentences, "
+                f"{counts['tokens']:,} tokens; {counts['tokens_per_word']:.3f} tokens a word, "
+                f"{counts['unknown_rate']:.4%} unknown"
+            )
+    for key, reason in (("dropped", "shorter than 2 tokens"), ("skipped", "not UTF-8")):
+        if report[f"{key}_documents"]:
+            lines.append(f"  {key}: {report[f'{key}_documents']:,} documents ({reason})")
+    return "\n".join(lines)

@@ -1,0 +1,168 @@
+"""Pre-training: a config and a corpus in, a run folder out."""
+
+import contextlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.corpus.store import TokenStore
+from bertjax.errors import InputError
+from bertjax.files import write_json
+from bertjax.optimizer import make_optimizer, make_schedule
+from bertjax.recipe import (
+    Recipe,
+    init_params,
+    make_model,
+    make_objective,
+    make_phases,
+)
+from bertjax.run_folder import checkpoints_folder, flat_config, read_config
+from bertjax.sharding.mesh import join_processes, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.journal import Journal
+from bertjax.training.loop import Trainer
+from bertjax.training.state import TrainState, abstract_state, init_state
+
+EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
+
+# What may differ when a run goes on: where it runs and how often it looks, not what it computes.
+_FREE = ("mesh", "layout", "dry_run", "keep_checkpoints", "keep_checkpoint_every", "corpus")
+
+
+def run(config: Any, workdir: str) -> int:
+    """Trains until the config's last step, from the newest checkpoint in `workdir` if any.
+
+    Args:
+      config: as in `configs/`.
+      workdir: RUN: gets config.json, the tokenizer, metrics.jsonl, loss.png, tensorboard/ and
+        checkpoints/.
+
+    Returns:
+      0 when the run is complete, EXIT_STOPPED when a signal stopped it.
+
+    Raises:
+      InputError: before anything is compiled, for whatever cannot work.
+    """
+    join_processes()
+    is_first = jax.process_index() == 0
+    # -------------------------------------------------------------------- what is read
+    recipe = Recipe.from_config(config)
+    if not recipe.corpus:
+        raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+    if not workdir:
+        raise InputError("--workdir is empty: say where the run shall lie")
+    folder = Path(workdir)
+    _check_same_run(folder, recipe)
+    tokenizer = Tokenizer.open(recipe.corpus[0].rsplit("@", 1)[0])
+    train = TokenStore.open(recipe.corpus, "train", tokenizer_identity=tokenizer.identity)
+    held_out = TokenStore.open(recipe.corpus, "heldout", tokenizer_identity=tokenizer.identity)
+    spec = recipe.spec(tokenizer.vocabulary_size)
+    phases = make_phases(recipe, spec, tokenizer, train, held_out)
+    data = {"train": train.identity, "heldout": held_out.identity}
+
+    # ---------------------------------------------------------------- where everything lies
+    placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+    model = make_model(spec, recipe.objective)
+    optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
+    init = partial(init_params, model)
+    abstract = abstract_state(init, optimizer, placement)
+    trainer = Trainer(
+        objective=make_objective(model),
+        optimizer=optimizer,
+        schedule=make_schedule(recipe.optimizer, recipe.total_steps),
+        seed=recipe.seed,
+        placement=placement,
+    )
+    trainer.check(phases)
+    if is_first:
+        _announce(recipe, spec, abstract, placement.mesh, train)
+    if recipe.plain.get("dry_run"):
+        results = trainer.dry_run(init_state(init, optimizer, abstract, recipe.seed), phases)
+        print(json.dumps(results, indent=2))
+        print("dry run: every phase made a batch, a step and an evaluation; nothing was written")
+        return 0
+
+    # --------------------------------------------------------------------------- the run
+    if is_first:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", recipe.plain)
+        tokenizer.save(folder)
+    checkpoints = Checkpoints(
+        checkpoints_folder(folder),
+        keep=recipe.keep_checkpoints,
+        keep_every=recipe.keep_checkpoint_every,
+    )
+    with contextlib.closing(checkpoints):
+        state, window = _restore(checkpoints, abstract, data)
+        if state is None:
+            state = init_state(init, optimizer, abstract, recipe.seed)
+        journal = Journal(folder, int(state.step)) if is_first else None
+        with contextlib.closing(journal) if journal else contextlib.nullcontext():
+            state, complete = trainer.train(
+                state,
+                phases,
+                recipe.intervals,
+                checkpoints,
+                journal,
+                metadata={"data": data},
+                window=window,
+            )
+    if not complete:
+        print(f"stopped at step {int(state.step)}, saved; the same command goes on from there")
+        return EXIT_STOPPED
+    if is_first:
+        print(f"{folder}: {int(state.step)} steps done")
+    return 0
+
+
+def _check_same_run(folder: Path, recipe: Recipe) -> None:
+    """A folder holds one run: the config must be the one it was begun with."""
+    if not (folder / "config.json").exists():
+        return
+    begun = flat_config(read_config(folder))
+    now = flat_config(recipe.plain)
+    for key in sorted(begun.keys() | now.keys()):
+        if key.split(".")[0] not in _FREE and begun.get(key) != now.get(key):
+            raise InputError(
+                f"{folder} holds a run with another config: {key} was {begun.get(key)!r}, is "
+                f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
+            )
+
+
+def _restore(checkpoints: Checkpoints, abstract, data: dict[str, str]):
+    restored = checkpoints.restore(abstract.parts())
+    if restored is None:
+        return None, {}
+    parts, metadata = restored
+    state = TrainState.from_parts(parts)
+    if metadata["data"] != data:
+        raise InputError(
+            "the run was begun on another corpus than config.corpus holds now: give it the "
+            "corpus it was begun with, or choose another --workdir"
+        )
+    if jax.process_index() == 0:
+        print(f"going on from step {int(state.step)}", flush=True)
+    return state, metadata["window"]
+
+
+def _announce(recipe: Recipe, spec, abstract, mesh, train: TokenStore) -> None:
+    """Says what will run, before the expensive part."""
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
+    device = mesh.devices.flat[0].device_kind
+    seen = sum(
+        round(phase.share * recipe.total_steps) * phase.batch_size * phase.length
+        for phase in recipe.phases
+    )
+    print(
+        f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
+        f"layout {recipe.layout!r} on {mesh.size} x {device}\n"
+        f"{recipe.total_steps:,} steps, {seen / train.token_count:.1f} times the corpus's "
+        f"{train.token_count:,} tokens",
+        flush=True,
+    )

@@ -1,0 +1,83 @@
+"""Progress of long work: a bar on a terminal, plain lines in a log."""
+
+import sys
+import time
+from typing import Self
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Counts work done towards `total`, showing rate and time left on standard error.
+
+    On a terminal this is a tqdm bar. Elsewhere (a log file, a pipe) it is one plain
+    line every ten seconds and one at the end, so that a log stays readable.
+
+    Args:
+      description: what is being done.
+      total: units of work in all; None where it is not known.
+      unit: the name of one unit, with a leading space where it is a word (" shards").
+      initial: units that an earlier, interrupted run had already done.
+      scale: print large counts as 12.3M.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int | None,
+        unit: str,
+        *,
+        initial: int = 0,
+        scale: bool = False,
+    ):
+        self._terminal = sys.stderr.isatty()
+        self._bar = tqdm(
+            desc=description,
+            total=total,
+            unit=unit,
+            initial=initial,
+            unit_scale=scale,
+            dynamic_ncols=True,
+            disable=not self._terminal,
+        )
+        self._format = dict(unit=unit, unit_scale=scale, prefix=description, ncols=0)
+        self._total, self._initial, self._count = total, initial, initial
+        self._start = self._last_line = time.monotonic()
+        self._note = ""
+
+    def update(self, units: int = 1, note: str = "") -> None:
+        """Adds `units` of work done; `note` (e.g. "loss 2.31") stands behind the rate."""
+        self._count += units
+        self._note = note or self._note
+        if self._terminal:
+            self._bar.set_postfix_str(self._note, refresh=False)
+            self._bar.update(units)
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        self._last_line = time.monotonic()
+        line = tqdm.format_meter(
+            self._count,
+            self._total,
+            self._last_line - self._start,
+            initial=self._initial,
+            postfix=self._note,
+            bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+            **self._format,
+        )
+        print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Ends the bar, or prints the last line."""
+        if not self._terminal:
+            self._print_line()
+        self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,228 @@
+"""A config file turned into the pieces of a run; every mistake in it is found here."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import ml_collections
+
+from bertjax import batch as batches
+from bertjax import losses
+from bertjax.corpus.store import TokenStore
+from bertjax.errors import InputError
+from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.masking import MaskingRule
+from bertjax.model.heads import BertForPreTraining
+from bertjax.model.spec import BertSpec
+from bertjax.optimizer import OptimizerSpec, make_schedule
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.rules import layout
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.evaluation import HeldOut
+from bertjax.training.loop import Intervals, Phase
+from bertjax.training.step import Objective
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseSpec:
+    """One length phase of a run (section A.2).
+
+    Attributes:
+      share: of the run's steps; the shares of all phases sum to 1.
+      length: S.
+      batch_size: sequences of one update, over all devices.
+      accumulate: parts in which an update takes its batch.
+    """
+
+    share: float
+    length: int
+    batch_size: int
+    accumulate: int = 1
+
+    def __post_init__(self):
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share={self.share}: must be in [0, 1]")
+        if self.batch_size < 1 or self.accumulate < 1 or self.batch_size % self.accumulate:
+            raise ValueError(
+                f"batch_size={self.batch_size} does not divide into "
+                f"accumulate={self.accumulate} parts"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
+
+    plain: Mapping[str, Any]
+    corpus: tuple[str, ...]
+    objective: str
+    seed: int
+    total_steps: int
+    phases: tuple[PhaseSpec, ...]
+    model: Mapping[str, Any]
+    optimizer: OptimizerSpec
+    masking: MaskingRule
+    short_probability: float
+    mesh: MeshSpec
+    layout: str
+    intervals: Intervals
+    eval_batch_size: int
+    keep_checkpoints: int
+    keep_checkpoint_every: int
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "Recipe":
+        """Reads a config such as those in `configs/`.
+
+        Raises:
+          InputError: an unknown or missing key, or a value that does not fit, naming it.
+        """
+        plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+        plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
+        fields = dict(plain)
+        fields.pop("dry_run", None)
+        numbered = sorted(key for key in fields if key.startswith("phase_"))
+        phases = tuple(_build(key, PhaseSpec, fields.pop(key)) for key in numbered)
+        names = [name for name in str(fields.pop("corpus", "")).split(",") if name]
+        sections = dict(
+            optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec, intervals=Intervals
+        )
+        for key, section in sections.items():
+            fields[key] = _build(key, section, fields.get(key, {}))
+        recipe = _build("", cls, fields | dict(plain=plain, corpus=tuple(names), phases=phases))
+        recipe._check()
+        return recipe
+
+    def _check(self) -> None:
+        if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
+            raise InputError("config: the shares of the phases must sum to 1")
+        if self.objective not in batches.OBJECTIVES:
+            choices = ", ".join(batches.OBJECTIVES)
+            raise InputError(f"config.objective={self.objective!r}: must be one of {choices}")
+        layout(self.layout)
+        spec = self.spec(vocab_size=1)
+        for number, phase in enumerate(self.phases, 1):
+            if phase.length > spec.max_position_embeddings:
+                raise InputError(
+                    f"config.phase_{number}.length={phase.length} is over the position table, "
+                    f"config.model.max_position_embeddings={spec.max_position_embeddings}"
+                )
+        try:
+            make_schedule(self.optimizer, self.total_steps)
+        except ValueError as error:
+            raise InputError(f"config.{error}") from error
+
+    def spec(self, vocab_size: int) -> BertSpec:
+        """The model's shape, for a vocabulary of this size."""
+        causal = self.objective == batches.LEFT_TO_RIGHT
+        fields = {"vocab_size": vocab_size, "causal": causal} | dict(self.model)
+        build = BertSpec.named if "size" in fields else BertSpec
+        spec = _build("model", build, fields)
+        if spec.vocab_size < vocab_size:
+            raise InputError(
+                f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
+                "of the corpus's vocabulary: leave it out"
+            )
+        return spec
+
+    def example_spec(self, phase: PhaseSpec, stream: str, batch_size: int) -> ExampleSpec:
+        """What the examples of one phase look like in one stream."""
+        return ExampleSpec(
+            objective=self.objective,
+            length=phase.length,
+            batch_size=batch_size,
+            seed=self.seed,
+            stream=stream,
+            short_probability=self.short_probability,
+            masking=self.masking,
+        )
+
+
+def _build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
+    """make(**fields), with any mistake told as one in the config."""
+    prefix = f"config.{section}" if section else "config"
+    try:
+        return make(**fields)
+    except TypeError as error:  # an unknown key, or a missing one
+        message = str(error).split("()", 1)[-1].replace("argument", "key").strip()
+        raise InputError(f"{prefix}: {message}") from error
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{prefix}: {error}") from error
+
+
+def make_phases(
+    recipe: Recipe, spec: BertSpec, tokenizer: Tokenizer, train: TokenStore, held_out: TokenStore
+) -> list[Phase]:
+    """The run's phases over a corpus; phases without steps are left out.
+
+    Raises:
+      InputError: the corpus cannot give such examples.
+    """
+    phases, done = [], 0.0
+    for number, phase in enumerate(recipe.phases, 1):
+        first, done = round(done * recipe.total_steps), done + phase.share
+        last = round(done * recipe.total_steps)
+        if first == last:
+            continue
+        examples = Examples(
+            train, tokenizer, recipe.example_spec(phase, f"phase {number}", phase.batch_size)
+        )
+        tokens = phase.batch_size * phase.length
+        phases.append(
+            Phase(
+                name=f"phase {number}",
+                first_step=first,
+                last_step=last,
+                batch=examples.batch,
+                held_out=held_out_examples(recipe, phase, tokenizer, held_out),
+                batch_size=phase.batch_size,
+                accumulate=phase.accumulate,
+                tokens=tokens,
+                flops=tokens * spec.flops_per_token(phase.length, examples.spec.predicted),
+            )
+        )
+    return phases
+
+
+def held_out_examples(
+    recipe: Recipe, phase: PhaseSpec, tokenizer: Tokenizer, store: TokenStore
+) -> HeldOut:
+    """The same held-out examples at every evaluation."""
+    spec = recipe.example_spec(phase, f"heldout {phase.length}", recipe.eval_batch_size)
+    return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
+
+
+def make_model(spec: BertSpec, objective: str) -> BertForPreTraining:
+    """The model with the heads that an objective trains."""
+    return BertForPreTraining(spec, next_sentence=losses.uses_next_sentence(objective))
+
+
+def make_objective(model: BertForPreTraining) -> Objective:
+    """The model's losses as the training step wants them."""
+    return Objective(partial(_sums, model), losses.loss_counts)
+
+
+def _sums(model: BertForPreTraining, params, batch, key: jax.Array | None) -> losses.Sums:
+    logits = model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch["input_mask"],
+        batch["segment_ids"],
+        batch.get("masked_lm_positions"),
+        deterministic=key is None,
+        rngs=None if key is None else {"dropout": key},
+    )
+    return losses.pretraining_sums(logits, batch)
+
+
+def init_params(model: BertForPreTraining, key: jax.Array):
+    """Fresh parameters, each with its logical axes."""
+    ids = jax.numpy.zeros((1, 8), "int32")
+    return model.init(key, ids, ids, ids, deterministic=True)["params"]

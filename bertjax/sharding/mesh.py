@@ -1,0 +1,62 @@
+"""The devices as a grid: `data` splits the batch, `model` splits single products."""
+
+import dataclasses
+import math
+import os
+
+import jax
+from jax.sharding import AxisType, Mesh
+
+from bertjax.errors import InputError
+
+DATA, MODEL = "data", "model"
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshSpec:
+    """How many devices each mesh axis has; -1 in `data` means all that are left."""
+
+    data: int = -1
+    model: int = 1
+
+
+def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
+    """A mesh over `devices` (all of the job's by default), in the order that suits the network.
+
+    Raises:
+      InputError: sizes that do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    data = len(devices) // spec.model if spec.data == -1 else spec.data
+    if data < 1 or math.prod((data, spec.model)) != len(devices):
+        raise InputError(
+            f"mesh data={spec.data}, model={spec.model} does not fit {len(devices)} devices: "
+            "the sizes must multiply to that number (data=-1 takes what is left)"
+        )
+    return jax.make_mesh(
+        (data, spec.model), (DATA, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices
+    )
+
+
+def join_processes() -> None:
+    """Connects the processes of a multi-host job; does nothing in a job of one process.
+
+    On Cloud TPU the cluster is found by itself. Elsewhere the environment names it:
+    JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
+
+    Raises:
+      InputError: a coordinator without the two numbers.
+    """
+    if jax.distributed.is_initialized():
+        return
+    if "JAX_COORDINATOR_ADDRESS" in os.environ:
+        try:
+            count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
+                "processes and BERTJAX_PROCESS to this one's number, from 0"
+            ) from error
+        jax.distributed.initialize(num_processes=count, process_id=index)
+    elif len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1:
+        jax.distributed.initialize()

@@ -1,0 +1,105 @@
+"""Where each array lies: a mesh and a layout, applied."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bertjax import axes
+from bertjax.errors import InputError
+from bertjax.sharding.rules import Rules, partition_spec
+
+HostBatch = Mapping[str, np.ndarray]
+
+
+class Placement:
+    """A mesh and a layout.
+
+    Attributes:
+      mesh: the devices.
+      replicated: the sharding of what every device has whole.
+      batch: the sharding of every array of a batch: rows split, the rest whole.
+    """
+
+    def __init__(self, mesh: Mesh, rules: Rules):
+        self.mesh, self._rules = mesh, rules
+        self.replicated = NamedSharding(mesh, PartitionSpec())
+        self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), rules))
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside, the logical constraints of a model mean this mesh and this layout."""
+        with jax.set_mesh(self.mesh), nn.logical_axis_rules(list(self._rules.items())):
+            yield
+
+    def shardings(self, boxed: Any) -> Any:
+        """Shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
+
+        Returns:
+          The tree without its boxes, each leaf a `NamedSharding`; leaves without axes (counters)
+          are on every device.
+
+        Raises:
+          InputError: a dimension that does not divide over its mesh axis.
+        """
+
+        def leaf_sharding(path, leaf):
+            names = leaf.names if isinstance(leaf, nn.LogicallyPartitioned) else ()
+            spec = partition_spec(names, self._rules)
+            for size, name, axis in zip(nn.unbox(leaf).shape, names, spec, strict=False):
+                ways = self.mesh.shape[axis] if axis else 1
+                if size % ways:
+                    cure = "set config.model.vocab_multiple" if name == axes.VOCAB else "choose"
+                    raise InputError(
+                        f"parameter {jax.tree_util.keystr(path)}: {name} = {size} does not divide "
+                        f"over the {ways} devices of mesh axis {axis!r}: {cure} or another "
+                        "config.layout or config.mesh"
+                    )
+            return NamedSharding(self.mesh, spec)
+
+        return jax.tree_util.tree_map_with_path(
+            leaf_sharding, boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
+        )
+
+    def host_rows(self, batch_size: int) -> slice:
+        """The rows of a batch that this process's devices hold.
+
+        Raises:
+          InputError: a batch that does not divide over the devices.
+        """
+        try:
+            shards = self.batch.devices_indices_map((batch_size,))
+        except ValueError as error:
+            ways = self.mesh.shape[self.batch.spec[0]]
+            raise InputError(
+                f"a batch of {batch_size} sequences does not divide over {ways} devices: make "
+                f"batch_size / accumulate, and eval_batch_size, multiples of {ways}"
+            ) from error
+        here = [
+            rows.indices(batch_size)
+            for device, (rows,) in shards.items()
+            if device.process_index == jax.process_index()
+        ]
+        return slice(min(r[0] for r in here), max(r[1] for r in here))
+
+    def put(self, make: Callable[[slice], HostBatch], batch_size: int) -> dict[str, jax.Array]:
+        """Global arrays of `batch_size` rows, of which this process makes those it holds.
+
+        Args:
+          make: rows -> those rows of the batch.
+        """
+        held = self.host_rows(batch_size)
+
+        def put(array: np.ndarray) -> jax.Array:
+            def piece(index):
+                start, stop, _ = index[0].indices(batch_size)
+                return array[start - held.start : stop - held.start]
+
+            shape = (batch_size, *array.shape[1:])
+            return jax.make_array_from_callback(shape, self.batch, piece)
+
+        return {name: put(array) for name, array in make(held).items()}

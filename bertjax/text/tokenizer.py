@@ -1,0 +1,275 @@
+"""One face over WordPiece and SentencePiece: text to piece ids and back.
+
+WordPiece gives the ids of google-research/bert `tokenization.py` (and of transformers'
+BertTokenizer): the same cleaning, accent stripping, CJK spacing and 100-character word limit.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.files import atomic_write, write_json
+
+WORDPIECE = "wordpiece"
+SENTENCEPIECE = "sentencepiece"
+KINDS = (WORDPIECE, SENTENCEPIECE)
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+DESCRIPTION_FILE = "tokenizer.json"
+VOCABULARY_FILES = {WORDPIECE: "vocab.txt", SENTENCEPIECE: "sentencepiece.model"}
+_WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
+
+
+class Tokenizer:
+    """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
+
+    Attributes:
+      kind: "wordpiece" or "sentencepiece".
+      cased: False if text is lower-cased first.
+      tokens: the piece of each id.
+      vocabulary_size: number of ids.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+      special_ids: those five, ascending.
+      continues_word: bool [vocabulary_size], True for a piece that goes on a word.
+      identity: hex hash over the vocabulary file, kind and cased.
+    """
+
+    def __init__(self, kind: str, cased: bool, data: bytes, origin: str):
+        """Use `Tokenizer.open`. `data` are the bytes of the vocabulary file `origin`."""
+        self.kind, self.cased, self._data = kind, cased, data
+        self._pieces = (_WordPiece if kind == WORDPIECE else _SentencePiece)(data, cased, origin)
+        self.tokens: list[str] = self._pieces.tokens
+        self.vocabulary_size = len(self.tokens)
+        special = self._pieces.special_ids
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
+        self.special_ids = tuple(sorted(special))
+        self.continues_word: np.ndarray = self._pieces.continues_word
+        self.identity = hashlib.sha256(data + f"\0{kind} {cased}".encode()).hexdigest()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike, cased: bool | None = None) -> Self:
+        """Opens a vocab.txt, a SentencePiece .model, or a folder that `save` wrote.
+
+        Args:
+          path: the file or folder.
+          cased: whether upper case is kept. None: as the folder says; for vocab.txt, whether any
+            piece has upper case; for .model, True (a model may fold case by itself).
+
+        Raises:
+          InputError: no vocabulary there, a damaged one, or one without the special tokens or
+            with duplicates (naming the lines).
+        """
+        path = Path(path)
+        if path.is_dir():
+            return cls._open_folder(path, cased)
+        if not path.exists():
+            raise InputError(f"{path}: no such vocabulary file.")
+        data = path.read_bytes()
+        kind = SENTENCEPIECE if path.suffix == ".model" else WORDPIECE
+        if cased is None:
+            cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(data, str(path)))
+        return cls(kind, cased, data, str(path))
+
+    @classmethod
+    def _open_folder(cls, folder: Path, cased: bool | None) -> Self:
+        description_file = folder / DESCRIPTION_FILE
+        if not description_file.exists():
+            raise InputError(
+                f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
+                "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
+            )
+        try:
+            description = json.loads(description_file.read_bytes())
+            kind, saved_cased = description["kind"], description["cased"]
+            path, sha256 = folder / description["file"], description["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{description_file}: does not describe a tokenizer of ours (kind, cased, file, "
+                "sha256): name the vocabulary file itself."
+            ) from error
+        if not path.exists():
+            raise InputError(f"{path}: missing, but {description_file} names it.")
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise InputError(f"{path}: not the file that {description_file} describes: restore it.")
+        if cased is not None and cased != saved_cased:
+            raise InputError(f"{description_file}: says cased={saved_cased}, asked for {cased}.")
+        return cls(kind, saved_cased, data, str(path))
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes the vocabulary file and its description into `directory`, for `open`."""
+        directory = Path(directory)
+        name = VOCABULARY_FILES[self.kind]
+        with atomic_write(directory / name) as file:
+            file.write(self._data)
+        sha256 = hashlib.sha256(self._data).hexdigest()
+        write_json(
+            directory / DESCRIPTION_FILE,
+            {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256},
+        )
+
+    def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        """The ids of each text, without [CLS] and [SEP] around them.
+
+        Args:
+          texts: any number of texts; many at once are faster than one by one.
+          special: whether "[MASK]" and the like, as written in a prompt, mean the special token.
+            Otherwise they are brackets and a word, so that no corpus can make a special token
+            (but for [UNK], which stands for what the vocabulary lacks).
+        """
+        if special:
+            return [self._encode_prompt(text) for text in texts]
+        return self._pieces.encode(texts)
+
+    def _encode_prompt(self, text: str) -> list[int]:
+        special = dict(zip(SPECIAL_TOKENS, self._pieces.special_ids, strict=True))
+        parts = re.split("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")", text)
+        plain = iter(self._pieces.encode(parts[::2]))
+        between = ([special[part]] for part in parts[1::2])
+        return list(chain(next(plain), *(chain(a, b) for a, b in zip(between, plain, strict=True))))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`; special tokens are written out."""
+        return self._pieces.decode([int(each) for each in ids])
+
+
+# --------------------------------------------------------------------------- WordPiece
+
+
+def _read_lines(data: bytes, origin: str) -> list[str]:
+    """The pieces of a vocab.txt, one a line; only a line feed ends a line.
+
+    Published vocabularies hold pieces such as U+2028, at which str.splitlines would break.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{origin}: not UTF-8 at byte {error.start}: is this a vocab.txt (one piece a line)?"
+        ) from error
+    return [line.rstrip(" \t\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _has_upper_case(tokens: list[str]) -> bool:
+    return any(token != token.lower() for token in tokens if not token.startswith("["))
+
+
+class _WordPiece:
+    """The `tokenizers` library's WordPiece, behind a cache of whole words."""
+
+    # Most words have been seen before, and a dictionary look-up takes a third of the library's
+    # time. A word takes about 200 bytes, so the cache stays below 100 MB.
+    _CACHED_WORDS = 400_000
+
+    def __init__(self, data: bytes, cased: bool, origin: str):
+        self.tokens = _read_lines(data, origin)
+        lines: dict[str, int] = {}
+        for number, token in enumerate(self.tokens, start=1):
+            if lines.setdefault(token, number) != number:
+                raise InputError(
+                    f"{origin}: lines {lines[token]} and {number} are both {token!r}: a vocabulary "
+                    "must not repeat a piece."
+                )
+        missing = [token for token in SPECIAL_TOKENS if token not in lines]
+        if missing:
+            raise InputError(
+                f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
+                f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
+            )
+        self.special_ids = [lines[token] - 1 for token in SPECIAL_TOKENS]
+        self.continues_word = np.array([token.startswith("##") for token in self.tokens])
+        ids = {token: line - 1 for token, line in lines.items()}
+        self._library = bert_wordpiece(ids, cased=cased)
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        # The library treats what stands between two spaces independently of all else: a space
+        # is a word boundary to it, and it changes characters one by one.
+        words_of = [text.split(" ") for text in texts]
+        unseen = list(set(chain.from_iterable(words_of)).difference(self._cache))
+        if unseen:
+            if len(self._cache) + len(unseen) > self._CACHED_WORDS:
+                self._cache.clear()
+                unseen = list(set(chain.from_iterable(words_of)))
+            encodings = self._library.encode_batch_fast(unseen, add_special_tokens=False)
+            self._cache.update((w, tuple(e.ids)) for w, e in zip(unseen, encodings, strict=True))
+        ids_of = self._cache.__getitem__
+        return [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
+
+    def decode(self, ids: list[int]) -> str:
+        return self._library.decode(ids, skip_special_tokens=False)
+
+
+def bert_wordpiece(ids: dict[str, int] | None, *, cased: bool):
+    """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    library = Library(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    library.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=not cased
+    )
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece(prefix="##")
+    return library
+
+
+# ----------------------------------------------------------------------- SentencePiece
+
+
+class _SentencePiece:
+    """A SentencePiece model whose special tokens are control symbols (text cannot make them)."""
+
+    def __init__(self, data: bytes, cased: bool, origin: str):
+        from sentencepiece import SentencePieceProcessor
+
+        self._cased = cased
+        self._library = library = SentencePieceProcessor()
+        try:
+            library.LoadFromSerializedProto(data)
+        except RuntimeError as error:
+            raise InputError(f"{origin}: not a SentencePiece model.") from error
+        size = library.get_piece_size()
+        self.tokens = [library.id_to_piece(each) for each in range(size)]
+        # Padding and unknown have a place of their own in the model, under any name.
+        self.special_ids = [library.pad_id(), library.unk_id()]
+        for name in (CLS, SEP, MASK):
+            number = library.piece_to_id(name)
+            self.special_ids.append(number if library.is_control(number) else -1)
+        missing = [
+            name for name, each in zip(SPECIAL_TOKENS, self.special_ids, strict=True) if each < 0
+        ]
+        if missing:
+            raise InputError(
+                f"{origin}: {' '.join(missing)} not among its control symbols: train the model "
+                "with pad_id and unk_id set and --control_symbols=[CLS],[SEP],[MASK]."
+            )
+        self.continues_word = np.array(
+            [
+                not (piece.startswith(_WORD_MARK) or library.is_control(i) or library.is_unknown(i))
+                for i, piece in enumerate(self.tokens)
+            ]
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if not self._cased:
+            texts = [text.lower() for text in texts]
+        return self._library.encode(list(texts), num_threads=1)
+
+    def decode(self, ids: list[int]) -> str:
+        words, run = [], []
+        for each in ids:
+            if each in self.special_ids:
+                words += [self._library.decode(run), self.tokens[each]]
+                run = []
+            else:
+                run.append(each)
+        return " ".join(filter(None, [*words, self._library.decode(run)]))

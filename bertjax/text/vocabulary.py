@@ -1,0 +1,157 @@
+"""Learns a vocabulary from text: WordPiece or SentencePiece, the same file from the same text."""
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.files import atomic_write
+from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, bert_wordpiece
+
+MODEL_TYPES = ("unigram", "bpe")
+
+# Single characters kept by WordPiece; rarer ones become [UNK]. English needs few, Chinese many.
+_MAX_ALPHABET = 6000
+_MAX_ALPHABET_SHARE = 0.2  # of the vocabulary
+# SentencePiece takes about 7 KB a sentence: this many stay below 2 GB.
+_MAX_SENTENCES = 200_000
+# The rounding of its sums depends on the number of threads: a fixed one gives the same file.
+_SENTENCEPIECE_THREADS = 2
+
+
+def learn_wordpiece(
+    texts: Iterable[str], path: str | os.PathLike, *, size: int, cased: bool
+) -> int:
+    """Learns a WordPiece vocabulary and writes it as a vocab.txt.
+
+    Every character of the alphabet gets a piece at the start of a word and one within, so that
+    a word spelled in the alphabet is never [UNK].
+
+    Args:
+      texts: the sample; it is read twice, so not an iterator.
+      path: the file to write.
+      size: pieces asked for.
+      cased: whether upper case is kept.
+
+    Returns:
+      Pieces written: fewer than `size` where the text has no more to offer.
+    """
+    from tokenizers.trainers import WordPieceTrainer
+
+    library = bert_wordpiece(None, cased=cased)
+    alphabet = _alphabet(texts, library.normalizer, min(_MAX_ALPHABET, size * _MAX_ALPHABET_SHARE))
+    if not alphabet:
+        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+    within_word = [f"##{c}" for c in alphabet if _continues_word(c, library)]
+    # The trainer numbers the "##" characters in the order of a hash table, and breaks ties
+    # between merges by those numbers. Given first, they have the same numbers in every run.
+    first = [*SPECIAL_TOKENS, *within_word]
+    trainer = WordPieceTrainer(
+        vocab_size=size,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    library.train_from_iterator(texts, trainer)
+    ids = library.get_vocab(with_added_tokens=False)
+    tokens = sorted(ids, key=ids.__getitem__)
+    with atomic_write(path, "w") as file:
+        file.writelines(f"{token}\n" for token in tokens)
+    return len(tokens)
+
+
+def _alphabet(texts: Iterable[str], normalizer, limit: float) -> list[str]:
+    """The most frequent characters after normalization, at most `limit`, in code order."""
+    counts = np.zeros(0x110000, np.int64)
+    for batch in _batches(texts):
+        counts += np.bincount(np.frombuffer(batch.encode("utf-32-le"), "<u4"), minlength=0x110000)
+    frequency: dict[str, int] = {}
+    for code in np.flatnonzero(counts).tolist():
+        for character in "".join(normalizer.normalize_str(chr(code)).split()):
+            frequency[character] = frequency.get(character, 0) + int(counts[code])
+    kept = sorted(frequency, key=lambda character: (-frequency[character], character))
+    return sorted(kept[: int(limit)])
+
+
+def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:
+    batch, size = [], 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= characters:
+            yield "".join(batch)
+            batch, size = [], 0
+    yield "".join(batch)
+
+
+def _continues_word(character: str, library) -> bool:
+    """Whether BERT's rules leave `character` in one word with a letter before it."""
+    word = library.normalizer.normalize_str(f"a{character}")
+    return len(library.pre_tokenizer.pre_tokenize_str(word)) == 1
+
+
+def learn_sentencepiece(
+    sentences: Iterable[str],
+    path: str | os.PathLike,
+    *,
+    size: int,
+    cased: bool,
+    model_type: str = "unigram",
+) -> int:
+    """Learns a SentencePiece model with BERT's special tokens as its first five pieces.
+
+    [CLS], [SEP] and [MASK] are control symbols: no text makes them.
+
+    Args:
+      sentences: the sample, of which the first 200,000 are used.
+      path: the .model file to write.
+      size: pieces asked for.
+      cased: False: the model folds case.
+      model_type: "unigram" or "bpe".
+
+    Returns:
+      `size`.
+
+    Raises:
+      InputError: the text is too small for that many pieces.
+    """
+    from sentencepiece import SentencePieceTrainer
+
+    sentences = islice((s for s in sentences if s.strip()), _MAX_SENTENCES)
+    first = next(sentences, None)
+    if first is None:
+        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=chain([first], sentences),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=size,
+            normalization_rule_name="nmt_nfkc" if cased else "nmt_nfkc_cf",
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=PAD,
+            unk_piece=UNK,
+            control_symbols=[CLS, SEP, MASK],
+            num_threads=_SENTENCEPIECE_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        # "... Vocabulary size too high (30000). Please set it to a value <= 812." and the like.
+        reason = str(error).rpartition("] ")[2]
+        raise InputError(
+            f"{path}: SentencePiece cannot learn {size} pieces from this text: {reason} Give more "
+            "text or a smaller --learn_vocabulary."
+        ) from error
+    with atomic_write(Path(path)) as file:
+        file.write(model.getvalue())
+    return size

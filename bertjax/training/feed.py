@@ -1,0 +1,47 @@
+"""Batches made ahead of the step, on other threads, and put on the devices there."""
+
+import collections
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Feed:
+    """Calls `make(step)` for the steps to come while the current one runs.
+
+    Args:
+      make: step -> a batch on the devices; pure, so that the order of the calls is free.
+      steps: which steps, in order.
+      ahead: how many batches may wait, and how many threads make them.
+
+    Attributes:
+      waited: seconds that the caller has waited for a batch.
+    """
+
+    def __init__(self, make: Callable[[int], T], steps: range, *, ahead: int = 2):
+        self._make, self._steps, self._ahead = make, steps, ahead
+        self.waited = 0.0
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        with ThreadPoolExecutor(self._ahead, thread_name_prefix="feed") as pool:
+            waiting = collections.deque()
+            try:
+                for step in self._steps:
+                    waiting.append((step, pool.submit(self._make, step)))
+                    if len(waiting) > self._ahead:
+                        yield self._take(waiting)
+                while waiting:
+                    yield self._take(waiting)
+            finally:
+                for _, future in waiting:
+                    future.cancel()
+
+    def _take(self, waiting):
+        step, future = waiting.popleft()
+        start = time.perf_counter()
+        batch = future.result()
+        self.waited += time.perf_counter() - start
+        return step, batch

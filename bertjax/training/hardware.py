@@ -1,0 +1,25 @@
+"""What a device could do at best, to say what share of it is used."""
+
+# Dense bfloat16 peak of one JAX device, FLOP/s, by the start of its `device_kind`. A TPU v2 or
+# v3 device is one core, half a chip.
+_PEAK = {
+    "NVIDIA H200": 989e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA A100": 312e12,
+    "TPU v6": 918e12,
+    "TPU v5p": 459e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v4": 275e12,
+    "TPU v3": 61.5e12,
+    "TPU v2": 22.5e12,
+}
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """FLOP/s of one device, or None where it is not known (a CPU, say)."""
+    for start, peak in _PEAK.items():
+        if device_kind.startswith(start):
+            return peak
+    return None

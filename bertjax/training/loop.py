@@ -1,0 +1,308 @@
+"""The training loop: phases of steps, with evaluation, checkpoints, and a way to stop and go on."""
+
+import contextlib
+import dataclasses
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.experimental import multihost_utils
+
+from bertjax.progress import Progress
+from bertjax.sharding.placement import HostBatch, Placement
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.evaluation import Evaluator, HeldOut
+from bertjax.training.feed import Feed
+from bertjax.training.hardware import peak_flops
+from bertjax.training.journal import HELDOUT, TRAIN, Journal
+from bertjax.training.state import TrainState
+from bertjax.training.step import Objective, Sums, add_sums, means, train_step
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of steps whose batches have one shape.
+
+    Attributes:
+      name: for messages.
+      first_step, last_step: updates first_step + 1 to last_step are made in this phase.
+      batch: (step within the phase, rows) -> those rows of the batch, on the host.
+      held_out: what it is evaluated on.
+      batch_size: rows of a training batch, over all hosts.
+      accumulate: parts that a training batch is taken in.
+      tokens: positions of a training batch, padding included.
+      flops: useful operations of one update.
+    """
+
+    name: str
+    first_step: int
+    last_step: int
+    batch: Callable[[int, slice], HostBatch]
+    held_out: HeldOut
+    batch_size: int
+    accumulate: int
+    tokens: int
+    flops: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """How often, in steps; and how much held-out text is read each time."""
+
+    log: int
+    evaluate: int
+    checkpoint: int
+    eval_batches: int
+
+
+class NonFiniteLoss(FloatingPointError):
+    """The loss became infinite or not a number; the message says at which step and batch."""
+
+
+class Trainer:
+    """One objective, one optimizer, one placement.
+
+    Args:
+      objective, optimizer, seed: see `bertjax.training.step.train_step`.
+      schedule: update count -> learning rate, for the journal.
+      placement: where everything lies.
+    """
+
+    def __init__(
+        self,
+        *,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        schedule: optax.Schedule,
+        seed: int,
+        placement: Placement,
+    ):
+        self._objective, self._optimizer, self._seed = objective, optimizer, seed
+        self._schedule, self._placement = schedule, placement
+        self._evaluator = Evaluator(objective, placement)
+        mesh = placement.mesh
+        peak = peak_flops(mesh.devices.flat[0].device_kind)
+        self._peak = peak and peak * mesh.size
+
+    def compiled_step(self, abstract: TrainState, phase: Phase):
+        """The jitted update of one phase: (state, batch) -> (state, sums); the state is donated."""
+        step = partial(
+            train_step,
+            objective=self._objective,
+            optimizer=self._optimizer,
+            seed=self._seed,
+            accumulate=phase.accumulate,
+        )
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+        return jax.jit(
+            step,
+            in_shardings=(shardings, self._placement.batch),
+            out_shardings=(shardings, self._placement.replicated),
+            donate_argnums=0,
+        )
+
+    def put(self, phase: Phase, number: int) -> dict[str, jax.Array]:
+        """Batch `number` of a phase, on the devices."""
+        return self._placement.put(partial(phase.batch, number), phase.batch_size)
+
+    def check(self, phases: list[Phase]) -> None:
+        """That every phase's batches divide over the devices; before anything is compiled."""
+        for phase in phases:
+            for size in (phase.batch_size // phase.accumulate, phase.held_out.batch_size):
+                self._placement.host_rows(size)
+
+    def dry_run(self, state: TrainState, phases: list[Phase]) -> dict[str, dict[str, float]]:
+        """One update and one evaluation of every phase: what each gives."""
+        results = {}
+        for phase in phases:
+            with self._placement.active():
+                state, sums = self.compiled_step(state, phase)(state, self.put(phase, 0))
+            held_out = self._evaluator.evaluate(state.params, phase.held_out, 1)
+            results[phase.name] = {"train": means(sums), "heldout": held_out}
+        return results
+
+    def train(
+        self,
+        state: TrainState,
+        phases: list[Phase],
+        intervals: Intervals,
+        checkpoints: Checkpoints,
+        journal: Journal | None,
+        metadata: dict[str, Any],
+        window: dict[str, Any],
+    ) -> tuple[TrainState, bool]:
+        """Runs every phase from where `state` stands.
+
+        The order of effects after an update: metrics are read, a line is written, held-out text
+        is evaluated, the state is saved. So what is saved never lacks what was written, and a
+        loss that is not finite is never saved.
+
+        Args:
+          journal: None on processes other than the first.
+          metadata: saved with every checkpoint.
+          window: metrics since the last line, as an earlier run saved them; {} at first.
+
+        Returns:
+          The last state, and False if a signal (SIGTERM or SIGINT) stopped the run before its
+          end; the state is saved then.
+
+        Raises:
+          NonFiniteLoss: with the step and the batch's identity.
+        """
+        total: Sums = {name: tuple(pair) for name, pair in window.items()}
+        last = phases[-1].last_step
+        step = int(state.step)
+        progress = Progress("training", last, " steps", initial=step) if journal else None
+        with _stop_signal() as stopping:
+            for phase in phases:
+                if step >= phase.last_step:
+                    continue
+                compiled = self.compiled_step(state, phase)
+                first = phase.first_step
+                feed = Feed(partial(self.put, phase), range(step - first, phase.last_step - first))
+                clock = _Clock(feed)
+                unread: tuple[int, Sums] | None = None
+                for _, batch in feed:
+                    with self._placement.active():
+                        state, sums = compiled(state, batch)
+                    step += 1
+                    # The sums of the step before: the device works on this one meanwhile.
+                    if unread:
+                        total = self._read(total, *unread, phase, progress, clock)
+                    unread = (step, sums)
+                    stop = stopping(step)
+                    at_end = step == phase.last_step
+                    log = step % intervals.log == 0 or at_end
+                    evaluate = step % intervals.evaluate == 0 or at_end
+                    save = step % intervals.checkpoint == 0 or at_end or stop
+                    if not (log or evaluate or save):
+                        continue
+                    total = self._read(total, *unread, phase, progress, clock)
+                    unread = None
+                    if log:
+                        if journal:
+                            journal.write(step, TRAIN, self._line(total, step, phase, clock))
+                        total = {}
+                        clock.restart()
+                    with clock.paused():
+                        if evaluate:
+                            metrics = self._evaluator.evaluate(
+                                state.params, phase.held_out, intervals.eval_batches
+                            )
+                            if journal:
+                                journal.write(step, HELDOUT, metrics)
+                        if save:
+                            checkpoints.save(
+                                step,
+                                state.parts(),
+                                metadata | {"step": step, "window": _plain(total)},
+                            )
+                    if stop:
+                        break
+                if stop and step < last:
+                    break
+        if progress:
+            progress.close()
+        return state, step == last
+
+    def _read(self, total, step, sums, phase, progress, clock) -> Sums:
+        sums = jax.device_get(sums)
+        loss = means(sums)["loss"]
+        if not np.isfinite(loss) or not np.isfinite(means(sums)["grad_norm"]):
+            raise NonFiniteLoss(
+                f"step {step}: the loss is {loss}, the gradient's norm "
+                f"{means(sums)['grad_norm']}; the batch is number {step - 1 - phase.first_step} of "
+                f"{phase.name}, seed {self._seed}. Lower the learning rate or lengthen the "
+                "warm-up; the last checkpoint is whole."
+            )
+        clock.steps += 1
+        if progress:
+            rate, mfu = clock.rate(), self._mfu(phase, clock)
+            used = f", MFU {mfu:.1%}" if mfu else ""
+            progress.update(1, f"loss {loss:.3f}, {rate * phase.tokens:,.0f} tokens/s{used}")
+        return add_sums(total, sums)
+
+    def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:
+        return self._peak and phase.flops * clock.rate() / self._peak
+
+    def _line(self, total: Sums, step: int, phase: Phase, clock: "_Clock") -> dict[str, float]:
+        mfu = self._mfu(phase, clock)
+        return {
+            **means(total),
+            "learning_rate": float(self._schedule(step - 1)),
+            "tokens_per_second": clock.rate() * phase.tokens,
+            "host_wait": clock.host_wait(),
+            **({"mfu": mfu} if mfu else {}),
+        }
+
+
+def _plain(total: Sums) -> dict[str, list[float]]:
+    return {name: [float(x) for x in pair] for name, pair in total.items()}
+
+
+class _Clock:
+    """Steps a second, and the share of time spent waiting for the host, since the last line."""
+
+    def __init__(self, feed: Feed):
+        self._feed = feed
+        self.restart()
+
+    def restart(self) -> None:
+        self.steps = 0
+        self._start, self._waited = time.perf_counter(), self._feed.waited
+
+    def _elapsed(self) -> float:
+        return max(time.perf_counter() - self._start, 1e-9)
+
+    def rate(self) -> float:
+        return self.steps / self._elapsed()
+
+    def host_wait(self) -> float:
+        return (self._feed.waited - self._waited) / self._elapsed()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside counts as no time."""
+        begin, waited = time.perf_counter(), self._feed.waited
+        yield
+        self._start += time.perf_counter() - begin
+        self._waited += self._feed.waited - waited
+
+
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[Callable[[int], bool]]:
+    """Yields `stopping(step)`: whether SIGTERM or SIGINT has come, on any host.
+
+    In a job of several processes JAX itself watches for SIGTERM and lets all of them agree on
+    the step to stop at. A second signal ends the process at once.
+    """
+    if jax.process_count() > 1:
+        yield multihost_utils.reached_preemption_sync_point
+        return
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: False
+        return
+    came = threading.Event()
+    previous = {}
+
+    def handle(number, frame):
+        came.set()
+        signal.signal(number, previous[number])
+        _log.warning("stopping after this step (%s)", signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        previous[number] = signal.signal(number, handle)
+    try:
+        yield lambda step: came.is_set()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

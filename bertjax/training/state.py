@@ -1,0 +1,75 @@
+"""What training changes, step by step: one object, saved as one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+from bertjax.sharding.placement import Placement
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Parameters, optimizer state, and how many updates made them (int32 scalar)."""
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+
+    def parts(self) -> dict[str, Any]:
+        """The parts of a checkpoint: parameters can be restored without the optimizer."""
+        return {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+
+    @classmethod
+    def from_parts(cls, parts: dict[str, Any]) -> "TrainState":
+        """The inverse of `parts`."""
+        optimizer = parts["optimizer"]
+        return cls(optimizer["step"], parts["params"], optimizer["state"])
+
+
+def abstract_state(
+    init: Callable[[jax.Array], Any],
+    optimizer: optax.GradientTransformation,
+    placement: Placement,
+) -> TrainState:
+    """Shapes, dtypes and shardings of the state, without making it.
+
+    Args:
+      init: key -> parameters, with logical axes on every leaf.
+    """
+
+    def make(key):
+        params = init(key)
+        return TrainState(jnp.int32(0), params, optimizer.init(params))
+
+    boxed = jax.eval_shape(make, jax.random.key(0))
+    return placed(boxed, placement)
+
+
+def placed(boxed: Any, placement: Placement) -> Any:
+    """An abstract tree with logical axes -> the same without them, each leaf with its sharding."""
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        nn.unbox(boxed),
+        placement.shardings(boxed),
+    )
+
+
+def init_state(
+    init: Callable[[jax.Array], Any],
+    optimizer: optax.GradientTransformation,
+    abstract: TrainState,
+    seed: int,
+) -> TrainState:
+    """A fresh state, made where it lies: the same values on any mesh."""
+
+    def make(key):
+        params = nn.unbox(init(key))
+        return TrainState(jnp.int32(0), params, optimizer.init(params))
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    return jax.jit(make, out_shardings=shardings)(jax.random.key(seed))

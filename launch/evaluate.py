@@ -1,0 +1,20 @@
+"""Evaluates a run on held-out documents: python launch/evaluate.py --model=RUN"""
+
+from absl import flags
+
+from bertjax import commandline
+
+_MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
+_CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
+_BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
+flags.mark_flag_as_required("model")
+
+
+def main(_) -> None:
+    from bertjax import evaluate
+
+    evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,20 @@
+"""Fills in blanks: python launch/fill_mask.py --model=RUN --text="the [MASK] of a function" """
+
+from absl import flags
+
+from bertjax import commandline
+
+_MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
+_TEXT = flags.DEFINE_multi_string("text", None, "A text with [MASK] in it; may be repeated.")
+_TOP = flags.DEFINE_integer("top", 5, "How many guesses for each [MASK].", lower_bound=1)
+flags.mark_flags_as_required(["model", "text"])
+
+
+def main(_) -> None:
+    from bertjax import fill_mask
+
+    fill_mask.run(_MODEL.value, _TEXT.value, _TOP.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

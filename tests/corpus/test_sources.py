@@ -1,0 +1,313 @@
+"""Every kind of source: documents, ranges, compressed files, bad input."""
+
+import functools
+import gzip
+import json
+import lzma
+import random
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from bertjax.corpus import sources as module
+from bertjax.corpus.sources import open_source, parse_sources
+from bertjax.errors import InputError
+
+
+def read(spec, target=1 << 30, *, skip=False):
+    source = open_source(spec, "unused")
+    ranges = source.ranges(target)
+    return [d for part in ranges for d in source.documents(part, skip_undecodable=skip)]
+
+
+def made_up_documents(count, seed=0):
+    numbers = random.Random(seed)
+    return [
+        [
+            "é" * numbers.randint(0, 3) + f"document {n} line {i}"
+            for i in range(numbers.randint(1, 6))
+        ]
+        for n in range(count)
+    ]
+
+
+def as_text(documents, seed=0):
+    """Paragraphs on lines, one to three blank lines (some with white space) between documents."""
+    numbers = random.Random(seed)
+    blanks = ["\n", "\n\n", " \n", "\t\n\n\n"]
+    parts = ["\n".join(document) + "\n" + numbers.choice(blanks) for document in documents]
+    return "".join(parts)
+
+
+# ------------------------------------------------------------------------------ specs
+
+
+def test_parse_sources():
+    assert parse_sources(["text:a@0.7", "installed-docs@2"]) == [
+        ("text:a", 0.7),
+        ("installed-docs", 2.0),
+    ]
+    assert parse_sources(["text:a", "installed-docs"])[1] == ("installed-docs", None)
+    with pytest.raises(InputError, match="--source is missing"):
+        parse_sources([])
+    with pytest.raises(InputError, match="has no weight but another has"):
+        parse_sources(["text:a@1", "text:b"])
+    with pytest.raises(InputError, match="text:a is given twice"):
+        parse_sources(["text:a@1", "text:a@2"])
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        ("csv:a", "not one of text:GLOB"),
+        ("wiki.txt", "not one of text:GLOB"),
+        ("text:", "not one of text:GLOB"),
+        ("jsonl:a.jsonl", "write jsonl:...#NAME"),
+        ("parquet:a.parquet#", "write parquet:...#NAME"),
+        ("tfds:imdb#text", "write tfds:NAME/SPLIT#feature"),
+    ],
+)
+def test_bad_specs(spec, message):
+    with pytest.raises(InputError, match=message):
+        open_source(spec, "unused")
+
+
+@pytest.mark.parametrize("spec", ["text:{}/*.txt", "jsonl:{}/*.txt#text", "parquet:{}/*.txt#text"])
+def test_missing_and_empty_files(tmp_path, spec):
+    source = open_source(spec.format(tmp_path), "unused")
+    with pytest.raises(InputError, match=r"\*\.txt: no such file"):
+        source.ranges(100)
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InputError, match=r"\*\.txt: empty: 1 files without a byte"):
+        source.ranges(100)
+
+
+# ------------------------------------------------------------------------------ text
+
+
+@pytest.mark.parametrize("target", [1, 7, 50, 333, 1 << 20])
+@pytest.mark.parametrize("ending", ["", "last document has no end of line"])
+def test_text_ranges_hold_every_document_once(tmp_path, target, ending):
+    documents = made_up_documents(60)
+    text = as_text(documents) + ending
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    expected = documents + ([[ending]] if ending else [])
+    assert read(f"text:{tmp_path}/a.txt", target) == expected
+
+
+def test_every_cut_of_a_small_file(tmp_path):
+    """Blank lines at both ends, white space lines, and cuts at each byte."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\n \n one\r\ntwo\n\n\n\t\nthree\n\nfour")
+    source = open_source(f"text:{path}", "unused")
+    size = path.stat().st_size
+    for first in range(1, size):
+        for second in range(first, size):
+            cuts = [0, first, second, size]
+            parts = [
+                module.Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)
+            ]
+            parts = [part for part in parts if part.size]
+            got = [d for part in parts for d in source.documents(part, skip_undecodable=False)]
+            assert got == [["one", "two"], ["three"], ["four"]], cuts
+
+
+def test_ranges_are_near_the_target_and_cover_the_file(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"x" * 1003)
+    ranges = open_source(f"text:{tmp_path}/a.txt", "unused").ranges(100)
+    assert [part.start for part in ranges[1:]] == [part.stop for part in ranges[:-1]]
+    assert (ranges[0].start, ranges[-1].stop, len(ranges)) == (0, 1003, 10)
+    assert {part.size for part in ranges} <= {100, 101}
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "zst"])
+def test_compressed_text_and_json(tmp_path, suffix):
+    zstd = functools.partial(pyarrow.compress, codec="zstd", asbytes=True)
+    compress = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstd}[suffix]
+    documents = made_up_documents(50)
+    text = tmp_path / f"a.txt.{suffix}"
+    text.write_bytes(compress(as_text(documents).encode()))
+    assert read(f"text:{text}", target=10) == documents
+    lines = "".join(json.dumps({"text": "\n".join(d)}) + "\n" for d in documents)
+    jsonl = tmp_path / f"a.jsonl.{suffix}"
+    jsonl.write_bytes(compress(lines.encode()))
+    assert read(f"jsonl:{jsonl}#text", target=10) == documents
+
+    jsonl.write_bytes(compress(lines.encode() + b"{}\n"))
+    with pytest.raises(InputError, match=rf"a\.jsonl\.{suffix} line 51: no field 'text'"):
+        read(f"jsonl:{jsonl}#text")
+    text.write_bytes(text.read_bytes()[:-20])
+    with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: damaged or not a \.{suffix} file"):
+        read(f"text:{text}")
+    text.write_bytes(b"no such format")
+    with pytest.raises(InputError, match="damaged or not"):
+        read(f"text:{text}")
+
+
+def test_files_are_read_in_sorted_order_and_marks_are_dropped(tmp_path):
+    (tmp_path / "b.txt").write_bytes("\ufeffsecond\n".encode())
+    (tmp_path / "a.txt").write_bytes(b"first\n")
+    (tmp_path / "c.txt").touch()
+    assert read(f"text:{tmp_path}/*.txt") == [["first"], ["second"]]
+
+
+@pytest.mark.parametrize("target", [5, 1 << 20])
+def test_undecodable_text(tmp_path, target):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n\ntwo\nbad \xff here\nmore\n\nthree\n\n\xfe")
+    with pytest.raises(InputError, match=r"a\.txt: not UTF-8 at byte 13 .*--undecodable=skip"):
+        read(f"text:{path}", target)
+    assert read(f"text:{path}", target, skip=True) == [["one"], None, ["three"], None]
+
+
+def test_documents_and_lines_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1 << 20)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"line\n" * 300_000)
+    with pytest.raises(InputError, match="more than 1 MiB .*put a blank line between documents"):
+        read(f"text:{path}")
+    path.write_bytes(b"x" * (2 << 20))
+    with pytest.raises(InputError, match="a line of more than 1 MiB at byte 0"):
+        read(f"text:{path}")
+
+
+def test_installed_docs_is_a_text_file(tmp_path):
+    path = tmp_path / "docs [1].txt"
+    path.write_text("One.\nTwo.\n\nThree.\n")
+    source = open_source("installed-docs", path)
+    documents = source.documents(source.ranges(1 << 20)[0], skip_undecodable=False)
+    assert list(documents) == [["One.", "Two."], ["Three."]]
+
+
+# ------------------------------------------------------------------------------ jsonl
+
+
+@pytest.mark.parametrize("target", [1, 40, 1 << 20])
+def test_json_lines(tmp_path, target):
+    documents = made_up_documents(40)
+    path = tmp_path / "a.jsonl"
+    with open(path, "w", encoding="utf-8") as file:
+        for n, document in enumerate(documents):
+            file.write(json.dumps({"n": n, "body": "\n\n".join(document)}, ensure_ascii=n % 2 == 0))
+            file.write("\n" if n % 5 else "\n\n")
+    assert read(f"jsonl:{path}#body", target) == documents
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'{"text": "cut of', "line 3: not JSON"),
+        (b'{"body": "a", "n": 1}', "line 3: no field 'text'; its fields are 'body', 'n'"),
+        (b"[1]", "line 3: not a JSON object"),
+        (b'{"text": 5}', "line 3: field 'text' is int, not text"),
+        (b'{"text": null}', "line 3: field 'text' is NoneType, not text"),
+    ],
+)
+def test_bad_json_lines(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    good = b'{"text": "fine"}\n'
+    path.write_bytes(good + b"\n" + line + b"\n" + good)
+    for target in (10, 1 << 20):
+        with pytest.raises(InputError, match=rf"a\.jsonl {message}"):
+            read(f"jsonl:{path}#text", target, skip=True)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'{"text": "\xff"}', r"not UTF-8 at byte 27 \(line 2"),
+        (b'{"text": "\\ud800"}', "line 2: field 'text' holds half a surrogate pair"),
+    ],
+)
+def test_undecodable_json_lines(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "fine"}\n' + line + b'\n{"text": "\\ud83d\\ude00"}\n')
+    with pytest.raises(InputError, match=message):
+        read(f"jsonl:{path}#text")
+    assert read(f"jsonl:{path}#text", skip=True) == [["fine"], None, ["\U0001f600"]]
+
+
+# ---------------------------------------------------------------------------- parquet
+
+
+@pytest.mark.parametrize("target", [1, 500, 1 << 20])
+def test_parquet(tmp_path, target):
+    documents = made_up_documents(100)
+    table = pyarrow.table(
+        {"n": range(100), "text": ["\n".join(document) for document in documents]}
+    )
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=7)
+    spec = f"parquet:{tmp_path}/*.parquet#text"
+    assert read(spec, target) == documents
+    ranges = open_source(spec, "unused").ranges(target)
+    assert len(ranges) == {1: 15, 1 << 20: 1}.get(target, len(ranges))
+
+
+def test_bad_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"n": [1, 2], "text": ["a", None], "raw": [b"a", b"b\xff"]})
+    parquet.write_table(table, path)
+    with pytest.raises(InputError, match=r"no column 'body'; it has n, text, raw"):
+        read(f"parquet:{path}#body")
+    with pytest.raises(InputError, match="column 'n' is int64, not text"):
+        read(f"parquet:{path}#n")
+    with pytest.raises(InputError, match=r"a\.parquet row 1 column 'text': NoneType, not text"):
+        read(f"parquet:{path}#text")
+    with pytest.raises(InputError, match=r"a\.parquet row 1 column 'raw': not UTF-8 at its byte 1"):
+        read(f"parquet:{path}#raw")
+    assert read(f"parquet:{path}#raw", skip=True) == [["a"], None]
+    parquet.write_table(table.slice(0, 0), path)
+    with pytest.raises(InputError, match="no rows in any of its files"):
+        read(f"parquet:{path}#text")
+    path.write_bytes(b"no parquet at all")
+    with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file, or damaged"):
+        read(f"parquet:{path}#text")
+
+
+# ------------------------------------------------------------------------------- tfds
+
+
+@pytest.fixture(scope="module")
+def tfds_name(tmp_path_factory):
+    """A data set of short documents, made on the spot."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class ShortDocuments(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "short_documents"
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "n": np.int64})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for n in range(30):
+                yield n, {"text": f"Document {n} é.\n\nSecond.", "n": n}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
+        yield "short_documents"
+
+
+def test_tfds(tfds_name):
+    spec = f"tfds:{tfds_name}/train#text"
+    documents = read(spec)
+    assert sorted(documents) == sorted([f"Document {n} é.", "Second."] for n in range(30))
+    assert read(spec, target=100) == documents
+    assert len(open_source(spec, "unused").ranges(100)) > 3
+
+
+def test_bad_tfds(tfds_name):
+    with pytest.raises(InputError, match="no such split; it has train"):
+        read(f"tfds:{tfds_name}/test#text")
+    with pytest.raises(InputError, match="no feature 'body'; it has "):
+        read(f"tfds:{tfds_name}/train#body")
+    with pytest.raises(InputError, match="example 0 feature 'n': int, not text"):
+        read(f"tfds:{tfds_name}/train#n")
+    with pytest.raises(InputError, match="tfds:no_such_data_set/train"):
+        read("tfds:no_such_data_set/train#text")

@@ -1,0 +1,163 @@
+"""Exit codes and messages of a door, run as a user runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+DOOR = '''
+"""A door for tests."""
+
+import errno
+
+from absl import flags
+from ml_collections import config_flags
+
+from bertjax import commandline
+from bertjax.errors import InputError
+
+_FAIL = flags.DEFINE_enum(
+    "fail", "", ["", "input", "full_disk", "full_quota", "missing_file", "bug", "code"], "how"
+)
+_CONFIG = config_flags.DEFINE_config_file("config", None, "the config")
+
+
+def main(argv):
+    if _FAIL.value == "input":
+        raise InputError("words.txt line 3: no [MASK];\\n  add it")
+    if _FAIL.value == "full_disk":
+        raise OSError(errno.ENOSPC, "No space left on device", "store/0.bin")
+    if _FAIL.value == "full_quota":
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+    if _FAIL.value == "missing_file":
+        raise FileNotFoundError(errno.ENOENT, "No such file", "x")
+    if _FAIL.value == "bug":
+        raise KeyError("key")
+    if _FAIL.value == "code":
+        return 3
+    if _CONFIG.value is not None:
+        print("steps", _CONFIG.value.steps)
+
+
+if __name__ == "__main__":
+    commandline.run(main)
+'''
+CONFIG = """
+import ml_collections
+
+def get_config():
+    config = ml_collections.ConfigDict()
+    config.steps = 10
+    config.model = ml_collections.ConfigDict({"layers": 2})
+    return config
+"""
+BROKEN_CONFIG = """
+import ml_collections
+
+def get_config():
+    return ml_collections.ConfigDict().steps
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("door")
+    (folder / "door.py").write_text(DOOR)
+    (folder / "config.py").write_text(CONFIG)
+    (folder / "broken.py").write_text(BROKEN_CONFIG)
+    return folder
+
+
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "door.py", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+def test_success_is_0(folder):
+    result = _run(folder)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_the_code_of_main_is_the_exit_code(folder):
+    assert _run(folder, "--fail=code").returncode == 3
+
+
+@pytest.mark.parametrize(
+    "fail, line",
+    [
+        ("input", "error: words.txt line 3: no [MASK]; add it\n"),
+        (
+            "full_disk",
+            "error: No space left on device (store/0.bin): "
+            "free some space, then run the command again\n",
+        ),
+        (
+            "full_quota",
+            "error: Disk quota exceeded: free some space, then run the command again\n",
+        ),
+    ],
+)
+def test_what_the_user_can_cure_is_one_line_and_2(folder, fail, line):
+    result = _run(folder, f"--fail={fail}")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("fail, last", [("bug", "KeyError: 'key'"), ("missing_file", ": 'x'")])
+def test_a_bug_keeps_its_traceback(folder, fail, last):
+    result = _run(folder, f"--fail={fail}")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Traceback (most recent call last):")
+    assert result.stderr.rstrip().endswith(last)
+
+
+def test_config_and_override(folder):
+    assert _run(folder, "--config=config.py").stdout == "steps 10\n"
+    assert _run(folder, "--config=config.py", "--config.steps=7").stdout == "steps 7\n"
+
+
+@pytest.mark.parametrize("key", ["step", "model.layer", "steps.more"])
+def test_unknown_config_key(folder, key):
+    result = _run(folder, "--config=config.py", f"--config.{key}=7")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: --config has no such key: ")
+    assert key.rpartition(".")[2] in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("override", [[], ["--config.steps=7"]])
+def test_missing_config_file(folder, override):
+    result = _run(folder, "--config=nowhere.py", *override)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: --config: ")
+    assert "No such file or directory: 'nowhere.py'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_bug_in_a_config_keeps_its_traceback(folder):
+    result = _run(folder, "--config=broken.py", "--config.steps=7")
+    assert result.returncode == 1
+    assert "broken.py" in result.stderr and "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--fail=maybe"], "flag --fail=maybe: value should be one of"),
+        (["--fial=bug"], "Unknown command line flag 'fial'. Did you mean: fail"),
+        (["bug"], "'bug' is no flag: write --name=value"),
+    ],
+)
+def test_wrong_flags_end_as_absl_ends_them(folder, arguments, message):
+    result = _run(folder, *arguments)
+    assert result.returncode == 1
+    assert message in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr

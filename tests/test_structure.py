@@ -1,0 +1,294 @@
+"""The structure of the code as law: floors, doors of outside libraries, the map of files."""
+
+import ast
+import fnmatch
+import graphlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_collections
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
+# top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
+_WORDS = ["errors", "files", "progress", "axes", "batch"]
+_PROGRAMS = ["prepare", "pretrain", "evaluate", "fill_mask", "run_folder"]
+_ALL_BELOW_PROGRAMS = [
+    *_WORDS,
+    *["text", "corpus", "examples"],
+    *["model", "losses", "optimizer"],
+    *["sharding", "training"],
+]
+MAY_IMPORT = {
+    # floor 0: words
+    "__init__": [],
+    "errors": [],
+    "axes": [],
+    "batch": [],
+    "files": ["errors"],
+    "progress": ["errors"],
+    "commandline": ["errors"],
+    # floor 1a: the host; numpy, never jax
+    "text": _WORDS,
+    "corpus": [*_WORDS, "text"],
+    "examples": [*_WORDS, "text", "corpus"],
+    # floor 1b: the device; knows no mesh, no data, no optimizer
+    "model": ["errors", "axes", "batch"],
+    "losses": ["errors", "axes", "batch"],
+    "optimizer": ["errors"],
+    # floor 2: placement
+    "sharding": ["errors", "axes", "batch"],
+    # floor 3: training; knows no BERT
+    "training": ["errors", "files", "progress", "sharding"],
+    # floor 4: programs, and what turns a config into their pieces
+    "recipe": _ALL_BELOW_PROGRAMS,
+    **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
+}
+
+# The files through which each outside library comes in. What is not listed may not be imported.
+_DEVICE_FILES = [
+    *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
+    *["bertjax/sharding/*", "bertjax/training/*"],
+    *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
+    *["bertjax/recipe.py", "bertjax/run_folder.py"],
+]
+OUTSIDE = {
+    "absl": ["launch/*", "bertjax/commandline.py"],
+    "apache_beam": ["bertjax/corpus/build.py"],
+    "flax": ["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
+    "jax": _DEVICE_FILES,
+    "matplotlib": ["bertjax/training/journal.py"],
+    "ml_collections": ["configs/*", "launch/*", "bertjax/recipe.py", "bertjax/pretrain.py"],
+    "numpy": ["bertjax/*"],
+    "optax": ["bertjax/optimizer.py", "bertjax/training/*"],
+    "orbax": ["bertjax/training/checkpoint.py"],
+    "pyarrow": ["bertjax/corpus/sources.py"],
+    "sentencepiece": ["bertjax/text/*"],
+    "sentencex": ["bertjax/text/sentences.py"],
+    "setuptools": ["setup.py"],
+    "tensorboardX": ["bertjax/training/journal.py"],
+    "tensorflow_datasets": ["bertjax/corpus/sources.py"],
+    "tokenizers": ["bertjax/text/*"],
+    "tqdm": ["bertjax/progress.py"],
+    "zstandard": ["bertjax/corpus/sources.py"],
+}
+
+DOORS = sorted((REPOSITORY / "launch").glob("*.py"))
+CONFIGS = sorted((REPOSITORY / "configs").glob("*.py"))
+LONGEST_DOOR = 70  # lines: flags, one call, nothing more
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def _sources() -> list[Path]:
+    folders = [REPOSITORY / folder for folder in ("bertjax", "configs", "launch")]
+    return sorted([REPOSITORY / "setup.py", *(p for f in folders for p in f.rglob("*.py"))])
+
+
+def _imports(path: Path) -> set[str]:
+    """Dotted names of everything a file imports, inside functions too.
+
+    `from a import b` counts as `a.b`, where `b` may be a module or a name in one.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}:{node.lineno}: relative import"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of bertjax, by dotted name."""
+    modules = {}
+    for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
+        parts = path.relative_to(REPOSITORY).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def _imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of bertjax that a file imports."""
+    found = set()
+    for name in _imports(path):
+        if name.split(".")[0] == "bertjax":
+            module = name if name in modules else name.rpartition(".")[0]
+            assert module in modules, f"{_name(path)} imports {name}, which does not exist"
+            found.add(module)
+    return found
+
+
+def _part(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_every_part_has_its_floor():
+    parts = {_part(module) for module in _modules()}
+    assert parts - MAY_IMPORT.keys() == set(), "give the new part its line in MAY_IMPORT"
+    assert MAY_IMPORT.keys() - parts == set(), "a line in MAY_IMPORT for a part that is not there"
+
+
+def test_files_import_only_from_the_floors_below():
+    modules = _modules()
+    broken = []
+    for module, path in modules.items():
+        part = _part(module)
+        allowed = {*MAY_IMPORT[part], part, "__init__"}
+        for imported in sorted(_imported_modules(path, modules)):
+            if _part(imported) not in allowed:
+                broken.append(f"{_name(path)} imports {imported}")
+    assert not broken
+
+
+def test_no_circular_imports():
+    modules = _modules()
+    graph = {module: _imported_modules(path, modules) for module, path in modules.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_packages_import_nothing():
+    """So that importing one file of a package never brings in its neighbours."""
+    packages = [path for path in _modules().values() if path.name == "__init__.py"]
+    assert {_name(path): _imports(path) for path in packages if _imports(path)} == {}
+
+
+def test_outside_libraries_come_in_by_their_doors():
+    broken = []
+    for path in _sources():
+        for library in sorted({name.split(".")[0] for name in _imports(path)}):
+            if library in sys.stdlib_module_names or library == "bertjax":
+                continue
+            doors = OUTSIDE.get(library, [])
+            if not any(fnmatch.fnmatchcase(_name(path), door) for door in doors):
+                broken.append(f"{_name(path)} imports {library}; its doors: {doors}")
+    assert not broken
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+def _loaded(stderr: str) -> set[str]:
+    """Top-level packages in the report of `python -X importtime`."""
+    lines = [line for line in stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().split(".")[0] for line in lines}
+
+
+_HEAVY = {"jax", "flax", "numpy", "orbax", "tensorflow", "tensorflow_datasets", "torch"}
+
+
+def test_import_of_the_package_is_light():
+    result = _run("-X", "importtime", "-c", "import bertjax")
+    assert result.returncode == 0
+    assert "bertjax" in _loaded(result.stderr)
+    assert not _loaded(result.stderr) & _HEAVY
+
+
+def test_the_host_floor_runs_without_jax():
+    """Workers that make batches must not start an accelerator runtime."""
+    host = [m for m in _modules() if _part(m) in ("text", "corpus", "examples", *_WORDS)]
+    program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
+    result = _run("-c", program)
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+def test_doors_are_there():
+    assert {"prepare_corpus", "pretrain", "evaluate", "fill_mask"} <= {p.stem for p in DOORS}
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_is_short(door):
+    assert len(door.read_text(encoding="utf-8").splitlines()) <= LONGEST_DOOR
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_gives_help_at_once(door):
+    result = _run("-X", "importtime", door, "--help")
+    assert result.returncode == 1  # absl's exit code for --help
+    first_line = ast.get_docstring(ast.parse(door.read_text(encoding="utf-8"))).splitlines()[0]
+    assert first_line in result.stdout
+    assert f"\n{door.relative_to(door.parent)}:\n" in result.stdout.replace(f"{door.parent}/", "")
+    assert "Traceback" not in result.stderr
+    assert not _loaded(result.stderr) & _HEAVY
+
+
+def test_configs_are_there():
+    names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
+    assert names <= {path.stem for path in CONFIGS}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_config_loads_and_says_how_to_run_it(path):
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert isinstance(module.get_config(), ml_collections.ConfigDict)
+    assert f"--config={_name(path)}" in module.__doc__
+
+
+def _files() -> set[str]:
+    """Every file of the checkout that is not ignored; empty ones say nothing and do not count."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    if listing.returncode == 0:
+        paths = [REPOSITORY / name for name in listing.stdout.split("\0") if name]
+    else:  # not a git checkout
+        folders = [REPOSITORY / name for name in (".ci", *MAPPED_FOLDERS)]
+        inside = [path for folder in folders for path in folder.rglob("*")]
+        paths = [p for p in [*REPOSITORY.iterdir(), *inside] if "__pycache__" not in p.parts]
+    return {_name(path) for path in paths if path.is_file() and path.stat().st_size}
+
+
+MAPPED_FOLDERS = ("bertjax", "configs", "constraints", "launch", "tests")
+
+
+def _what_it_is(name: str) -> str:
+    """The first line of a file's docstring, to start its line in the map with."""
+    if not name.endswith(".py"):
+        return "..."
+    docstring = ast.get_docstring(ast.parse((REPOSITORY / name).read_text(encoding="utf-8")))
+    return docstring.splitlines()[0] if docstring else "..."
+
+
+def test_the_map_is_the_tree():
+    """WORKSPACE.md has a block fenced with ```tree: `path  what it is`, a line for each file.
+
+    A line whose path ends in "/" is about a folder. Indentation and empty lines are free.
+    """
+    text = (REPOSITORY / "WORKSPACE.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```tree\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 1, "WORKSPACE.md must have one block fenced with ```tree"
+    lines = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in blocks[0].splitlines()]
+    lines = [line for line in lines if line != [""]]
+    assert [line for line in lines if len(line) < 2] == [], "lines that do not say what it is"
+    paths = [path for path, _ in lines]
+    assert sorted(set(paths)) == sorted(paths), "a path is listed twice"
+    assert [p for p in paths if p.endswith("/") and not (REPOSITORY / p).is_dir()] == []
+
+    listed, files = {path for path in paths if not path.endswith("/")}, _files()
+    missing = "".join(f"  {name}  {_what_it_is(name)}\n" for name in sorted(files - listed))
+    extra = "".join(f"  {name}\n" for name in sorted(listed - files))
+    if missing or extra:
+        pytest.fail(
+            f"add to the map in WORKSPACE.md:\n{missing}remove from it:\n{extra}", pytrace=False
+        )

@@ -1,0 +1,213 @@
+"""One face over WordPiece and SentencePiece."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
+from bertjax.text.vocabulary import learn_sentencepiece
+
+PIECES = [
+    *SPECIAL_TOKENS,
+    *"the cat un ##aff ##able ##s paris is of france . , [ ] mask ! Paris".split(),
+]
+SENTENCES = [f"The cat number {n} sat on mat {n % 7}, not on chair {n % 5}." for n in range(300)]
+
+
+def write_vocabulary(path: Path, pieces: list[str]) -> Path:
+    path.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
+    return path
+
+
+@pytest.fixture
+def wordpiece(tmp_path):
+    return Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", PIECES), cased=False)
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "learned.model"
+    learn_sentencepiece(SENTENCES, path, size=80, cased=True)
+    return path
+
+
+def ids_of(*pieces):
+    return [PIECES.index(piece) for piece in pieces]
+
+
+def test_wordpiece_is_greedy_longest_match_first(wordpiece):
+    assert wordpiece.encode(["The CATS, unaffable.", "", "dog the"]) == [
+        ids_of("the", "cat", "##s", ",", "un", "##aff", "##able", "."),
+        [],
+        ids_of("[UNK]", "the"),
+    ]
+
+
+def test_attributes(wordpiece):
+    assert wordpiece.kind == "wordpiece" and not wordpiece.cased
+    assert wordpiece.vocabulary_size == len(PIECES) and wordpiece.tokens == PIECES
+    assert (wordpiece.pad_id, wordpiece.unk_id, wordpiece.cls_id) == (0, 1, 2)
+    assert (wordpiece.sep_id, wordpiece.mask_id) == (3, 4)
+    assert wordpiece.special_ids == (0, 1, 2, 3, 4)
+    continuing = [PIECES[i] for i in np.flatnonzero(wordpiece.continues_word)]
+    assert continuing == ["##aff", "##able", "##s"]
+
+
+def test_special_tokens_come_only_from_prompts(wordpiece):
+    text = "Paris is [MASK]."
+    masked = ids_of("paris", "is", "[MASK]", ".")
+    assert wordpiece.encode([text], special=True) == [masked]
+    assert wordpiece.encode([text]) == [ids_of("paris", "is", "[", "mask", "]", ".")]
+    assert wordpiece.encode(["[CLS][MASK] the [SEP]"], special=True) == [
+        ids_of("[CLS]", "[MASK]", "the", "[SEP]")
+    ]
+    assert wordpiece.decode(masked) == "paris is [MASK]."
+
+
+def test_a_word_of_more_than_100_characters_is_unknown(wordpiece):
+    assert wordpiece.encode(["s" + "s" * 100, "the"]) == [ids_of("[UNK]"), ids_of("the")]
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
+    """Against the library itself, on text made of every difficulty, with a cache that overflows."""
+    letters = "abcdeABCDE"
+    accented = "\u00e9\u00c9\u0130\u00df\u1e9e\ufb01\u0301\u0323\u03a3\u03c2\u4e2d\uac00\U0001f600"
+    controls = "\x00\x01\x1c\x1f\x7f\x85\xa0\xad\u200b\u2028\u3000\ufeff\ufffd\t\n\r"
+    random_numbers = random.Random(0)
+    pool = [*(letters * 4), *accented, *controls, *".,![]#'", *(" " * 12)]
+    texts = ["".join(random_numbers.choices(pool, k=n % 40)) for n in range(3000)]
+    pieces = [*letters, *accented, *".,![]'", "ab", "##bc", "##cde"]
+    pieces = list(dict.fromkeys([*SPECIAL_TOKENS, *pieces, *(f"##{c}" for c in letters)]))
+    tokenizer = Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", pieces), cased=cased)
+    monkeypatch.setattr(type(tokenizer._pieces), "_CACHED_WORDS", 500)
+    library = bert_wordpiece({piece: i for i, piece in enumerate(pieces)}, cased=cased)
+    expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
+    got = []
+    for start in range(0, len(texts), 100):
+        got += tokenizer.encode(texts[start : start + 100])
+    assert got == expected
+    assert sum(map(len, got)) > 10_000
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    pieces = [*SPECIAL_TOKENS, "a\u2028b", "\x85", "the"]
+    tokenizer = Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", pieces))
+    assert tokenizer.vocabulary_size == 8
+    assert tokenizer.encode(["the"]) == [[7]]
+
+
+def test_dos_line_ends_and_a_missing_last_line_end(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join([*SPECIAL_TOKENS, "the"]).encode())
+    assert Tokenizer.open(path).encode(["the"]) == [[5]]
+
+
+def test_case_is_seen_from_the_pieces(tmp_path):
+    cased = Tokenizer.open(write_vocabulary(tmp_path / "a.txt", PIECES))
+    assert cased.cased and cased.tokens[cased.encode(["Paris"])[0][0]] == "Paris"
+    assert not Tokenizer.open(write_vocabulary(tmp_path / "b.txt", PIECES[:-1])).cased
+
+
+def test_bad_vocabularies(tmp_path):
+    path = tmp_path / "vocab.txt"
+    with pytest.raises(InputError, match=r"vocab\.txt: no such vocabulary file"):
+        Tokenizer.open(path)
+    write_vocabulary(path, [piece for piece in PIECES if piece not in ("[MASK]", "[SEP]")])
+    with pytest.raises(InputError, match=r"vocab\.txt: \[SEP\] \[MASK\] not among its"):
+        Tokenizer.open(path)
+    write_vocabulary(path, [*PIECES, "cat"])
+    with pytest.raises(InputError, match=rf"lines 7 and {len(PIECES) + 1} are both 'cat'"):
+        Tokenizer.open(path)
+    path.write_bytes(b"[PAD]\n\xff\xfe\n")
+    with pytest.raises(InputError, match="not UTF-8 at byte 6"):
+        Tokenizer.open(path)
+    (tmp_path / "bad.model").write_bytes(b"no model")
+    with pytest.raises(InputError, match="not a SentencePiece model"):
+        Tokenizer.open(tmp_path / "bad.model")
+
+
+def test_save_and_open_a_folder(tmp_path, wordpiece, model_file):
+    for name, tokenizer in {"a": wordpiece, "b": Tokenizer.open(model_file)}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        tokenizer.save(folder)
+        again = Tokenizer.open(folder)
+        assert again.identity == tokenizer.identity and again.cased == tokenizer.cased
+        assert again.encode(SENTENCES[:3]) == tokenizer.encode(SENTENCES[:3])
+
+
+def test_bad_folders(tmp_path, wordpiece):
+    with pytest.raises(InputError, match=r"no tokenizer\.json in this folder"):
+        Tokenizer.open(tmp_path)
+    wordpiece.save(tmp_path)
+    with pytest.raises(InputError, match="says cased=False, asked for True"):
+        Tokenizer.open(tmp_path, cased=True)
+    write_vocabulary(tmp_path / "vocab.txt", [*PIECES, "another"])
+    with pytest.raises(InputError, match=r"vocab\.txt: not the file that .*tokenizer\.json"):
+        Tokenizer.open(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"vocab\.txt: missing"):
+        Tokenizer.open(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
+    with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
+        Tokenizer.open(tmp_path)
+
+
+def test_identity_depends_on_file_and_case(tmp_path):
+    path = write_vocabulary(tmp_path / "vocab.txt", PIECES)
+    other = write_vocabulary(tmp_path / "other.txt", [*PIECES, "more"])
+    identities = {Tokenizer.open(p, cased=c).identity for p in (path, other) for c in (True, False)}
+    assert len(identities) == 4
+
+
+def test_sentencepiece(model_file):
+    tokenizer = Tokenizer.open(model_file)
+    assert tokenizer.kind == "sentencepiece" and tokenizer.cased
+    assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
+    assert tokenizer.special_ids == (0, 1, 2, 3, 4)
+    for text, ids in zip(SENTENCES, tokenizer.encode(SENTENCES), strict=True):
+        assert tokenizer.decode(ids) == text
+        assert not set(ids) & set(tokenizer.special_ids)
+        # A word starts where the word mark stands: as many as there are spaces, and one.
+        assert np.count_nonzero(~tokenizer.continues_word[ids]) == len(text.split())
+    masked = tokenizer.encode(["The cat [MASK] on mat 3."], special=True)[0]
+    assert masked.count(tokenizer.mask_id) == 1
+    assert tokenizer.decode(masked) == "The cat [MASK] on mat 3."
+    assert tokenizer.mask_id not in tokenizer.encode(["The [MASK]"])[0]
+
+
+def test_sentencepiece_uncased(model_file):
+    tokenizer = Tokenizer.open(model_file, cased=False)
+    assert tokenizer.encode(["Sat ON mat"]) == tokenizer.encode(["sat on mat"])
+    assert tokenizer.identity != Tokenizer.open(model_file).identity
+
+
+def test_sentencepiece_without_mask(tmp_path):
+    import io
+
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=70, minloglevel=2
+    )
+    path = tmp_path / "plain.model"
+    path.write_bytes(model.getvalue())
+    with pytest.raises(InputError, match=r"\[PAD\] \[CLS\] \[SEP\] \[MASK\] not among its control"):
+        Tokenizer.open(path)
+
+
+@pytest.mark.parametrize("name, cased, size", [("uncased", False, 30522), ("cased", True, 28996)])
+def test_published_vocabularies(shared_data, name, cased, size):
+    tokenizer = Tokenizer.open(shared_data / f"vocab/bert-base-{name}-vocab.txt")
+    assert (tokenizer.cased, tokenizer.vocabulary_size) == (cased, size)
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id) == (0, 100, 103)
+    if not cased:  # the example of google-research/bert's README
+        ids = tokenizer.encode(["John Johanson's house"])[0]
+        pieces = "john johan ##son ' s house"
+        assert [tokenizer.tokens[i] for i in ids] == pieces.split()

@@ -1,0 +1,107 @@
+"""Learned vocabularies work with their tokenizer by construction."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
+
+
+def made_up_text(sentences: int) -> list[str]:
+    """Sentences over some hundred made-up words, with accents, digits, CJK and punctuation."""
+    numbers = random.Random(7)
+    syllables = ["ka", "lo", "Mi", "nué", "st", "ra", "pe", "tho", "Žu", "42", "world", "in"]
+    words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(400)]
+    return [
+        " ".join(numbers.choices(words, k=numbers.randint(3, 12)))
+        + numbers.choice([".", "!", " 中。"])
+        for _ in range(sentences)
+    ]
+
+
+TEXTS = made_up_text(600)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_learned_wordpiece(tmp_path, cased):
+    path = tmp_path / "vocab.txt"
+    size = learn_wordpiece(TEXTS, path, size=300, cased=cased)
+    tokenizer = Tokenizer.open(path, cased=cased)
+    assert size == tokenizer.vocabulary_size == 300
+    assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        assert tokenizer.unk_id not in ids
+        if cased:
+            joined = "".join(tokenizer.tokens[i].removeprefix("##") for i in ids)
+            assert joined == text.replace(" ", "")
+    # Pieces beyond single characters were learned and are used.
+    tokens = sum(map(len, tokenizer.encode(TEXTS)))
+    assert tokens < 0.6 * sum(len(text.replace(" ", "")) for text in TEXTS)
+
+
+def test_wordpiece_knows_new_words_of_its_alphabet(tmp_path):
+    learn_wordpiece(TEXTS, tmp_path / "vocab.txt", size=300, cased=False)
+    tokenizer = Tokenizer.open(tmp_path / "vocab.txt", cased=False)
+    assert tokenizer.unk_id not in tokenizer.encode(["wwwkkkpppttt42hhh zzz"])[0]
+    assert tokenizer.encode(["\u0416"]) == [[tokenizer.unk_id]]
+
+
+def test_wordpiece_says_how_much_it_learned(tmp_path):
+    path = tmp_path / "vocab.txt"
+    size = learn_wordpiece(TEXTS, path, size=100_000, cased=False)
+    assert 300 < size < 5000
+    assert len(path.read_text(encoding="utf-8").split("\n")) == size + 1
+
+
+LEARN = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from test_vocabulary import TEXTS
+from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
+learn_wordpiece(TEXTS, sys.argv[3] + "/vocab.txt", size=300, cased=False)
+learn_sentencepiece(TEXTS, sys.argv[3] + "/unigram.model", size=150, cased=False)
+learn_sentencepiece(TEXTS, sys.argv[3] + "/bpe.model", size=150, cased=False, model_type="bpe")
+"""
+
+
+def test_the_same_text_gives_the_same_file(tmp_path):
+    """In processes of their own: hash tables of the libraries are seeded per process."""
+    import bertjax
+
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        here, root = __file__.rpartition("/")[0], bertjax.__file__.rpartition("/bertjax/")[0]
+        subprocess.run([sys.executable, "-c", LEARN, here, root, folder], check=True)
+    for name in ("vocab.txt", "unigram.model", "bpe.model"):
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("cased", [False, True])
+def test_learned_sentencepiece(tmp_path, model_type, cased):
+    path = tmp_path / "learned.model"
+    learn_sentencepiece(TEXTS, path, size=150, cased=cased, model_type=model_type)
+    tokenizer = Tokenizer.open(path, cased=cased)
+    assert tokenizer.vocabulary_size == 150
+    assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        assert tokenizer.unk_id not in ids
+        # NFKC leaves these characters alone, but for the full stop of CJK punctuation.
+        assert tokenizer.decode(ids) == (text if cased else text.lower())
+
+
+def test_too_little_text(tmp_path):
+    path = tmp_path / "learned.model"
+    with pytest.raises(InputError, match=r"cannot learn 30000 pieces from this text: .*smaller"):
+        learn_sentencepiece(TEXTS, path, size=30000, cased=False)
+    for texts in ([], ["", "  \n"]):
+        with pytest.raises(InputError, match="no characters"):
+            learn_sentencepiece(texts, path, size=100, cased=False)
+        with pytest.raises(InputError, match="no characters"):
+            learn_wordpiece(texts, path, size=100, cased=False)
+    assert list(tmp_path.iterdir()) == []
