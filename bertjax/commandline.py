@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from absl import app
+from absl import app, flags, logging
 
 from bertjax.errors import InputError
 
@@ -29,8 +29,16 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """
     app.run(
         lambda argv: _guarded(_without_arguments(main), argv),
-        flags_parser=lambda argv: _guarded(app.parse_flags_with_usage, argv),
+        flags_parser=lambda argv: _guarded(_parse_flags, argv),
     )
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+    arguments = app.parse_flags_with_usage(argv)
+    if flags.FLAGS["verbosity"].using_default_value:
+        # absl would take INFO, at which the libraries tell every file they write.
+        flags.FLAGS.verbosity = logging.WARNING
+    return arguments
 
 
 def _without_arguments(main: Callable) -> Callable:

@@ -1,6 +1,6 @@
 """Evaluation of a run on held-out documents."""
 
-from bertjax.corpus.store import TokenStore
+from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.files import write_json
 from bertjax.recipe import held_out_examples, make_objective
 from bertjax.run_folder import load_run
@@ -26,7 +26,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     loaded = load_run(model)
     recipe = loaded.recipe
     corpora = [corpus] if corpus else recipe.corpus
-    store = TokenStore.open(corpora, "heldout", tokenizer_identity=loaded.tokenizer.identity)
+    store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
     evaluator = Evaluator(make_objective(loaded.model), loaded.placement)
     results = {}
     for phase in recipe.phases:

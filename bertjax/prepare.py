@@ -229,7 +229,7 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     texts = sample_documents(documents, held_out=plan.held_out, max_bytes=most)
     path = output / VOCABULARY_FILES[kind]
     characters = sum(map(len, texts))
-    print(f"learning {size:,} {kind} pieces from {characters / 1e6:.1f} M characters", flush=True)
+    print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
     if kind == WORDPIECE:
         learned = learn_wordpiece(texts, path, size=size, cased=cased)
         if learned < size:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from bertjax.corpus.store import TokenStore
+from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
 from bertjax.errors import InputError
 from bertjax.files import write_json
 from bertjax.optimizer import make_optimizer, make_schedule
@@ -35,13 +35,14 @@ EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it agai
 _FREE = ("mesh", "layout", "dry_run", "keep_checkpoints", "keep_checkpoint_every", "corpus")
 
 
-def run(config: Any, workdir: str) -> int:
+def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     """Trains until the config's last step, from the newest checkpoint in `workdir` if any.
 
     Args:
       config: as in `configs/`.
       workdir: RUN: gets config.json, the tokenizer, metrics.jsonl, loss.png, tensorboard/ and
         checkpoints/.
+      verify: compare every checksum of the corpus first.
 
     Returns:
       0 when the run is complete, EXIT_STOPPED when a signal stopped it.
@@ -60,8 +61,9 @@ def run(config: Any, workdir: str) -> int:
     folder = Path(workdir)
     _check_same_run(folder, recipe)
     tokenizer = Tokenizer.open(recipe.corpus[0].rsplit("@", 1)[0])
-    train = TokenStore.open(recipe.corpus, "train", tokenizer_identity=tokenizer.identity)
-    held_out = TokenStore.open(recipe.corpus, "heldout", tokenizer_identity=tokenizer.identity)
+    identity = tokenizer.identity
+    train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
+    held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
     spec = recipe.spec(tokenizer.vocabulary_size)
     phases = make_phases(recipe, spec, tokenizer, train, held_out)
     data = {"train": train.identity, "heldout": held_out.identity}

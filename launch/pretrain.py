@@ -7,13 +7,14 @@ from bertjax import commandline
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
+_VERIFY = flags.DEFINE_boolean("verify", False, "Compare every checksum of the corpus first.")
 flags.mark_flags_as_required(["config", "workdir"])
 
 
 def main(_) -> int:
     from bertjax import pretrain
 
-    return pretrain.run(_CONFIG.value, _WORKDIR.value)
+    return pretrain.run(_CONFIG.value, _WORKDIR.value, verify=_VERIFY.value)
 
 
 if __name__ == "__main__":

@@ -96,16 +96,17 @@ class Examples:
         index = step * self.spec.batch_size + np.arange(rows.start, rows.stop)
         spans = self._sampler.spans(index)
         ids, lengths = self._layout(spans)
-        column = np.arange(self.spec.length)
-        second = spans.a_length + 2  # where [SEP] A ends and B begins
-        inside = column < lengths[:, None]
+        column = np.arange(self.spec.length, dtype=np.int32)
+        end = lengths.astype(np.int32)[:, None]
+        second = spans.a_length.astype(np.int32)[:, None] + 2  # where B begins
+        inside = column < end
         arrays = {
             "input_ids": ids,
             "input_mask": inside.astype(np.int32),
-            "segment_ids": (inside & (column >= second[:, None])).astype(np.int32),
+            "segment_ids": (inside & (column >= second)).astype(np.int32),
         }
         if self.spec.objective == batches.LEFT_TO_RIGHT:
-            following = column < lengths[:, None] - 1
+            following = column < end - 1
             target = np.where(following, np.roll(ids, -1, axis=1), 0)
             return arrays | {"target_ids": target, "target_weights": following.astype(np.float32)}
         masked = self._masker.mask(ids, lengths, self._draws, index)

@@ -32,22 +32,25 @@ class Draws:
 
     def __init__(self, seed: int, stream: str):
         self._key = _mix(np.array([seed], np.uint64) * _GOLDEN + _hash(stream))
+        self._purposes: dict[str, np.ndarray] = {}
 
     def keys(self, purpose: str, *indices: np.ndarray) -> np.ndarray:
         """uint64 [R] from a purpose and one or more index arrays [R]."""
-        key = _mix(self._key + _hash(purpose))
+        if purpose not in self._purposes:
+            self._purposes[purpose] = _mix(self._key + _hash(purpose))
+        key = self._purposes[purpose]
         for index in indices:
             key = _mix(key + np.asarray(index).astype(np.uint64) * _GOLDEN)
         return key
 
     def below(self, limit: np.ndarray | int, purpose: str, *indices: np.ndarray) -> np.ndarray:
         """int64 [R], uniform in [0, limit): limit int64 [R] or scalar, 1 to 2**50."""
-        draw = (self.uniform(purpose, *indices) * limit).astype(np.int64)
-        return np.minimum(draw, np.asarray(limit) - 1)  # the product may round up to the limit
+        return (self.uniform(purpose, *indices) * limit).astype(np.int64)
 
     def uniform(self, purpose: str, *indices: np.ndarray) -> np.ndarray:
         """float64 [R], uniform in [0, 1)."""
-        return (self.keys(purpose, *indices) >> np.uint64(11)) * 2.0**-53
+        # 52 bits and not 53: so no product with a whole number rounds up to that number.
+        return (self.keys(purpose, *indices) >> np.uint64(12)) * 2.0**-52
 
     def bits(self, width: int, purpose: str, *indices: np.ndarray) -> np.ndarray:
         """uint32 [R, width] of independent bits."""

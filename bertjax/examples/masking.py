@@ -85,58 +85,68 @@ class Masker:
         count = np.minimum(np.clip(count, 1, width), maskable.sum(1))
 
         # A random order of the positions: random high bits, the position itself in the low ones.
+        # The last position is never maskable, so that no number here is _NEVER by chance.
         low = np.uint32((1 << (length - 1).bit_length()) - 1)
-        order = draws.bits(length, "order of masking", index)
+        order = draws.bits(length, "order of masking", index) & ~low
         if self._rule.whole_words:
-            order, count = self._by_words(ids, maskable, order & ~low, low, count, width)
+            order = self._share_in_words(order, ids, maskable)
+        order |= np.arange(length, dtype=np.uint32)
+        order[~maskable] = _NEVER
+        order.sort(axis=1)
+        if self._rule.whole_words:
+            taken = _whole_words(order & ~low, count)
         else:
-            order &= ~low
-            order |= np.arange(length, dtype=np.uint32)
-            order[~maskable] = _NEVER
-            order = np.sort(order, axis=1)[:, :width]
-        used = np.arange(width) < count[:, None]
-        positions = np.sort(np.where(used, order & low, _NEVER), axis=1)
+            order = order[:, :width]
+            taken = np.arange(width) < count[:, None]
+        positions = np.sort(np.where(taken, order & low, _NEVER), axis=1)[:, :width]
+        used = positions != _NEVER
         positions = np.where(used, positions, 0).astype(np.int32)
 
         row = np.arange(rows)[:, None]
-        original = np.where(used, ids[row, positions], 0)
-        ids[row, positions] = np.where(
-            used, self._replace(original, draws, index, width), ids[row, positions]
-        )
-        return Masked(positions, original, used.astype(np.float32))
+        found = ids[row, positions]
+        ids[row, positions] = np.where(used, self._replace(found, draws, index), found)
+        return Masked(positions, np.where(used, found, 0), used.astype(np.float32))
 
-    def _by_words(self, ids, maskable, order, low, count, width):
-        """The order of positions where whole words are taken, or left, together.
+    def _share_in_words(self, order, ids, maskable):
+        """Gives all pieces of a word the number of its first."""
+        continues = self._continues_word[ids]
+        continues[:, 1:] &= maskable[:, :-1]
+        continues[:, 0] = False
+        first = np.flatnonzero(~continues)
+        pieces = np.diff(first, append=order.size)
+        return np.repeat(order.ravel()[first], pieces).reshape(order.shape)
 
-        Words in random order are taken while they fit into `count`; what remains is filled
-        with words of a single piece.
-        """
-        length = ids.shape[1]
-        column = np.arange(length, dtype=np.uint32)
-        after_maskable = np.roll(maskable, 1, axis=1)
-        after_maskable[:, 0] = False
-        begins = maskable & ~(self._continues_word[ids] & after_maskable)
-        word = np.maximum.accumulate(np.where(begins, column, 0), axis=1).astype(np.int64)
-        order = np.take_along_axis(order, word, axis=1) | column
-        order[~maskable] = _NEVER
-        order.sort(axis=1)  # words in random order, the pieces of each in theirs
-
-        present = order != _NEVER
-        begins = np.take_along_axis(begins, (order & low).astype(np.int64), axis=1) & present
-        boundary = np.concatenate([begins | ~present, np.ones_like(begins[:, :1])], axis=1)
-        place = np.arange(length + 1)
-        whole = np.where(boundary & (place <= count[:, None]), place, 0).max(1)[:, None]
-        single = begins & boundary[:, 1:] & (place[:-1] >= whole)
-        room = count[:, None] - whole
-        taken = (place[:-1] < whole) | (single & (np.cumsum(single, axis=1) <= room))
-        order = np.sort(np.where(taken & present, order, _NEVER), axis=1)[:, :width]
-        return order, (taken & present).sum(1)
-
-    def _replace(self, original, draws, index, width):
+    def _replace(self, original, draws, index):
         """80 % [MASK], 10 % a random token, 10 % the token itself (by default)."""
+        width = original.shape[1]
         bits = draws.bits(2 * width, "replacement", index)
         chance, which = bits[:, :width] * 2.0**-32, bits[:, width:]
         rule, choices = self._rule, self._replacements
         random = choices[((which.astype(np.uint64) * np.uint64(len(choices))) >> np.uint64(32))]
         kept_or_random = np.where(chance < rule.mask + rule.random, random, original)
         return np.where(chance < rule.mask, self._mask_id, kept_or_random)
+
+
+def _whole_words(words: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Which tokens to take, of tokens in random order with the pieces of a word side by side.
+
+    Words are taken as they come while they fit into `count`; what remains is filled with the
+    next words of a single piece.
+
+    Args:
+      words: uint32 [R, S], equal for the pieces of one word; special tokens, at least two, last.
+      count: int64 [R], tokens to take at most.
+
+    Returns:
+      bool [R, S].
+    """
+    begins = np.ones(words.shape, bool)
+    np.not_equal(words[:, 1:], words[:, :-1], out=begins[:, 1:])
+    place = np.arange(words.shape[1])
+    fits = begins & (place <= count[:, None])
+    whole = words.shape[1] - 1 - fits[:, ::-1].argmax(1)[:, None]  # the last place that fits
+    single = begins & (place >= whole)
+    single[:, :-1] &= begins[:, 1:]
+    single[:, -1] = False
+    room = count[:, None] - whole
+    return (place < whole) | (single & (np.cumsum(single, axis=1) <= room))

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bertjax.errors import InputError
+
 _BLOCK = 4096
 
 
@@ -17,7 +19,7 @@ class Mixture:
       draws: decides the pattern.
 
     Raises:
-      ValueError: a share too small to be seen in a block.
+      InputError: a share too small to be seen in a block.
     """
 
     def __init__(self, shares: np.ndarray, draws):
@@ -26,7 +28,10 @@ class Mixture:
         largest_remainders = np.argsort(places - exact, kind="stable")
         places[largest_remainders[: _BLOCK - places.sum()]] += 1
         if np.any(places == 0):
-            raise ValueError(f"a share of {np.min(shares):.2g} is less than 1/{_BLOCK}")
+            raise InputError(
+                f"a source would have {np.min(shares):.2g} of the examples, less than 1 in {_BLOCK}: "
+                "give the sources weights (@WEIGHT) that do not differ so much, or leave it out"
+            )
         source = np.repeat(np.arange(len(places)), places)
         self._source = source[np.argsort(draws.keys("mixture", np.arange(_BLOCK)))]
         self._places = places

@@ -3,8 +3,11 @@
 A document of n tokens is cut into ceil(n / room) chunks of `room` tokens, at places that
 move from epoch to epoch, so that an epoch shows every part of every document once. A chunk is
 moved to the start of its first sentence and cut in two at the start of a random sentence. Half
-the time A and B are these two pieces. Half the time one of them, either, is A, and B is a
-piece about as long as the other from another document of the same source.
+the time A and B are these two pieces. Half the time one of them, either, is replaced by a piece
+about as long from another document of the same source.
+
+Both kinds of pairs look alike but for what they say: A and B begin with a sentence, A ends with
+one, B goes on to where the chunk ends or to the end of a document.
 """
 
 from typing import NamedTuple
@@ -122,26 +125,32 @@ class SpanSampler:
             sentences[inner + draws.below(np.maximum(count, 1), "cut", index)],
             start + 1 + draws.below(end - start - 1, "cut inside", index),
         )
+        document_stop = self._store.document_starts[document + 1]
+        # Tokens of the pair. A chunk at its document's end is short by chance.
+        most = np.where(end == document_stop, target, end - start)
         is_random = draws.below(2, "is random", index)
-        # Which piece stays is random too, or the ends of chunks would be shown less often.
-        keep_second = (is_random & draws.below(2, "piece", index)).astype(bool)
-        a_start = np.where(keep_second, cut, start)
-        a_length = np.where(keep_second, end - cut, cut - start)
-        b_start, b_length = cut.copy(), end - cut
+        # Either piece may go, or the ends of chunks would be shown less often.
+        goes_a = (is_random & draws.below(2, "piece", index)).astype(bool)
+        goes_b = is_random.astype(bool) & ~goes_a
+        wanted = np.where(goes_a, cut - start, end - cut)
+        other_start, other_stop = start.copy(), end.copy()
         r = np.flatnonzero(is_random)
-        b_start[r], b_length[r] = self._elsewhere(
-            index[r],
-            source[r],
-            document[r],
-            wanted=(end - start - a_length)[r],
-            room=(target - a_length)[r],
+        other_start[r], other_stop[r] = self._elsewhere(
+            index[r], source[r], document[r], wanted[r], most[r], goes_a[r]
         )
+        a_start = np.where(goes_a, other_start, start)
+        b_start = np.where(goes_b, other_start, cut)
+        a_stop = np.where(goes_a, other_stop, cut)
+        b_stop = np.where(goes_b, other_stop, np.where(goes_a, document_stop, end))
+        a_length = np.minimum(a_stop - a_start, most - 1)
+        b_length = np.minimum(b_stop - b_start, most - a_length)
         return Spans(a_start, a_length, b_start, b_length, is_random)
 
-    def _elsewhere(self, index, source, document, *, wanted, room):
-        """Whole sentences of another document of the source: start and length.
+    def _elsewhere(self, index, source, document, wanted, most, for_a):
+        """Whole sentences of another document of the source: start and stop.
 
-        `wanted` tokens or, to end with a sentence, just more; cut to `room`.
+        They have `wanted` tokens or just more. For A, which is not to be cut at its end, they
+        have just less where that is nearer, or where just more is all of `most`.
         """
         documents, sentences = self._store.document_starts, self._store.sentence_starts
         first = documents[self._first_document[source]]
@@ -154,5 +163,8 @@ class SpanSampler:
         stop = documents[other + 1]
         place = np.maximum(np.minimum(place, stop - wanted), documents[other])
         start, _ = self._sentence_start(place)
-        end = sentences[np.searchsorted(sentences, np.minimum(start + wanted, stop))]
-        return start, np.minimum(end - start, room)
+        wanted_stop = np.minimum(start + wanted, stop)
+        sentence = np.searchsorted(sentences, wanted_stop)
+        before, stop = sentences[sentence - 1], sentences[sentence]
+        less = (wanted_stop - before < stop - wanted_stop) | (stop - start >= most)
+        return start, np.where(for_a & less & (before > start), before, stop)

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, ber
 
 MODEL_TYPES = ("unigram", "bpe")
 
-# Single characters kept by WordPiece; rarer ones become [UNK]. English needs few, Chinese many.
-_MAX_ALPHABET = 6000
-_MAX_ALPHABET_SHARE = 0.2  # of the vocabulary
+# The characters kept are those that make up this share of the text (700 in English Wikipedia,
+# thousands in Chinese); a rarer one, or in WordPiece its whole word, is [UNK].
+_CHARACTER_COVERAGE = 0.99995
+_MAX_ALPHABET_SHARE = 0.25  # of the vocabulary; most characters have two pieces
 # SentencePiece takes about 7 KB a sentence: this many stay below 2 GB.
 _MAX_SENTENCES = 200_000
 # The rounding of its sums depends on the number of threads: a fixed one gives the same file.
@@ -24,7 +25,7 @@ _SENTENCEPIECE_THREADS = 2
 
 
 def learn_wordpiece(
-    texts: Iterable[str], path: str | os.PathLike, *, size: int, cased: bool
+    texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool
 ) -> int:
     """Learns a WordPiece vocabulary and writes it as a vocab.txt.
 
@@ -32,7 +33,7 @@ def learn_wordpiece(
     a word spelled in the alphabet is never [UNK].
 
     Args:
-      texts: the sample; it is read twice, so not an iterator.
+      texts: the sample; it is read twice.
       path: the file to write.
       size: pieces asked for.
       cased: whether upper case is kept.
@@ -43,7 +44,7 @@ def learn_wordpiece(
     from tokenizers.trainers import WordPieceTrainer
 
     library = bert_wordpiece(None, cased=cased)
-    alphabet = _alphabet(texts, library.normalizer, min(_MAX_ALPHABET, size * _MAX_ALPHABET_SHARE))
+    alphabet = _alphabet(texts, library.normalizer, int(size * _MAX_ALPHABET_SHARE))
     if not alphabet:
         raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
     within_word = [f"##{c}" for c in alphabet if _continues_word(c, library)]
@@ -66,7 +67,7 @@ def learn_wordpiece(
     return len(tokens)
 
 
-def _alphabet(texts: Iterable[str], normalizer, limit: float) -> list[str]:
+def _alphabet(texts: Iterable[str], normalizer, limit: int) -> list[str]:
     """The most frequent characters after normalization, at most `limit`, in code order."""
     counts = np.zeros(0x110000, np.int64)
     for batch in _batches(texts):
@@ -76,7 +77,9 @@ def _alphabet(texts: Iterable[str], normalizer, limit: float) -> list[str]:
         for character in "".join(normalizer.normalize_str(chr(code)).split()):
             frequency[character] = frequency.get(character, 0) + int(counts[code])
     kept = sorted(frequency, key=lambda character: (-frequency[character], character))
-    return sorted(kept[: int(limit)])
+    covered = np.cumsum([frequency[character] for character in kept])
+    needed = np.count_nonzero(covered < _CHARACTER_COVERAGE * covered[-1:]) + 1
+    return sorted(kept[: min(int(needed), limit)])
 
 
 def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:
@@ -134,6 +137,7 @@ def learn_sentencepiece(
             model_writer=model,
             model_type=model_type,
             vocab_size=size,
+            character_coverage=_CHARACTER_COVERAGE,
             normalization_rule_name="nmt_nfkc" if cased else "nmt_nfkc_cf",
             pad_id=0,
             unk_id=1,

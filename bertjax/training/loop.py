@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import signal
 import threading
 import time
@@ -11,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 from jax.experimental import multihost_utils
 
@@ -158,78 +158,87 @@ class Trainer:
         Raises:
           NonFiniteLoss: with the step and the batch's identity.
         """
-        total: Sums = {name: tuple(pair) for name, pair in window.items()}
         last = phases[-1].last_step
         step = int(state.step)
         progress = Progress("training", last, " steps", initial=step) if journal else None
         with _stop_signal() as stopping:
+            session = _Session(intervals, checkpoints, journal, progress, metadata, stopping)
+            session.total = {name: tuple(pair) for name, pair in window.items()}
             for phase in phases:
-                if step >= phase.last_step:
-                    continue
-                compiled = self.compiled_step(state, phase)
-                first = phase.first_step
-                feed = Feed(partial(self.put, phase), range(step - first, phase.last_step - first))
-                clock = _Clock(feed)
-                unread: tuple[int, Sums] | None = None
-                for _, batch in feed:
-                    with self._placement.active():
-                        state, sums = compiled(state, batch)
-                    step += 1
-                    # The sums of the step before: the device works on this one meanwhile.
-                    if unread:
-                        total = self._read(total, *unread, phase, progress, clock)
-                    unread = (step, sums)
-                    stop = stopping(step)
-                    at_end = step == phase.last_step
-                    log = step % intervals.log == 0 or at_end
-                    evaluate = step % intervals.evaluate == 0 or at_end
-                    save = step % intervals.checkpoint == 0 or at_end or stop
-                    if not (log or evaluate or save):
-                        continue
-                    total = self._read(total, *unread, phase, progress, clock)
-                    unread = None
-                    if log:
-                        if journal:
-                            journal.write(step, TRAIN, self._line(total, step, phase, clock))
-                        total = {}
-                        clock.restart()
-                    with clock.paused():
-                        if evaluate:
-                            metrics = self._evaluator.evaluate(
-                                state.params, phase.held_out, intervals.eval_batches
-                            )
-                            if journal:
-                                journal.write(step, HELDOUT, metrics)
-                        if save:
-                            checkpoints.save(
-                                step,
-                                state.parts(),
-                                metadata | {"step": step, "window": _plain(total)},
-                            )
-                    if stop:
-                        break
-                if stop and step < last:
-                    break
+                if step < phase.last_step and not session.stopped:
+                    state, step = self._train_phase(state, step, phase, session)
         if progress:
             progress.close()
         return state, step == last
 
-    def _read(self, total, step, sums, phase, progress, clock) -> Sums:
+    def _train_phase(
+        self, state: TrainState, step: int, phase: Phase, session: "_Session"
+    ) -> tuple[TrainState, int]:
+        """Updates step + 1 to the phase's last, or to the one at which a signal came."""
+        compiled = self.compiled_step(state, phase)
+        numbers = range(step - phase.first_step, phase.last_step - phase.first_step)
+        feed = Feed(partial(self.put, phase), numbers)
+        clock = _Clock(feed)
+        unread: Sums | None = None  # of the last update
+        for number, batch in feed:
+            compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
+            with self._placement.active(), compiling:
+                state, sums = compiled(state, batch)
+            # The update before, read while the devices work on this one.
+            if unread:
+                self._read(unread, step, phase, session, clock)
+            step, unread = step + 1, sums
+            session.stopped = session.stopping(step)
+            if session.is_due(step, phase):
+                self._read(unread, step, phase, session, clock)
+                unread = None
+                self._report_and_save(state, step, phase, session, clock)
+            if session.stopped:
+                break
+        return state, step
+
+    def _read(
+        self, sums: Sums, step: int, phase: Phase, session: "_Session", clock: "_Clock"
+    ) -> None:
+        """Takes the sums of one update from the devices into the session's."""
         sums = jax.device_get(sums)
-        loss = means(sums)["loss"]
-        if not np.isfinite(loss) or not np.isfinite(means(sums)["grad_norm"]):
+        loss, norm = means(sums)["loss"], means(sums)["grad_norm"]
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NonFiniteLoss(
-                f"step {step}: the loss is {loss}, the gradient's norm "
-                f"{means(sums)['grad_norm']}; the batch is number {step - 1 - phase.first_step} of "
-                f"{phase.name}, seed {self._seed}. Lower the learning rate or lengthen the "
-                "warm-up; the last checkpoint is whole."
+                f"step {step}: the loss is {loss}, the gradient's norm {norm}; the batch is "
+                f"number {step - 1 - phase.first_step} of {phase.name}, seed {self._seed}. Lower "
+                "the learning rate or lengthen the warm-up; the last checkpoint is whole."
             )
+        session.total = add_sums(session.total, sums)
         clock.steps += 1
-        if progress:
-            rate, mfu = clock.rate(), self._mfu(phase, clock)
+        if session.progress:
+            mfu = self._mfu(phase, clock)
             used = f", MFU {mfu:.1%}" if mfu else ""
-            progress.update(1, f"loss {loss:.3f}, {rate * phase.tokens:,.0f} tokens/s{used}")
-        return add_sums(total, sums)
+            tokens = clock.rate() * phase.tokens
+            session.progress.update(1, f"loss {loss:.3f}, {tokens:,.0f} tokens/s{used}")
+
+    def _report_and_save(
+        self, state: TrainState, step: int, phase: Phase, session: "_Session", clock: "_Clock"
+    ) -> None:
+        """A line, an evaluation, a checkpoint: whichever are due, in this order."""
+        intervals, journal = session.intervals, session.journal
+        at_end = step == phase.last_step
+        if step % intervals.log == 0 or at_end:
+            if journal:
+                journal.write(step, TRAIN, self._line(session.total, step, phase, clock))
+            session.total = {}
+            clock.restart()
+        with clock.paused():
+            if step % intervals.evaluate == 0 or at_end:
+                metrics = self._evaluator.evaluate(
+                    state.params, phase.held_out, intervals.eval_batches
+                )
+                if journal:
+                    journal.write(step, HELDOUT, metrics)
+            if step % intervals.checkpoint == 0 or at_end or session.stopped:
+                window = {name: list(pair) for name, pair in session.total.items()}
+                metadata = session.metadata | {"step": step, "window": window}
+                session.checkpoints.save(step, state.parts(), metadata)
 
     def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:
         return self._peak and phase.flops * clock.rate() / self._peak
@@ -245,8 +254,23 @@ class Trainer:
         }
 
 
-def _plain(total: Sums) -> dict[str, list[float]]:
-    return {name: [float(x) for x in pair] for name, pair in total.items()}
+@dataclasses.dataclass
+class _Session:
+    """What one call of `train` carries from step to step."""
+
+    intervals: Intervals
+    checkpoints: Checkpoints
+    journal: Journal | None
+    progress: Progress | None
+    metadata: dict[str, Any]
+    stopping: Callable[[int], bool]
+    stopped: bool = False
+    total: Sums = dataclasses.field(default_factory=dict)  # since the last line
+
+    def is_due(self, step: int, phase: Phase) -> bool:
+        """Whether anything happens after this update."""
+        every = (self.intervals.log, self.intervals.evaluate, self.intervals.checkpoint)
+        return self.stopped or step == phase.last_step or any(step % n == 0 for n in every)
 
 
 class _Clock:

@@ -1,0 +1,69 @@
+"""The paper's recipe as a config: every key there is, and what it means.
+
+The files of `configs/` start from it and change what differs.
+"""
+
+import ml_collections
+
+
+def paper_config() -> ml_collections.ConfigDict:
+    """BERT-Base as in sections 3.1 and A.2."""
+    config = ml_collections.ConfigDict()
+    # What is read: the DIR of launch/prepare_corpus.py; several as "DIR@0.7,DIR@0.3".
+    config.corpus = ""
+    # Decides parameters, order, spans, masks and dropout.
+    config.seed = 0
+
+    # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
+    config.objective = "masked_lm_next_sentence"
+    # Of all tokens `rate` is predicted: `mask` of these behind [MASK], `random` behind another
+    # token, the rest in the open. whole_words: all pieces of a word, or none.
+    config.masking = dict(rate=0.15, mask=0.8, random=0.1, whole_words=False)
+    # The share of examples with a random shorter length.
+    config.short_probability = 0.1
+
+    # Two phases: a share of the steps, the sequence length, sequences of one update over all
+    # devices, and in how many parts these are computed (more parts, less memory).
+    config.total_steps = 1_000_000
+    config.phase_1 = dict(share=0.9, length=128, batch_size=256, accumulate=1)
+    config.phase_2 = dict(share=0.1, length=512, batch_size=256, accumulate=1)
+
+    # The model: a size of `bertjax.model.spec.SIZES` and the switches of `BertSpec`.
+    config.model = dict(
+        size="base",
+        hidden_act="gelu",
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        max_position_embeddings=512,
+        compute_dtype="bfloat16",
+        vocab_multiple=128,
+        scan_layers=False,
+        remat="none",
+        attention="einsum",
+    )
+    # "adamw" or "lamb"; see `bertjax.optimizer.OptimizerSpec`.
+    config.optimizer = dict(
+        name="adamw",
+        learning_rate=1e-4,
+        warmup_steps=10_000,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        bias_correction=True,
+    )
+
+    # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices; -1: the rest.
+    config.layout = "data"
+    config.mesh = dict(data=-1, model=1)
+
+    # Steps between lines of metrics, evaluations and checkpoints; batches of an evaluation.
+    config.intervals = dict(log=100, evaluate=5_000, checkpoint=5_000, eval_batches=40)
+    config.eval_batch_size = 256
+    # The newest checkpoints to keep; and every one at a multiple of so many steps (0: none).
+    config.keep_checkpoints = 3
+    config.keep_checkpoint_every = 0
+    # One batch, one update and one evaluation of every phase, and nothing is written.
+    config.dry_run = False
+    return config

@@ -1,0 +1,23 @@
+"""BERT-Small (4 layers of 512) on one GPU or one TPU chip.
+
+Command:
+  python launch/pretrain.py --config=configs/pretrain_small.py --config.corpus=DIR --workdir=RUN
+
+Hardware: one GPU with 16 GB or more, or one TPU chip (bfloat16).
+Expected: not yet run on such a device; the code is the one that pretrain_tiny runs on a CPU.
+"""
+
+import ml_collections
+
+from bertjax.config import paper_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The paper's recipe with a tenth of its steps and a smaller model's rate."""
+    config = paper_config()
+    config.total_steps = 100_000
+    config.phase_2.update(batch_size=64)
+    config.model.update(size="small")
+    config.optimizer.update(learning_rate=5e-4, warmup_steps=5_000)
+    config.intervals.update(evaluate=2_000, checkpoint=2_000)
+    return config

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The whole path on this machine, in minutes: an environment, a corpus, a vocabulary, a
+# pre-trained model, its evaluation, and blanks filled in.
+#
+#   bash launch/quickstart.sh [FOLDER] [--config.key=value ...]
+#
+# FOLDER is quickstart/ in the checkout by default; the rest goes to launch/pretrain.py.
+# Run again, it reuses what is there; stopped, it goes on where it was.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+folder="$REPOSITORY/quickstart"
+if [[ "${1-}" && "$1" != --* ]]; then
+  folder="$1"
+  shift
+fi
+use_environment
+launch() {
+  printf '\n== %s\n' "$1"
+  "$PYTHON" "$REPOSITORY/launch/$2" "${@:3}"
+}
+
+launch "A corpus: the documentation of Python and of the packages installed here" \
+  prepare_corpus.py --source=installed-docs --learn_vocabulary=8000 --output="$folder/corpus"
+
+launch "Pre-training: masked LM and next sentence, at length 128, then at 512" \
+  pretrain.py --config="$REPOSITORY/configs/pretrain_tiny.py" \
+  --config.corpus="$folder/corpus" --workdir="$folder/run" "$@"
+
+launch "Held-out documents" \
+  evaluate.py --model="$folder/run"
+
+launch "Blanks" \
+  fill_mask.py --model="$folder/run" \
+  --text="This function [MASK] a list of strings." \
+  --text="Raises ValueError if the [MASK] is not valid." \
+  --text="The shape of the input [MASK]."
+
+cat <<TEXT
+
+== Where everything is
+$folder/corpus   the vocabulary, the token store, report.json
+$folder/run      config.json, metrics.jsonl, loss.png, tensorboard/, checkpoints/
+Your own text: see "Your own text" in README.md.
+TEXT

@@ -1,0 +1,175 @@
+"""A store in which every token's id is its place, so that a batch tells where it came from."""
+
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertjax.batch import MASKED_LM_NEXT_SENTENCE
+from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, ShardWriter, TokenStore, write_manifest
+from bertjax.examples.batches import Examples, ExampleSpec
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+FIRST = 5  # the id of the token at place 0; held-out text follows the training text
+
+Document = list[int]  # the lengths of its sentences
+
+
+def some_documents(rng: np.random.Generator, count: int) -> list[Document]:
+    """Documents of every kind: long, short, of one sentence, of huge sentences, of two tokens."""
+    documents = []
+    for _ in range(count):
+        kind = rng.choice(6, p=[0.35, 0.25, 0.1, 0.1, 0.1, 0.1])
+        documents.append(
+            {
+                0: lambda: rng.integers(3, 40, rng.integers(30, 120)),
+                1: lambda: rng.integers(2, 12, rng.integers(1, 5)),
+                2: lambda: rng.integers(2, 400, 1),
+                3: lambda: rng.integers(200, 900, rng.integers(1, 4)),
+                4: lambda: [2],
+                5: lambda: [1, 1],
+            }[int(kind)]()
+        )
+    return [[int(length) for length in document] for document in documents]
+
+
+class Decoded(NamedTuple):
+    """What the rows of a batch show, as places; all int64 [R]."""
+
+    a_start: np.ndarray
+    a_length: np.ndarray
+    b_start: np.ndarray  # 0 where there is no B
+    b_length: np.ndarray
+    ids: np.ndarray  # [R, S], with the hidden tokens put back
+
+
+class Corpus:
+    """A store of places, its fake tokenizer, and ways to make and to read batches of it.
+
+    Args:
+      folder: where the store is written.
+      sources: (name, weight, training documents, held-out documents).
+      continues_word: share of ids that go on a word.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: list[tuple[str, float | None, list[Document], list[Document]]],
+        continues_word: float = 0.0,
+    ):
+        splits = {split: [source[2 + i] for source in sources] for i, split in enumerate(SPLITS)}
+        tokens = {s: sum(map(sum, sum(documents, []))) for s, documents in splits.items()}
+        size = FIRST + sum(tokens.values())
+        place = {TRAIN: FIRST, HELDOUT: FIRST + tokens[TRAIN]}
+        shards = []
+        for number in range(len(sources)):
+            with ShardWriter(folder, number, vocabulary_size=size, unknown_id=UNK) as writer:
+                for split in SPLITS:
+                    for document in splits[split][number]:
+                        ids = np.arange(place[split], place[split] + sum(document))
+                        writer.add(split, ids, np.array(document), words=1)
+                        place[split] += len(ids)
+                shards.append(writer.finish(source=number))
+        write_manifest(
+            folder,
+            sources=[source[:2] for source in sources],
+            tokenizer_identity="places",
+            vocabulary_size=size,
+            held_out=0.1,
+            shards=shards,
+        )
+        self.folder, self.train_tokens = folder, tokens[TRAIN]
+        self.tokenizer = fake_tokenizer(size, continues_word)
+        self.store = TokenStore.open(folder, TRAIN)
+
+    def examples(self, length: int, split: str = TRAIN, **spec) -> Examples:
+        """Examples of length `length`; `spec` as of ExampleSpec."""
+        spec = dict(objective=MASKED_LM_NEXT_SENTENCE, batch_size=512, seed=3, stream="x") | spec
+        store = TokenStore.open(self.folder, split)
+        return Examples(store, self.tokenizer, ExampleSpec(length=length, **spec))
+
+    def document(self, place: np.ndarray) -> np.ndarray:
+        """The training document that a place lies in."""
+        return np.searchsorted(self.store.document_starts, place, side="right") - 1
+
+    def sentence(self, place: np.ndarray) -> np.ndarray:
+        """The sentence of the training text that a place lies in."""
+        return np.searchsorted(self.store.sentence_starts, place, side="right") - 1
+
+    def source(self, place: np.ndarray) -> np.ndarray:
+        """The source that a place of the training text lies in."""
+        ends = [source.last_document_exclusive for source in self.store.sources]
+        return np.searchsorted(ends, self.document(place), side="right")
+
+
+def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamespace:
+    """What `Examples` asks of a tokenizer, for ids that are places."""
+    continues = np.random.default_rng(0).random(size) < continues_word
+    continues[:FIRST] = False
+    return types.SimpleNamespace(
+        identity="places",
+        vocabulary_size=size,
+        pad_id=PAD,
+        cls_id=CLS,
+        sep_id=SEP,
+        mask_id=MASK,
+        special_ids=(PAD, UNK, CLS, SEP, MASK),
+        continues_word=continues,
+    )
+
+
+def unmask(batch: dict[str, np.ndarray]) -> np.ndarray:
+    """input_ids int32 [R, S] with the hidden tokens put back."""
+    ids = batch["input_ids"].copy()
+    if "masked_lm_ids" in batch:
+        row, column = np.nonzero(batch["masked_lm_weights"])
+        ids[row, batch["masked_lm_positions"][row, column]] = batch["masked_lm_ids"][row, column]
+    return ids
+
+
+def decode(batch: dict[str, np.ndarray]) -> Decoded:
+    """Reads a batch back, asserting [CLS] A [SEP] B [SEP] [PAD]... with A and B contiguous."""
+    ids = unmask(batch)
+    column = np.arange(ids.shape[1])
+    length = batch["input_mask"].sum(1)[:, None]
+    pairs = bool(batch["segment_ids"].any())
+    first = (ids == SEP).argmax(1)[:, None]  # where A ends
+    np.testing.assert_array_equal(batch["input_mask"], column < length)
+    np.testing.assert_array_equal(ids == PAD, column >= length)
+    np.testing.assert_array_equal(ids == CLS, np.broadcast_to(column == 0, ids.shape))
+    np.testing.assert_array_equal(ids == SEP, (column == first) | (column == length - 1))
+    np.testing.assert_array_equal(batch["segment_ids"], (column > first) & (column < length))
+    assert (first == length - 1).all() != pairs
+    in_a = (column >= 1) & (column < first)
+    in_b = (column > first) & (column < length - 1)
+    place = ids - np.int64(FIRST)
+    a_start = place[:, 1]
+    b_start = (
+        np.take_along_axis(place, (first + 1) % ids.shape[1], 1)[:, 0] if pairs else a_start * 0
+    )
+    np.testing.assert_array_equal(place[in_a], (a_start[:, None] + column - 1)[in_a])
+    np.testing.assert_array_equal(place[in_b], (b_start[:, None] + column - first - 1)[in_b])
+    assert (ids[in_a | in_b] >= FIRST).all()
+    return Decoded(a_start, in_a.sum(1), b_start, in_b.sum(1), ids)
+
+
+def many(examples: Examples, steps: int) -> dict[str, np.ndarray]:
+    """The first `steps` batches, one after the other."""
+    made = [examples.batch(step) for step in range(steps)]
+    return {name: np.concatenate([batch[name] for batch in made]) for name in made[0]}
+
+
+def assert_rate(hits: int, trials: int, rate: float, sigmas: float = 5.0) -> None:
+    """That `hits` of `trials` independent draws fit a probability."""
+    bound = sigmas * np.sqrt(trials * rate * (1 - rate)) + 1e-9
+    assert abs(hits - trials * rate) <= bound, f"{hits} of {trials}, expected {trials * rate:.1f}"
+
+
+def assert_uniform(counts: np.ndarray, sigmas: float = 5.0) -> None:
+    """That counts are those of equally likely classes: a chi-square test, normal approximation."""
+    freedom = counts.size - 1
+    expected = counts.sum() / counts.size
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_square - freedom) <= sigmas * np.sqrt(2 * freedom), chi_square / freedom

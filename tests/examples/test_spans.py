@@ -1,0 +1,285 @@
+"""Which text examples show: A, B, their documents and lengths (sections 3.1 and A.2)."""
+
+import numpy as np
+import pytest
+from places import Corpus, assert_rate, assert_uniform, decode, many, some_documents
+
+from bertjax.batch import LEFT_TO_RIGHT, MASKED_LM, OBJECTIVES
+from bertjax.corpus.store import HELDOUT
+from bertjax.errors import InputError
+
+
+@pytest.mark.parametrize("length", [5, 16, 37, 128, 512])
+def test_spans_are_whole_runs_of_one_document_each(corpus, length):
+    batch = many(corpus.examples(length, short_probability=0.3), 8)
+    a_start, a_length, b_start, b_length, _ = decode(batch)
+    label = batch["next_sentence_labels"]
+    assert a_length.min() >= 1 and b_length.min() >= 1
+    assert (a_length + b_length + 3).max() == length
+    a_document, b_document = corpus.document(a_start), corpus.document(b_start)
+    np.testing.assert_array_equal(corpus.document(a_start + a_length - 1), a_document)
+    np.testing.assert_array_equal(corpus.document(b_start + b_length - 1), b_document)
+
+    follows = label == 0
+    np.testing.assert_array_equal(b_start[follows], (a_start + a_length)[follows])
+    assert (a_document[follows] == b_document[follows]).all()
+    assert (a_document[~follows] != b_document[~follows]).all()
+    assert (corpus.source(a_start) == corpus.source(b_start)).all()
+    assert_rate(follows.sum(), follows.size, 0.5)
+
+
+@pytest.mark.parametrize("objective", [MASKED_LM, LEFT_TO_RIGHT])
+@pytest.mark.parametrize("length", [4, 33, 128])
+def test_one_span_where_there_are_no_pairs(corpus, objective, length):
+    batch = many(corpus.examples(length, objective=objective, short_probability=0.3), 8)
+    start, count, _, none, _ = decode(batch)
+    assert not none.any()
+    assert count.min() == 2 and count.max() == length - 2
+    np.testing.assert_array_equal(corpus.document(start), corpus.document(start + count - 1))
+    assert not batch["segment_ids"].any()
+
+
+def test_spans_begin_with_sentences_and_a_ends_with_one(long_documents):
+    """Sentences here fit into a row many times; only a document's last few tokens may be less."""
+    corpus, starts = long_documents, long_documents.store.sentence_starts
+    batch = many(corpus.examples(128, short_probability=0.0), 16)
+    a_start, a_length, b_start, b_length, _ = decode(batch)
+    tail = a_length + b_length < 60
+    assert tail.mean() < 0.03
+    for place in (a_start, b_start, a_start + a_length):
+        assert np.isin(place, starts)[~tail].all()
+    # B ends where a document does, or where the row is full, or where its chunk ends.
+    document_ends = np.isin(b_start + b_length, corpus.store.document_starts)
+    full = a_length + b_length == 125
+    assert (full | document_ends).mean() > 0.95
+
+
+def test_spans_of_one_sentence_are_cut_inside_it(corpus):
+    """Only where a chunk is a single sentence may A or B begin elsewhere than a sentence."""
+    room = 125
+    batch = many(corpus.examples(room + 3), 16)
+    a_start, a_length, b_start, b_length, _ = decode(batch)
+    starts = corpus.store.sentence_starts
+    follows = batch["next_sentence_labels"] == 0
+    inside = ~np.isin(b_start, starts) & follows
+    assert inside.mean() > 0.02
+    same_sentence = corpus.sentence(a_start) == corpus.sentence(b_start + b_length - 1)
+    assert same_sentence[inside].all()
+    # A begins inside a sentence only deep inside a long one.
+    deep = (a_start - starts[corpus.sentence(a_start)] > room // 2) & follows
+    assert (np.isin(a_start, starts) | deep)[follows].all()
+
+
+def test_lengths_without_short_examples(long_documents):
+    """Rows are filled, but for the last chunk of a document and random ends of documents."""
+    examples = long_documents.examples(128, objective=MASKED_LM, short_probability=0.0)
+    lengths = many(examples, 16)["input_mask"].sum(1)
+    assert (lengths == 128).mean() > 0.93
+    pairs = many(long_documents.examples(128, short_probability=0.0), 16)["input_mask"].sum(1)
+    assert pairs.mean() > 122
+
+
+def test_lengths_of_short_examples(long_documents):
+    """A random target, uniform from 2 tokens up to the room there is, for the share asked."""
+    room = 62
+    long, short = (
+        many(
+            long_documents.examples(room + 2, objective=MASKED_LM, short_probability=p, seed=5), 40
+        )["input_mask"].sum(1)
+        - 2
+        for p in (0.0, 1.0)
+    )
+    whole = long == room  # the same chunks in both: those at documents' ends are put aside
+    assert whole.mean() > 0.93
+    assert_uniform(np.bincount(short[whole], minlength=room + 1)[2:])
+    assert short.min() == 2
+
+    some = (
+        many(
+            long_documents.examples(room + 2, objective=MASKED_LM, short_probability=0.25, seed=5),
+            40,
+        )["input_mask"].sum(1)
+        - 2
+    )
+    # Of the short ones one in room - 1 has the full length by chance.
+    rate = 0.25 * (1 - 1 / (room - 1))
+    assert_rate((some < room)[whole].sum(), whole.sum(), rate)
+
+
+def test_shape_says_little_about_the_label(long_documents):
+    """What is not the text itself must not tell whether B follows.
+
+    The best guess from one feature is right for 0.5 + (total variation distance) / 2 of the
+    examples. Bound: 0.52 for every feature, of which chance alone makes about 0.004.
+    """
+    corpus, starts = long_documents, long_documents.store.sentence_starts
+    spans = corpus.examples(128)._sampler.spans(np.arange(100_000))
+    total = spans.a_length + spans.b_length
+    a_stop, b_stop = spans.a_start + spans.a_length, spans.b_start + spans.b_length
+    random = spans.is_random == 1
+    features = {
+        "total length": total // 4,
+        "full": total == 125,
+        "length of A": spans.a_length // 4,
+        "length of B": spans.b_length // 4,
+        "A begins with a sentence": np.isin(spans.a_start, starts),
+        "A ends with a sentence": np.isin(a_stop, starts),
+        "B begins with a sentence": np.isin(spans.b_start, starts),
+        "B ends with a sentence": np.isin(b_stop, starts),
+    }
+    ends = np.stack([v for v in features.values() if v.dtype == bool])
+    features["all of these at once"] = (ends * 2 ** np.arange(5)[:, None]).sum(0)
+    for name, value in features.items():
+        counts = [
+            np.bincount(value[which].astype(int), minlength=128) for which in (random, ~random)
+        ]
+        p, q = (count / count.sum() for count in counts)
+        assert 0.5 + np.abs(p - q).sum() / 4 < 0.52, name
+
+
+def test_an_epoch_shows_every_chunk_once(corpus):
+    """Without pairs a chunk's tokens are the example: every document comes in every epoch."""
+    examples = corpus.examples(64, objective=MASKED_LM, short_probability=0.0, batch_size=100)
+    sampler, store = examples._sampler, corpus.store
+    chunks = np.diff(sampler._chunk_starts)
+    np.testing.assert_array_equal(chunks, -(-np.diff(store.document_starts) // 62))
+    for number, source in enumerate(store.sources):
+        documents = np.arange(source.first_document, source.last_document_exclusive)
+        count = chunks[documents].sum()
+        for epoch in (0, 1, 7):
+            rank = epoch * count + np.arange(count)
+            document, start, end = sampler._chunk(np.full(count, number), rank)
+            seen = np.bincount(document, minlength=len(chunks))
+            np.testing.assert_array_equal(seen[documents], chunks[documents])
+            assert seen.sum() == count
+            # The chunks of a document cover it, without gap or overlap.
+            order = np.argsort(start)
+            first = np.flatnonzero(np.diff(document[order], prepend=-1))
+            expected = start[order][1:]
+            gaps = end[order][:-1] != expected
+            assert not gaps[np.setdiff1d(np.arange(count - 1), first[1:] - 1)].any()
+            np.testing.assert_array_equal(np.sort(np.unique(document)), documents)
+            assert (end - start).sum() == np.diff(store.document_starts)[documents].sum()
+
+
+def test_every_document_is_reached_within_an_epoch(corpus):
+    examples = corpus.examples(128)
+    source = np.array([s.share for s in corpus.store.sources])
+    chunks = [
+        examples._sampler._chunk_starts[s.last_document_exclusive]
+        - examples._sampler._chunk_starts[s.first_document]
+        for s in corpus.store.sources
+    ]
+    # An epoch of the source that is read most slowly, and a mixing block more.
+    rows = int((np.array(chunks) / source).max()) + 4096
+    batch = many(examples, -(-rows // 512))
+    a_start, _, b_start, _, _ = decode(batch)
+    # A random pair keeps one piece of its chunk.
+    seen = np.union1d(corpus.document(a_start), corpus.document(b_start))
+    np.testing.assert_array_equal(seen, np.arange(len(corpus.store.document_starts) - 1))
+
+
+def test_coverage_is_even_over_a_document(long_documents):
+    """How often a token is shown, by its distance from either end of its document.
+
+    The stated bound: every stretch is shown from 0.4 to 1.6 times as often as the mean.
+    """
+    corpus, total = long_documents, long_documents.store.token_count
+    examples = corpus.examples(128, short_probability=0.1)
+    spans = examples._sampler.spans(np.arange(60_000))
+    shown = np.zeros(total + 1)
+    for start, length in ((spans.a_start, spans.a_length), (spans.b_start, spans.b_length)):
+        np.add.at(shown, start, 1)
+        np.add.at(shown, start + length, -1)
+    shown = np.cumsum(shown)[:total]
+    shown /= shown.mean()
+    starts = corpus.store.document_starts
+    document = corpus.document(np.arange(total))
+    for distance in (
+        np.arange(total) - starts[document],
+        starts[document + 1] - 1 - np.arange(total),
+    ):
+        for near, far in (
+            (0, 1),
+            (1, 5),
+            (5, 10),
+            (10, 20),
+            (20, 40),
+            (40, 80),
+            (80, 160),
+            (160, 999),
+        ):
+            part = shown[(distance >= near) & (distance < far)]
+            assert 0.4 < part.mean() < 1.6, (near, far)
+    assert (shown > 0).mean() > 0.999
+
+
+def test_random_spans_replace_either_piece_and_are_uniform_over_the_other_text(long_documents):
+    corpus = long_documents
+    batch = many(corpus.examples(64, short_probability=0.0), 80)
+    a_start, _, b_start, _, _ = decode(batch)
+    # The same chunks without pairs tell which document is the example's own.
+    alone = corpus.examples(63, objective=MASKED_LM, short_probability=0.0)
+    own = corpus.document(decode(many(alone, 80)).a_start)
+    random = batch["next_sentence_labels"] == 1
+    a_document, b_document = corpus.document(a_start)[random], corpus.document(b_start)[random]
+    own, a_stays = own[random], a_document == own[random]
+    assert ((b_document == own) == ~a_stays).all()
+    assert_rate(a_stays.sum(), random.sum(), 0.5)
+
+    other = np.where(a_stays, b_document, a_document)
+    tokens = np.diff(corpus.store.document_starts)
+    for document, size in enumerate(tokens):
+        may = own != document
+        rate = (size / (tokens.sum() - tokens[own[may]])).mean()
+        assert_rate((other == document).sum(), may.sum(), rate)
+
+
+def test_cuts_fall_on_every_inner_sentence(tmp_path):
+    """Documents of ten sentences in one chunk: each of the nine inner starts is as likely."""
+    corpus = Corpus(tmp_path / "c", [("a", None, [[4] * 10, [4] * 10], [])])
+    batch = many(corpus.examples(43, short_probability=0.0), 20)
+    _, a_length, _, _, _ = decode(batch)
+    follows = batch["next_sentence_labels"] == 0
+    counts = np.bincount(a_length[follows] // 4, minlength=10)[1:]
+    assert (a_length[follows] % 4 == 0).all()
+    assert_uniform(counts)
+
+
+def test_smallest_corpus(tmp_path):
+    """Two documents of two tokens: all there is, is shown."""
+    corpus = Corpus(tmp_path / "c", [("a", None, [[2], [1, 1]], [])])
+    batch = many(corpus.examples(16), 2)
+    a_start, a_length, b_start, b_length, _ = decode(batch)
+    label = batch["next_sentence_labels"]
+    assert a_length.max() == b_length.max() == 2  # a whole document in place of a piece
+    assert (a_length[label == 0] == 1).all() and (b_length[label == 0] == 1).all()
+    assert set(a_start[label == 1]) | set(b_start[label == 1]) == {0, 1, 2, 3}
+    assert set(zip(a_start[label == 0], b_start[label == 0], strict=True)) == {(0, 1), (2, 3)}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_single_document(tmp_path, objective):
+    rng = np.random.default_rng(0)
+    sources = [("a", None, some_documents(rng, 9), []), ("b", None, [[5, 6, 7]], [])]
+    corpus = Corpus(tmp_path / "c", sources)
+    if objective in (MASKED_LM, LEFT_TO_RIGHT):
+        decode(corpus.examples(16, objective=objective).batch(0))
+        return
+    with pytest.raises(InputError, match="source 'b' has a single document.*masked_lm"):
+        corpus.examples(16, objective=objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_length_without_room(corpus, objective):
+    shortest = 4 if objective in (MASKED_LM, LEFT_TO_RIGHT) else 5
+    corpus.examples(shortest, objective=objective).batch(0)
+    with pytest.raises(InputError, match="leaves room for 1 tokens: at least 2"):
+        corpus.examples(shortest - 1, objective=objective)
+
+
+def test_held_out_text_and_training_text_do_not_meet(corpus):
+    training = decode(many(corpus.examples(128), 40)).ids.max()
+    held_out = decode(many(corpus.examples(128, HELDOUT), 10)).ids
+    assert training < corpus.train_tokens + 5
+    assert held_out[held_out >= 5].min() >= corpus.train_tokens + 5

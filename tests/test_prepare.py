@@ -1,0 +1,234 @@
+"""Preparing a corpus, as the door does it."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from bertjax import prepare
+from bertjax.corpus.sampling import document_hash, is_held_out
+from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, store_directory
+from bertjax.errors import InputError
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+
+def made_up_documents(count):
+    """Paragraphs of sentences over 300 words; every word stands in many documents."""
+    numbers = random.Random(0)
+    syllables = ["ka", "lo", "Mi", "nu", "st", "ra", "pe", "tho", "42", "world", "in"]
+    words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(300)]
+    return [
+        [
+            " ".join(numbers.choices(words, k=numbers.randint(4, 15))) + "."
+            for _ in range(numbers.randint(2, 6))
+        ]
+        for _ in range(count)
+    ]
+
+
+DOCUMENTS = made_up_documents(200)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n")
+    return f"text:{path}"
+
+
+def run(text, output, **more):
+    settings = dict(learn_vocabulary=150, held_out=0.1, workers=1) | more
+    return prepare.run([text], output, **settings)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"cased": True},
+        {"tokenizer": "sentencepiece"},
+        {"tokenizer": "sentencepiece", "model_type": "bpe", "cased": True},
+    ],
+)
+def test_learned_vocabulary_and_store(tmp_path, text, more):
+    output = tmp_path / "corpus"
+    report = run(text, output, verify=True, **more)
+    tokenizer = Tokenizer.open(output)
+    assert tokenizer.kind == more.get("tokenizer", "wordpiece")
+    assert tokenizer.cased == more.get("cased", False)
+    assert tokenizer.vocabulary_size == report["tokenizer"]["vocabulary_size"] == 150
+
+    held_out = [d for d in DOCUMENTS if is_held_out(document_hash(d), 0.1)]
+    assert report["heldout"]["documents"] == len(held_out)
+    assert report["train"]["documents"] == len(DOCUMENTS) - len(held_out)
+    for split in SPLITS:
+        store = TokenStore.open(output, split, tokenizer_identity=tokenizer.identity)
+        counts = report[split]
+        assert counts["tokens"] == store.token_count
+        assert counts["tokens_per_word"] == counts["tokens"] / counts["words"] > 1
+        assert counts["unknown_rate"] == 0
+    words = sum(len(paragraph.split()) for document in held_out for paragraph in document)
+    assert report["heldout"]["words"] == words
+    assert report["sources"][0]["train"] == report["train"]
+    assert report == json.loads((output / "report.json").read_bytes())
+    store = TokenStore.open(output, HELDOUT)
+    first = store.read_spans(store.document_starts[:1], store.document_starts[1:2])
+    expected = " ".join(held_out[0])
+    if not tokenizer.cased:
+        expected = expected.lower()
+    assert tokenizer.decode(first).replace(" ", "") == expected.replace(" ", "")
+
+
+def test_held_out_text_teaches_no_vocabulary(tmp_path):
+    strange = [[f"q{n} qqq."] for n in range(10)]
+    strange = [document for document in strange if is_held_out(document_hash(document), 0.7)]
+    assert strange
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in DOCUMENTS + strange))
+    report = run(f"text:{path}", tmp_path / "corpus", held_out=0.7)
+    assert not any("q" in token for token in Tokenizer.open(tmp_path / "corpus").tokens)
+    assert report["train"]["unknown_rate"] == 0 < report["heldout"]["unknown_rate"]
+
+
+def test_run_again_reuses_everything(tmp_path, text, capsys):
+    output = tmp_path / "corpus"
+    first = run(text, output)
+    assert "there already" not in capsys.readouterr().out
+    times = {path: path.stat().st_mtime_ns for path in output.glob("store/*.bin")}
+    times[output / "vocab.txt"] = (output / "vocab.txt").stat().st_mtime_ns
+    assert run(text, output) == first
+    assert "vocabulary and token store are there already" in capsys.readouterr().out
+    assert all(path.stat().st_mtime_ns == before for path, before in times.items())
+
+    weighted = run(f"{text}@2", output)
+    assert weighted["sources"][0]["weight"] == 2.0 and weighted["train"] == first["train"]
+
+
+def test_an_interrupted_run_goes_on(tmp_path, text, monkeypatch):
+    output = tmp_path / "corpus"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(
+            prepare, "build_store", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        run(text, output)
+    with pytest.raises(InputError, match="no token store"):
+        TokenStore.open(output)
+    vocabulary = (output / "vocab.txt").stat().st_mtime_ns
+    report = run(text, output)
+    assert (output / "vocab.txt").stat().st_mtime_ns == vocabulary
+    whole = run(text, tmp_path / "other")
+    assert {**report, "seconds": 0, "peak_worker_bytes": 0} == {
+        **whole,
+        "seconds": 0,
+        "peak_worker_bytes": 0,
+    }
+
+
+def test_another_request_for_the_same_folder(tmp_path, text):
+    output = tmp_path / "corpus"
+    run(text, output)
+    for more, message in (
+        ({"held_out": 0.2}, "held_out was 0.1, now 0.2"),
+        ({"learn_vocabulary": 130}, "vocabulary was .*150.*, now .*130"),
+        ({"cased": True}, "vocabulary was .*'cased': False.* now .*'cased': True"),
+        ({"language": "de"}, "language was 'en', now 'de'"),
+    ):
+        with pytest.raises(InputError, match=rf"prepared otherwise \({message}"):
+            run(text, output, **more)
+    with pytest.raises(InputError, match="source was .* now .'installed-docs'"):
+        run("installed-docs", output)
+    assert not (output / "installed-docs.txt").exists()
+    path = tmp_path / "text.txt"
+    path.write_text(path.read_text() + "\nMore.\n")
+    with pytest.raises(InputError, match="files was"):
+        run(text, output)
+
+
+def test_a_given_vocabulary(tmp_path, text):
+    vocabulary = tmp_path / "given.txt"
+    pieces = [*SPECIAL_TOKENS, *"abcdehiklmnoprstuw24.", *(f"##{c}" for c in "abdehiklmnoprstuw24")]
+    vocabulary.write_text("\n".join(pieces) + "\n")
+    report = run(text, tmp_path / "corpus", learn_vocabulary=None, vocabulary=vocabulary)
+    assert report["tokenizer"]["vocabulary_size"] == len(pieces)
+    assert report["tokenizer"]["identity"] == Tokenizer.open(vocabulary).identity
+    assert (tmp_path / "corpus/vocab.txt").read_bytes() == vocabulary.read_bytes()
+    assert report["train"]["unknown_rate"] == 0 and report["train"]["tokens_per_word"] > 3
+
+
+def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
+    report = run(text, tmp_path / "corpus", learn_vocabulary=30_000)
+    size = report["tokenizer"]["vocabulary_size"]
+    assert 50 < size < 1000
+    assert f"has only {size} pieces to learn, not 30000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"learn_vocabulary": None}, "give one of --learn_vocabulary=SIZE and --vocabulary=FILE"),
+        ({"vocabulary": "vocab.txt"}, "give one of --learn_vocabulary=SIZE and --vocabulary=FILE"),
+        (
+            {"learn_vocabulary": None, "vocabulary": "nowhere.txt"},
+            "nowhere.txt: no such vocabulary",
+        ),
+        ({"learn_vocabulary": 5}, "--learn_vocabulary=5: too few pieces"),
+        ({"tokenizer": "bytes"}, "--tokenizer=bytes: must be one of wordpiece, sentencepiece"),
+        ({"model_type": "word"}, "--model_type=word: must be one of unigram, bpe"),
+        ({"undecodable": "drop"}, "--undecodable=drop: must be one of error, skip"),
+        ({"runner": "spark"}, "--runner=spark: must be one of local, beam"),
+        ({"held_out": 1.0}, "--held_out=1.0: a fraction"),
+        ({"held_out": float("nan")}, "--held_out=nan: a fraction"),
+        ({"workers": 0}, "--workers=0: at least one"),
+        ({"language": "English"}, "--language=English: not a language code"),
+    ],
+)
+def test_bad_arguments_leave_nothing(tmp_path, text, more, message):
+    with pytest.raises(InputError, match=message):
+        run(text, tmp_path / "corpus", **more)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_bad_sources_leave_nothing(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        run(f"text:{tmp_path}/nowhere/*.txt", tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_output_and_kind_in_the_way(tmp_path, text):
+    with pytest.raises(InputError, match="a file is in the way"):
+        run(text, tmp_path / "text.txt")
+    vocabulary = tmp_path / "given.txt"
+    vocabulary.write_text("\n".join(SPECIAL_TOKENS))
+    given = dict(learn_vocabulary=None, vocabulary=vocabulary, tokenizer="sentencepiece")
+    with pytest.raises(InputError, match="is a wordpiece one, not --tokenizer=sentencepiece"):
+        run(text, tmp_path / "corpus", **given)
+
+
+def test_text_without_a_held_out_document(tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("\n".join(line for document in DOCUMENTS for line in document))
+    with pytest.raises(InputError, match=r"no held-out document: .*of 1 documents.*blank line"):
+        run(f"text:{path}", tmp_path / "corpus", held_out=1e-6)
+    assert run(f"text:{path}", tmp_path / "other", held_out=0.0)["heldout"]["tokens"] == 0
+
+
+def test_the_door(tmp_path, text, repository):
+    door = [sys.executable, repository / "launch/prepare_corpus.py", "--held_out=0.1"]
+    arguments = [f"--source={text}", f"--output={tmp_path}/corpus", "--learn_vocabulary=100"]
+    settings = dict(capture_output=True, text=True, env={"PYTHONPATH": str(repository)})
+    done = subprocess.run([*door, *arguments], **settings)
+    assert done.returncode == 0, done.stderr
+    assert "100 wordpiece pieces, uncased" in done.stdout and "heldout:" in done.stdout
+    assert TokenStore.open(tmp_path / "corpus").token_count > 1000
+
+    path = tmp_path / "text.txt"
+    path.write_bytes(path.read_bytes() + b"\n\xff\n")
+    done = subprocess.run(
+        [*door, arguments[0], f"--output={tmp_path}/bad", arguments[2]], **settings
+    )
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "text.txt: not UTF-8 at byte" in line and "Traceback" not in done.stderr
+    assert not store_directory(tmp_path / "bad").exists()

@@ -1,0 +1,120 @@
+"""The commands of README.md, run as they stand there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What makes a run of seconds out of one of hours.
+_SMALL = [
+    "--config.total_steps=4",
+    "--config.phase_1.batch_size=8",
+    "--config.phase_2.batch_size=8",
+    "--config.eval_batch_size=8",
+    "--config.intervals.eval_batches=1",
+    "--config.optimizer.warmup_steps=1",
+    "--config.model.size=tiny",
+    "--config.model.compute_dtype=float32",
+]
+
+
+def _commands(readme: str) -> list[str]:
+    """The lines of every block fenced with ```bash, comments cut off."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    lines = [line.split("   #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def commands(repository) -> list[str]:
+    return _commands((repository / "README.md").read_text(encoding="utf-8"))
+
+
+def _run(command: str, folder: Path, repository: Path, extra=()) -> str:
+    """Runs a README command from `folder`, beside which `launch` and `configs` are found."""
+    for name in ("launch", "configs"):
+        link = folder / name
+        if not link.exists():
+            link.symlink_to(repository / name)
+    result = subprocess.run(
+        ["bash", "-c", " ".join([command, *extra])],
+        cwd=folder,
+        env=os.environ
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XLA_FLAGS": ""}
+        | {"PYTHONPATH": str(repository), "BERTJAX_VENV": sys.prefix},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_every_command_is_known(commands):
+    """So that a new command in the README gets its test here."""
+    programs = [command.split()[1] for command in commands]
+    known = {
+        "launch/quickstart.sh",
+        "launch/test.sh",
+        "launch/prepare_corpus.py",
+        "launch/pretrain.py",
+        "launch/fill_mask.py",
+        "launch/evaluate.py",
+        "tests/benchmarks/input_pipeline.py",
+        "tests/benchmarks/train_step.py",
+    }
+    assert set(programs) == known
+
+
+def test_every_flag_exists(commands, repository):
+    """Each --flag and each --config.key of the README."""
+    from bertjax.config import paper_config
+
+    for command in commands:
+        program = command.split()[1]
+        source = (repository / program).read_text(encoding="utf-8")
+        for flag in re.findall(r"\s--([\w.]+)", command):
+            if flag.startswith("config."):
+                node = paper_config()
+                for key in flag.split(".")[1:]:
+                    assert key in node, f"{command}: no key {flag}"
+                    node = node[key]
+            elif flag != "peers":
+                assert re.search(rf"""["'](--)?{flag}["']""", source), f"{command}: no flag {flag}"
+
+
+@pytest.mark.slow
+def test_your_own_text_in_three_commands(commands, repository, tmp_path):
+    prepare = next(c for c in commands if "my_text" in c)
+    pretrain = next(c for c in commands if "pretrain_small" in c)
+    fill_mask = next(c for c in commands if "fill_mask" in c)
+    (tmp_path / "my_text").mkdir()
+    documents = [
+        f"The capital of country {n} is city {n}. It has {n * 7} houses. They are old. " * 3
+        for n in range(300)
+    ]
+    (tmp_path / "my_text" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+
+    assert "held" in _run(prepare, tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL)
+    output = _run(fill_mask, tmp_path, repository)
+    assert output.splitlines()[0] == "The capital of France is [MASK]."
+    assert output.splitlines()[1].count("%") == 5
+
+
+@pytest.mark.slow
+def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path):
+    if not (Path(sys.prefix) / ".bertjax-package").exists():
+        pytest.skip("this environment was not made by launch/environment.sh")
+    command = next(c for c in commands if "quickstart" in c)
+    extra = [str(tmp_path / "out"), *_SMALL]
+    first = _run(command, tmp_path, repository, extra)
+    assert "4 steps done" in first
+    assert "Where everything is" in first
+    manifest = tmp_path / "out" / "corpus" / "store" / "manifest.json"
+    made = manifest.stat().st_mtime_ns
+    again = _run(command, tmp_path, repository, extra)
+    assert manifest.stat().st_mtime_ns == made
+    assert "going on from step 4" in again
