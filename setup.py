@@ -35,7 +35,6 @@ setup(
         "tensorflow-datasets>=4.9.10",
         "tokenizers>=0.23",
         "tqdm>=4.70",
-        "zstandard>=0.25",
     ],
     extras_require={
         # Where it runs.

@@ -1,13 +1,6 @@
 """AdamW and LAMB as BERT uses them: schedule, decay mask, clipping.
 
-Knowing differences from google-research/bert `optimization.py`:
-
-| here                                             | there                                     |
-|--------------------------------------------------|-------------------------------------------|
-| bias correction (Adam as published), a choice    | none                                      |
-| decay from the peak, reached when warm-up ends   | decay counts from step 0: the rate drops  |
-|                                                  | to peak * (1 - warm-up / steps) at once   |
-| the first update has rate peak / warm-up         | the first update has rate 0               |
+Where this differs, knowingly, from google-research/bert `optimization.py`: see README.md.
 """
 
 import dataclasses

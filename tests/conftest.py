@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(REPOSITORY / ".cache" / "jax")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["PYTHONPATH"] = str(REPOSITORY)
 
 _PEERS = ("torch", "transformers")
 

@@ -77,7 +77,6 @@ OUTSIDE = {
     "tensorflow_datasets": ["bertjax/corpus/sources.py"],
     "tokenizers": ["bertjax/text/*"],
     "tqdm": ["bertjax/progress.py"],
-    "zstandard": ["bertjax/corpus/sources.py"],
 }
 
 DOORS = sorted((REPOSITORY / "launch").glob("*.py"))

@@ -78,7 +78,7 @@ class Masker:
         """
         rows, length = ids.shape
         width = self._rule.width(length)
-        maskable = self._ordinary[ids]
+        maskable = self._ordinary.take(ids)  # twice as fast as indexing
         # The expected count is exactly the rate: the fraction decides by chance. At least one
         # is predicted, as in the reference.
         count = np.floor(lengths * self._rule.rate + draws.uniform("count", index)).astype(np.int64)
@@ -109,12 +109,12 @@ class Masker:
 
     def _share_in_words(self, order, ids, maskable):
         """Gives all pieces of a word the number of its first."""
-        continues = self._continues_word[ids]
+        continues = self._continues_word.take(ids)
         continues[:, 1:] &= maskable[:, :-1]
         continues[:, 0] = False
-        first = np.flatnonzero(~continues)
-        pieces = np.diff(first, append=order.size)
-        return np.repeat(order.ravel()[first], pieces).reshape(order.shape)
+        place = np.arange(ids.size, dtype=np.int32).reshape(ids.shape)
+        first = np.maximum.accumulate(np.where(continues, 0, place).ravel())
+        return order.take(first).reshape(order.shape)
 
     def _replace(self, original, draws, index):
         """80 % [MASK], 10 % a random token, 10 % the token itself (by default)."""
@@ -149,4 +149,4 @@ def _whole_words(words: np.ndarray, count: np.ndarray) -> np.ndarray:
     single[:, :-1] &= begins[:, 1:]
     single[:, -1] = False
     room = count[:, None] - whole
-    return (place < whole) | (single & (np.cumsum(single, axis=1) <= room))
+    return (place < whole) | (single & (np.cumsum(single, axis=1, dtype=np.int32) <= room))

@@ -29,7 +29,7 @@ class Mixture:
         places[largest_remainders[: _BLOCK - places.sum()]] += 1
         if np.any(places == 0):
             raise InputError(
-                f"a source would have {np.min(shares):.2g} of the examples, less than 1 in {_BLOCK}: "
+                f"a source has {np.min(shares):.2g} of the examples, less than 1 in {_BLOCK}: "
                 "give the sources weights (@WEIGHT) that do not differ so much, or leave it out"
             )
         source = np.repeat(np.arange(len(places)), places)

@@ -27,7 +27,7 @@ def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
       InputError: sizes that do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    data = len(devices) // spec.model if spec.data == -1 else spec.data
+    data = len(devices) // max(spec.model, 1) if spec.data == -1 else spec.data
     if data < 1 or math.prod((data, spec.model)) != len(devices):
         raise InputError(
             f"mesh data={spec.data}, model={spec.model} does not fit {len(devices)} devices: "

@@ -72,7 +72,7 @@ def train_step(
     params = optax.apply_updates(state.params, updates)
     one = jnp.float32(1)
     sums["loss"] = (sum(sums[name][0] / count for name, count in counts.items()), one)
-    sums["grad_norm"] = (optax.global_norm(grads), one)
+    sums["grad_norm"] = (optax.tree.norm(grads), one)
     return TrainState(state.step + 1, params, opt_state), sums
 
 

@@ -1,0 +1,135 @@
+"""Eight devices in every layout train the model that one device trains, dropout included."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from bertjax import batch as batches
+from bertjax.model.spec import BertSpec
+from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
+from bertjax.recipe import init_params, make_model, make_objective
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.evaluation import HeldOut
+from bertjax.training.loop import Phase, Trainer
+from bertjax.training.state import abstract_state, init_state
+from bertjax.training.step import means
+
+ROWS, LENGTH, STEPS = 16, 13, 4
+SPEC = BertSpec(
+    vocab_size=97,
+    vocab_multiple=8,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=40,
+    max_position_embeddings=LENGTH,
+    initializer_range=0.1,
+)
+OPTIMIZER = OptimizerSpec(learning_rate=1e-3, warmup_steps=1)
+
+# Sums in another order: float32 has 24 bits, and Adam divides by small roots.
+LOSS_TOLERANCE = 1e-5
+PARAMETER_TOLERANCE = 2e-5  # the updates of `STEPS` steps add up to 3e-3
+
+
+def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
+    """Rows of 1 to 13 tokens, with 1 to 4 predictions each."""
+    rng = np.random.default_rng(step)
+    lengths = rng.permutation(np.linspace(1, LENGTH, ROWS).astype(int))[:, None]
+    inside = np.arange(LENGTH) < lengths
+    used = np.arange(4) < np.minimum(lengths, rng.integers(1, 5, (ROWS, 1)))
+    values = {
+        "input_ids": rng.integers(1, 97, inside.shape) * inside,
+        "input_mask": inside,
+        "segment_ids": (np.arange(LENGTH) >= lengths // 2) & inside,
+        "masked_lm_positions": np.arange(4) * used,
+        "masked_lm_ids": rng.integers(1, 97, used.shape) * used,
+        "masked_lm_weights": used,
+        "next_sentence_labels": rng.integers(0, 2, ROWS),
+    }
+    fields = batches.FIELDS[batches.MASKED_LM_NEXT_SENTENCE]
+    return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
+
+
+def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
+    """Metrics of every step, and the parameters after the last."""
+    mesh = make_mesh(MeshSpec(*grid), jax.devices()[: grid[0] * grid[1]])
+    placement = Placement(mesh, layout(name))
+    model = make_model(spec, batches.MASKED_LM_NEXT_SENTENCE)
+    optimizer = make_optimizer(OPTIMIZER, STEPS)
+    init = partial(init_params, model)
+    abstract = abstract_state(init, optimizer, placement)
+    trainer = Trainer(
+        objective=make_objective(model),
+        optimizer=optimizer,
+        schedule=make_schedule(OPTIMIZER, STEPS),
+        seed=3,
+        placement=placement,
+    )
+    phase = Phase(
+        name="phase",
+        first_step=0,
+        last_step=STEPS,
+        batch=_batch,
+        held_out=HeldOut(_batch, ROWS),
+        batch_size=ROWS,
+        accumulate=accumulate,
+        tokens=ROWS * LENGTH,
+        flops=1.0,
+    )
+    trainer.check([phase])
+    state = init_state(init, optimizer, abstract, seed=5)
+    with placement.active():
+        step = trainer.compiled_step(state, phase)
+    metrics = []
+    for number in range(STEPS):
+        with placement.active():
+            state, sums = step(state, trainer.put(phase, number))
+        metrics.append(means(jax.device_get(sums)))
+    for leaf, expected in zip(jax.tree.leaves(state), jax.tree.leaves(abstract), strict=True):
+        assert leaf.sharding == expected.sharding
+    return metrics, flatten_dict(jax.device_get(state.params), sep="/")
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """What one device gives, computed once for each way of taking the step."""
+    runs = {}
+
+    def run(spec, accumulate):
+        if (spec, accumulate) not in runs:
+            runs[spec, accumulate] = _train("data", (1, 1), spec, accumulate)
+        return runs[spec, accumulate]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "scan_layers, accumulate", [(False, 1), (True, 2), pytest.param(False, 2, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "name, grid", [("data", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4)), ("tensor", (4, 2))]
+)
+def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
+    spec = dataclasses.replace(SPEC, scan_layers=scan_layers)
+    expected_metrics, expected_params = one_device(spec, accumulate)
+    metrics, params = _train(name, grid, spec, accumulate)
+    for step, (actual, expected) in enumerate(zip(metrics, expected_metrics, strict=True)):
+        assert actual == pytest.approx(expected, rel=LOSS_TOLERANCE), step
+    assert params.keys() == expected_params.keys()
+    for path, leaf in expected_params.items():
+        np.testing.assert_allclose(params[path], leaf, atol=PARAMETER_TOLERANCE, err_msg=path)
+
+
+def test_dropout_is_at_work(one_device):
+    """So that the equality above says something about it."""
+    dry = dataclasses.replace(SPEC, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    with_dropout, without = one_device(SPEC, 1)[0], one_device(dry, 1)[0]
+    apart = [abs(a["loss"] - b["loss"]) for a, b in zip(with_dropout, without, strict=True)]
+    assert min(apart) > 100 * LOSS_TOLERANCE * with_dropout[0]["loss"]

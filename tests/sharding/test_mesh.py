@@ -1,0 +1,62 @@
+"""Meshes, and joining the processes of a job."""
+
+import jax
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.sharding.mesh import MeshSpec, join_processes, make_mesh
+
+
+@pytest.mark.parametrize(
+    "spec, shape",
+    [
+        (MeshSpec(), (8, 1)),
+        (MeshSpec(model=2), (4, 2)),
+        (MeshSpec(data=2, model=4), (2, 4)),
+        (MeshSpec(data=-1, model=8), (1, 8)),
+    ],
+)
+def test_shape(spec, shape):
+    mesh = make_mesh(spec)
+    assert mesh.axis_names == ("data", "model")
+    assert mesh.devices.shape == shape
+    assert set(mesh.devices.flat) == set(jax.devices())
+
+
+def test_some_of_the_devices():
+    mesh = make_mesh(MeshSpec(), jax.devices()[:3])
+    assert mesh.devices.shape == (3, 1)
+    assert set(mesh.devices.flat) == set(jax.devices()[:3])
+
+
+@pytest.mark.parametrize(
+    "spec", [MeshSpec(data=3), MeshSpec(model=3), MeshSpec(model=16), MeshSpec(data=4, model=4)]
+)
+def test_sizes_that_do_not_fit(spec):
+    message = f"mesh data={spec.data}, model={spec.model} does not fit 8 devices"
+    with pytest.raises(InputError, match=message):
+        make_mesh(spec)
+
+
+@pytest.mark.parametrize("spec", [MeshSpec(model=0), MeshSpec(data=0), MeshSpec(-2, -4)])
+def test_sizes_that_are_no_sizes(spec):
+    with pytest.raises(InputError, match="does not fit 8 devices"):
+        make_mesh(spec)
+
+
+def test_one_process_joins_nothing(monkeypatch):
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
+    join_processes()
+    assert not jax.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("numbers", [{}, {"PROCESSES": "2"}, {"PROCESSES": "2", "PROCESS": "one"}])
+def test_a_coordinator_without_the_numbers(monkeypatch, numbers):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
+    for name in ("PROCESSES", "PROCESS"):
+        monkeypatch.delenv(f"BERTJAX_{name}", raising=False)
+    for name, value in numbers.items():
+        monkeypatch.setenv(f"BERTJAX_{name}", value)
+    with pytest.raises(InputError, match="set BERTJAX_PROCESSES to the number of processes"):
+        join_processes()

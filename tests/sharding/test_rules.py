@@ -1,0 +1,109 @@
+"""Layouts: where every parameter lies, and names that do not fit."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from jax.sharding import PartitionSpec as P
+
+from bertjax import axes
+from bertjax.errors import InputError
+from bertjax.model.heads import BertForPreTraining
+from bertjax.model.spec import BertSpec
+from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
+
+D, M = "data", "model"
+# Parameter -> where it lies in layouts fsdp and tensor; in layout data each is whole everywhere.
+LAYER = {
+    "attention/qkv/kernel": (P(D, None, None, None), P(None, None, M, None)),
+    "attention/qkv/bias": (P(None, None, None), P(None, M, None)),
+    "attention/output/kernel": (P(None, None, D), P(M, None, None)),
+    "attention/output/bias": (P(D), P(None)),
+    "attention_norm/scale": (P(D), P(None)),
+    "attention_norm/bias": (P(D), P(None)),
+    "intermediate/kernel": (P(D, None), P(None, M)),
+    "intermediate/bias": (P(None), P(M)),
+    "output/kernel": (P(None, D), P(M, None)),
+    "output/bias": (P(D), P(None)),
+    "output_norm/scale": (P(D), P(None)),
+    "output_norm/bias": (P(D), P(None)),
+}
+OUTSIDE = {
+    "bert/embeddings/token": (P(None, D), P(M, None)),
+    "bert/embeddings/position": (P(None, D), P(None, None)),
+    "bert/embeddings/segment": (P(None, D), P(None, None)),
+    "bert/embeddings/norm/scale": (P(D), P(None)),
+    "bert/embeddings/norm/bias": (P(D), P(None)),
+    "pooler/dense/kernel": (P(D, None), P(None, None)),
+    "pooler/dense/bias": (P(None), P(None)),
+    "masked_lm/transform/kernel": (P(D, None), P(None, None)),
+    "masked_lm/transform/bias": (P(None), P(None)),
+    "masked_lm/norm/scale": (P(None), P(None)),
+    "masked_lm/norm/bias": (P(None), P(None)),
+    "masked_lm/bias": (P(None), P(M)),
+    "next_sentence_head/kernel": (P(None, None), P(None, None)),
+    "next_sentence_head/bias": (P(None), P(None)),
+}
+
+
+def _expected(name: str, scanned: bool) -> dict[str, P]:
+    layers = {
+        f"bert/encoder/layer_{i}/{path}": specs for i in range(2) for path, specs in LAYER.items()
+    }
+    if scanned:
+        layers = {
+            f"bert/encoder/layers/{path}": [P(None, *spec) for spec in specs]
+            for path, specs in LAYER.items()
+        }
+    table = {**OUTSIDE, **layers}
+    if name == "data":
+        return {path: P(*[None] * len(specs[0])) for path, specs in table.items()}
+    return {path: specs[("fsdp", "tensor").index(name)] for path, specs in table.items()}
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_where_every_parameter_lies(name, scanned):
+    model = BertForPreTraining(BertSpec.named("tiny", scan_layers=scanned))
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    boxed = jax.eval_shape(
+        lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids
+    )
+    specs = jax.tree.map(
+        lambda leaf: partition_spec(leaf.names, LAYOUTS[name]),
+        boxed,
+        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
+    )
+    assert flatten_dict(specs, sep="/") == _expected(name, scanned)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_places_every_axis_and_no_other(name):
+    assert LAYOUTS[name].keys() == axes.ALL
+    assert set(LAYOUTS[name].values()) <= {"data", "model", None}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_only_the_batch_of_a_batch_is_split(name):
+    assert partition_spec((axes.BATCH, axes.LENGTH), layout(name)) == P("data", None)
+
+
+def test_an_axis_may_have_no_name():
+    assert partition_spec((axes.BATCH, None, axes.MLP), layout("tensor")) == P("data", None, "model")
+    assert partition_spec((), layout("tensor")) == P()
+
+
+def test_an_unknown_layout_is_named():
+    with pytest.raises(InputError, match="layout='zero': must be one of data, fsdp, tensor"):
+        layout("zero")
+
+
+def test_an_unknown_axis_is_named():
+    with pytest.raises(ValueError, match="unknown logical axis 'depth'"):
+        partition_spec((axes.BATCH, "depth"), layout("data"))
+
+
+def test_one_mesh_axis_on_two_dimensions_is_refused():
+    with pytest.raises(ValueError, match="one mesh axis on two dimensions: .*'data', 'data'"):
+        partition_spec((axes.BATCH, axes.EMBED), layout("fsdp"))
