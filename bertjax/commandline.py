@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
-from bertjax.errors import InputError
+from bertjax.errors import InputError, NonFiniteLoss
 
 EXIT_BAD_INPUT = 2
 
@@ -63,7 +63,7 @@ def _guarded(function: Callable, argv: Sequence[str]):
 
 def _for_the_user(error: Exception) -> str | None:
     """What to tell of an error that the user can cure; None for a bug."""
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | NonFiniteLoss):
         return str(error)
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         where = f" ({os.fspath(error.filename)})" if error.filename else ""

@@ -1,4 +1,4 @@
-"""The one exception that means "the input is wrong, not the program"."""
+"""The exceptions that tell the user something, rather than the programmer."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The command-line doors print it as one line and exit with code 2; anything
     else that is raised is a bug and keeps its traceback.
     """
+
+
+class NonFiniteLoss(FloatingPointError):
+    """The loss became infinite or not a number; the message says at which step and batch."""

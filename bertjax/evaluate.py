@@ -29,7 +29,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
     evaluator = Evaluator(make_objective(loaded.model), loaded.placement)
     results = {}
-    for phase in recipe.phases:
+    for phase in {phase.length: phase for phase in recipe.phases}.values():
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
         results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
     _print_table(results, f"step {loaded.step}, held-out text of {', '.join(corpora)}")

@@ -1,12 +1,15 @@
-"""Files that are whole or absent: written under a temporary name, then renamed."""
+"""Files that are whole or absent, and folders with one process at work in them."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from bertjax.errors import InputError
 
 
 @contextlib.contextmanager
@@ -41,3 +44,36 @@ def sha256_of_file(path: str | os.PathLike) -> str:
     """Hex SHA-256 of a file's bytes, read in bounded memory."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def exclusive(folder: str | os.PathLike) -> Iterator[None]:
+    """Keeps `folder`, made if need be, to this process while the block runs.
+
+    The lock is on the file `.lock` inside it, which stays; the system lifts it when the process
+    ends, however that may be.
+
+    Raises:
+      InputError: another process has it.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{folder}: in use by another process: wait until it ends, or take another folder."
+            ) from error
+        yield
+
+
+def local_folder(name: str | os.PathLike) -> Path:
+    """A folder by its name.
+
+    Raises:
+      InputError: a bucket's address ("gs://..."), which would become a local folder "gs:".
+    """
+    if "://" in os.fspath(name):
+        raise InputError(f"{name}: not a folder; mount the bucket (gcsfuse) and name it there")
+    return Path(name)

@@ -39,6 +39,9 @@ class OptimizerSpec:
         for field in ("learning_rate", "epsilon", "clip_norm"):
             if not getattr(self, field) > 0:
                 raise ValueError(f"optimizer {field}={getattr(self, field)}: must be positive")
+        for field in ("beta1", "beta2", "weight_decay"):
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be in [0, 1)")
         if self.warmup_steps < 0:
             raise ValueError(f"optimizer warmup_steps={self.warmup_steps}: must not be negative")
 
@@ -98,6 +101,7 @@ def make_optimizer(spec: OptimizerSpec, total_steps: int) -> optax.GradientTrans
         optax.add_decayed_weights(spec.weight_decay, mask=decays),
     ]
     if spec.name == "lamb":
-        transforms.append(optax.scale_by_trust_ratio())
+        # As in Google's LAMB, biases and LayerNorm take part in neither decay nor adaptation.
+        transforms.append(optax.masked(optax.scale_by_trust_ratio(), decays))
     transforms.append(optax.scale_by_learning_rate(make_schedule(spec, total_steps)))
     return optax.chain(*transforms)

@@ -23,9 +23,9 @@ from bertjax.corpus.build import (
 from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
-from bertjax.corpus.store import SPLITS, read_manifest
+from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.files import exclusive, local_folder, write_json
 from bertjax.progress import Progress
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
@@ -88,7 +88,7 @@ def run(
       InputError: anything wrong with these, with the sources, or with what `output` holds.
     """
     start = time.monotonic()
-    output = Path(output)
+    output = local_folder(output)
     workers = os.cpu_count() or 1 if workers is None else workers
     _check_choices(
         tokenizer=(tokenizer or WORDPIECE, KINDS),
@@ -113,8 +113,8 @@ def run(
 
     installed_docs = output / "installed-docs.txt"
     if INSTALLED_DOCS in asked["source"] and not installed_docs.exists():
-        output.mkdir(parents=True, exist_ok=True)
-        write_installed_docs(installed_docs, workers)
+        with exclusive(output):
+            write_installed_docs(installed_docs, workers)
     plan = make_plan(
         weighted,
         installed_docs=installed_docs,
@@ -122,40 +122,40 @@ def run(
         language=language,
         skip_undecodable=undecodable == "skip",
     )
-    output.mkdir(parents=True, exist_ok=True)
-    asked["files"] = plan.identity
-    _check_claim(output, asked)
-    write_json(output / PLAN_FILE, asked)
+    with exclusive(output):
+        asked["files"] = plan.identity
+        _check_claim(output, asked)
+        write_json(output / PLAN_FILE, asked)
 
-    seconds = {"sources": time.monotonic() - start}
-    stage = time.monotonic()
-    new_vocabulary = not (output / DESCRIPTION_FILE).exists()
-    if new_vocabulary:
-        if vocabulary is not None:
-            Tokenizer.open(vocabulary, cased).save(output)
+        seconds = {"sources": time.monotonic() - start}
+        stage = time.monotonic()
+        new_vocabulary = not (output / DESCRIPTION_FILE).exists()
+        if new_vocabulary:
+            if vocabulary is not None:
+                Tokenizer.open(vocabulary, cased).save(output)
+            else:
+                _learn(plan, output, request)
+        seconds["vocabulary"] = time.monotonic() - stage
+
+        stage = time.monotonic()
+        if runner == "beam":
+            new_store = build_store_with_beam(output, plan, options=beam_options)
         else:
-            _learn(plan, output, request)
-    seconds["vocabulary"] = time.monotonic() - stage
+            new_store = build_store(output, plan, workers=workers)
+        seconds["store"] = time.monotonic() - stage
+        read_manifest(output, verify=verify)
 
-    stage = time.monotonic()
-    if runner == "beam":
-        new_store = build_store_with_beam(output, plan, options=beam_options)
-    else:
-        new_store = build_store(output, plan, workers=workers)
-    seconds["store"] = time.monotonic() - stage
-    read_manifest(output, verify=verify)
-
-    report_file = output / "report.json"
-    if new_vocabulary or new_store or not report_file.exists():
-        seconds["all"] = time.monotonic() - start
-        times = {stage: round(each, 1) for stage, each in seconds.items()}
-    else:
-        print(f"{output}: vocabulary and token store are there already.")
-        times = json.loads(report_file.read_bytes())["seconds"]
-    report = {**_report(output, plan), "seconds": times}
-    write_json(report_file, report)
-    print(_summary(output, report))
-    return report
+        report_file = output / "report.json"
+        if new_vocabulary or new_store or not report_file.exists():
+            seconds["all"] = time.monotonic() - start
+            times = {stage: round(each, 1) for stage, each in seconds.items()}
+        else:
+            print(f"{output}: vocabulary and token store are there already.")
+            times = json.loads(report_file.read_bytes())["seconds"]
+        report = {**_report(output, plan), "seconds": times}
+        write_json(report_file, report)
+        print(_summary(output, report))
+        return report
 
 
 # -------------------------------------------------------------------- checks of arguments
@@ -203,7 +203,9 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
     try:
         earlier = json.loads(path.read_bytes())
         changed = [
-            f"{key} was {earlier[key]!r}, now {value!r}"
+            "the source files have changed since, in number, names or sizes"
+            if key == "files"
+            else f"{key} was {earlier[key]!r}, now {value!r}"
             for key, value in asked.items()
             if earlier[key] != value
         ]
@@ -247,7 +249,7 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
 
 
 def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
-    """The documents of every n-th shard of each source, about `most` bytes together."""
+    """The documents of every n-th shard of each source, about `most` bytes of text together."""
     every = max(1, plan.size // most)
     of_source: dict[int, list] = {}
     for shard in plan.shards:
@@ -256,7 +258,13 @@ def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
     total = sum(shard.size for shard in chosen)
     with Progress("reading a sample for the vocabulary", total, "B", scale=True) as progress:
         for shard in chosen:
-            yield from plan.documents(shard)
+            # Of a compressed shard, larger than its size says, this may be the beginning only.
+            left = most * shard.size / total
+            for document in plan.documents(shard):
+                yield document
+                left -= sum(len(paragraph.encode()) for paragraph in document or ())
+                if left <= 0:
+                    break
             progress.update(shard.size)
 
 
@@ -315,7 +323,24 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
                 f"{counts['tokens']:,} tokens; {counts['tokens_per_word']:.3f} tokens a word, "
                 f"{counts['unknown_rate']:.4%} unknown"
             )
+    lines += map("  {}".format, _too_few_documents(report))
     for key, reason in (("dropped", "shorter than 2 tokens"), ("skipped", "not UTF-8")):
         if report[f"{key}_documents"]:
             lines.append(f"  {key}: {report[f'{key}_documents']:,} documents ({reason})")
     return "\n".join(lines)
+
+
+def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
+    """A warning for each source and split in which next-sentence prediction finds no pairs."""
+    for source in report["sources"]:
+        for split, kind, use, cure in (
+            (TRAIN, "training", "training", "give it more text"),
+            (HELDOUT, "held-out", "evaluation", "use a larger --held_out"),
+        ):
+            count = source[split]["documents"]
+            if count < 2 and report[split]["documents"]:
+                effect = f"next-sentence {use} needs 2" if count else f"{use} goes without it"
+                yield (
+                    f"warning: source {source['source']}: {count} {kind} "
+                    f"document{'s' * (count != 1)}: {effect}: {cure}"
+                )

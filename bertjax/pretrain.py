@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import jax
 
 from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
+from bertjax.corpus.weights import split_weight
 from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.files import exclusive, local_folder, write_json
 from bertjax.optimizer import make_optimizer, make_schedule
 from bertjax.recipe import (
     Recipe,
@@ -19,8 +21,8 @@ from bertjax.recipe import (
     make_objective,
     make_phases,
 )
-from bertjax.run_folder import checkpoints_folder, flat_config, read_config
-from bertjax.sharding.mesh import join_processes, make_mesh
+from bertjax.run_folder import checkpoints_folder, read_config
+from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
@@ -31,8 +33,12 @@ from bertjax.training.state import TrainState, abstract_state, init_state
 
 EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
 
-# What may differ when a run goes on: where it runs and how often it looks, not what it computes.
-_FREE = ("mesh", "layout", "dry_run", "keep_checkpoints", "keep_checkpoint_every", "corpus")
+# What may differ when a run goes on: where it runs, where its corpus lies (its content may not)
+# and how often it looks, not what it computes.
+_FREE = (
+    *("mesh", "layout", "dry_run", "corpus", "intervals", "eval_batch_size"),
+    *("keep_checkpoints", "keep_checkpoint_every"),
+)
 
 
 def run(config: Any, workdir: str, *, verify: bool = False) -> int:
@@ -50,7 +56,6 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     Raises:
       InputError: before anything is compiled, for whatever cannot work.
     """
-    join_processes()
     is_first = jax.process_index() == 0
     # -------------------------------------------------------------------- what is read
     recipe = Recipe.from_config(config)
@@ -58,10 +63,10 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
         raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
-    folder = Path(workdir)
-    _check_same_run(folder, recipe)
-    tokenizer = Tokenizer.open(recipe.corpus[0].rsplit("@", 1)[0])
+    folder = local_folder(workdir)
+    tokenizer = Tokenizer.open(split_weight(recipe.corpus[0])[0])
     identity = tokenizer.identity
+    _check_same_run(folder, recipe, tokenizer)
     train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
     held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
     spec = recipe.spec(tokenizer.vocabulary_size)
@@ -91,50 +96,62 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
         return 0
 
     # --------------------------------------------------------------------------- the run
-    if is_first:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", recipe.plain)
-        tokenizer.save(folder)
-    checkpoints = Checkpoints(
-        checkpoints_folder(folder),
-        keep=recipe.keep_checkpoints,
-        keep_every=recipe.keep_checkpoint_every,
-    )
-    with contextlib.closing(checkpoints):
+    with contextlib.ExitStack() as stack:
+        if is_first:
+            stack.enter_context(exclusive(folder))
+        checkpoints = Checkpoints(
+            checkpoints_folder(folder),
+            keep=recipe.keep_checkpoints,
+            keep_every=recipe.keep_checkpoint_every,
+        )
+        stack.enter_context(contextlib.closing(checkpoints))
         state, window = _restore(checkpoints, abstract, data)
         if state is None:
             state = init_state(init, optimizer, abstract, recipe.seed)
-        journal = Journal(folder, int(state.step)) if is_first else None
-        with contextlib.closing(journal) if journal else contextlib.nullcontext():
-            state, complete = trainer.train(
-                state,
-                phases,
-                recipe.intervals,
-                checkpoints,
-                journal,
-                metadata={"data": data},
-                window=window,
-            )
-    if not complete:
-        print(f"stopped at step {int(state.step)}, saved; the same command goes on from there")
-        return EXIT_STOPPED
-    if is_first:
+        journal = None
+        if is_first:
+            write_json(folder / "config.json", recipe.plain)
+            tokenizer.save(folder)
+            journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
+        state, complete = trainer.train(
+            state, phases, recipe.intervals, checkpoints, journal, {"data": data}, window
+        )
+    if is_first and complete:
         print(f"{folder}: {int(state.step)} steps done")
-    return 0
+    elif is_first:
+        print(f"stopped at step {int(state.step)}, saved; the same command goes on from there")
+    return 0 if complete else EXIT_STOPPED
 
 
-def _check_same_run(folder: Path, recipe: Recipe) -> None:
+def _check_same_run(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
     """A folder holds one run: the config must be the one it was begun with."""
     if not (folder / "config.json").exists():
         return
-    begun = flat_config(read_config(folder))
-    now = flat_config(recipe.plain)
+    begun = _flat(read_config(folder))
+    now = _flat(recipe.plain)
     for key in sorted(begun.keys() | now.keys()):
         if key.split(".")[0] not in _FREE and begun.get(key) != now.get(key):
             raise InputError(
                 f"{folder} holds a run with another config: {key} was {begun.get(key)!r}, is "
                 f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
             )
+
+    if Tokenizer.open(folder).identity != tokenizer.identity:
+        raise InputError(
+            f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose another "
+            "--workdir, or the corpus it was begun with"
+        )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"model.size": ...} from {"model": {"size": ...}}."""
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
 
 
 def _restore(checkpoints: Checkpoints, abstract, data: dict[str, str]):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -47,6 +48,8 @@ class PhaseSpec:
     def __post_init__(self):
         if not 0 <= self.share <= 1:
             raise ValueError(f"share={self.share}: must be in [0, 1]")
+        if self.length < 1:
+            raise ValueError(f"length={self.length}: must be at least 1")
         if self.batch_size < 1 or self.accumulate < 1 or self.batch_size % self.accumulate:
             raise ValueError(
                 f"batch_size={self.batch_size} does not divide into "
@@ -86,27 +89,35 @@ class Recipe:
         plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
         fields = dict(plain)
         fields.pop("dry_run", None)
-        numbered = sorted(key for key in fields if key.startswith("phase_"))
+        numbered = sorted((key for key in fields if re.fullmatch(r"phase_\d+", key)), key=_number)
         phases = tuple(_build(key, PhaseSpec, fields.pop(key)) for key in numbered)
-        names = [name for name in str(fields.pop("corpus", "")).split(",") if name]
+        names = [name.strip() for name in str(fields.pop("corpus", "")).split(",")]
         sections = dict(
             optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec, intervals=Intervals
         )
         for key, section in sections.items():
             fields[key] = _build(key, section, fields.get(key, {}))
-        recipe = _build("", cls, fields | dict(plain=plain, corpus=tuple(names), phases=phases))
+        recipe = _build(
+            "", cls, fields | dict(plain=plain, corpus=tuple(filter(None, names)), phases=phases)
+        )
         recipe._check()
         return recipe
 
     def _check(self) -> None:
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise InputError("config: the shares of the phases must sum to 1")
-        if self.objective not in batches.OBJECTIVES:
-            choices = ", ".join(batches.OBJECTIVES)
-            raise InputError(f"config.objective={self.objective!r}: must be one of {choices}")
+        for name in ("total_steps", "eval_batch_size", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
         layout(self.layout)
         spec = self.spec(vocab_size=1)
+        if self.optimizer.name == "lamb" and spec.scan_layers:
+            raise InputError(
+                "config.optimizer.name='lamb' adapts the rate of each tensor, and "
+                "config.model.scan_layers=True makes one tensor of all layers: set it to False"
+            )
         for number, phase in enumerate(self.phases, 1):
+            _build("", partial(self.example_spec, phase), dict(stream="", batch_size=1))
             if phase.length > spec.max_position_embeddings:
                 raise InputError(
                     f"config.phase_{number}.length={phase.length} is over the position table, "
@@ -143,9 +154,15 @@ class Recipe:
         )
 
 
+def _number(key: str) -> int:
+    return int(key.rpartition("_")[2])
+
+
 def _build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
     """make(**fields), with any mistake told as one in the config."""
     prefix = f"config.{section}" if section else "config"
+    if not isinstance(fields, Mapping):
+        raise InputError(f"{prefix}={fields!r}: must be a dict of keys")
     try:
         return make(**fields)
     except TypeError as error:  # an unknown key, or a missing one

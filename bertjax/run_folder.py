@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,6 @@ def read_config(run: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged: {error}") from error
 
 
-def flat_config(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"model.size": ...} from {"model": {"size": ...}}."""
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= flat_config(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
 @dataclasses.dataclass(frozen=True)
 class LoadedRun:
     """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters."""
@@ -64,7 +53,7 @@ class LoadedRun:
 
 
 def load_run(run: str | Path) -> LoadedRun:
-    """Loads the newest whole checkpoint of a run, whole on every device here.
+    """Loads the newest whole checkpoint of a run, with all parameters on every device.
 
     Raises:
       InputError: not a run, or one without a checkpoint.
@@ -72,7 +61,9 @@ def load_run(run: str | Path) -> LoadedRun:
     recipe = Recipe.from_config(read_config(run))
     tokenizer = Tokenizer.open(run)
     model = make_model(recipe.spec(tokenizer.vocabulary_size), recipe.objective)
-    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    # As many devices as divide a batch.
+    devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
+    placement = Placement(make_mesh(MeshSpec(), devices), layout("data"))
     boxed = jax.eval_shape(partial(init_params, model), jax.random.key(0))
     restored = None
     if checkpoints_folder(run).is_dir():

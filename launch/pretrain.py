@@ -13,7 +13,9 @@ flags.mark_flags_as_required(["config", "workdir"])
 
 def main(_) -> int:
     from bertjax import pretrain
+    from bertjax.sharding.mesh import join_processes
 
+    join_processes()
     return pretrain.run(_CONFIG.value, _WORKDIR.value, verify=_VERIFY.value)
 
 

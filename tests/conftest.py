@@ -49,3 +49,56 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared/data beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared corpus of the easy language of tests/tiny_run.py."""
+    from tiny_run import write_text
+
+    from bertjax import prepare
+
+    folder = tmp_path_factory.mktemp("tiny")
+    write_text(folder / "text.txt")
+    source = f"text:{folder / 'text.txt'}"
+    prepare.run([source], folder / "corpus", learn_vocabulary=300, held_out=0.1, workers=1)
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run over `tiny_corpus` that has learned its language; do not write into it."""
+    from tiny_run import tiny_config
+
+    from bertjax import pretrain
+
+    run = tmp_path_factory.mktemp("tiny_run") / "run"
+    config = tiny_config(
+        tiny_corpus,
+        total_steps=160,
+        optimizer={"warmup_steps": 16},
+        intervals={"log": 10, "evaluate": 60, "checkpoint": 50, "eval_batches": 16},
+    )
+    assert pretrain.run(config, str(run)) == 0
+    return run
+
+
+@pytest.fixture(scope="session")
+def left_to_right_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with the left-to-right objective and one phase; do not write into it."""
+    from tiny_run import tiny_config
+
+    from bertjax import pretrain
+
+    run = tmp_path_factory.mktemp("left_to_right") / "run"
+    config = tiny_config(
+        tiny_corpus,
+        objective="left_to_right",
+        total_steps=60,
+        phase_1={"share": 1.0},
+        phase_2={"share": 0.0},
+        optimizer={"warmup_steps": 6},
+        intervals={"log": 20, "evaluate": 60, "checkpoint": 60},
+    )
+    assert pretrain.run(config, str(run)) == 0
+    return run

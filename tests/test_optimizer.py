@@ -64,8 +64,8 @@ def _reference(direction, norm_ratio=None):
             update = direction(m, v, t + 1)
             if name == "kernel":
                 update = update + 0.01 * p
-            if norm_ratio:
-                update = update * norm_ratio(np.linalg.norm(p), np.linalg.norm(update))
+                if norm_ratio:
+                    update = update * norm_ratio(np.linalg.norm(p), np.linalg.norm(update))
             flat[outer, name] = p - RATES[t] * update
     return {outer: {name: flat[outer, name] for name in PARAMS[outer]} for outer in PARAMS}
 
@@ -134,6 +134,9 @@ def test_a_warm_up_as_long_as_the_run_is_refused(warmup_steps):
         (dict(learning_rate=float("nan")), "learning_rate=nan: must be positive"),
         (dict(epsilon=-1.0), "epsilon=-1.0: must be positive"),
         (dict(clip_norm=0.0), "clip_norm=0.0: must be positive"),
+        (dict(beta1=1.0), r"beta1=1.0: must be in \[0, 1\)"),
+        (dict(beta2=-0.1), r"beta2=-0.1: must be in \[0, 1\)"),
+        (dict(weight_decay=-0.01), r"weight_decay=-0.01: must be in \[0, 1\)"),
         (dict(warmup_steps=-1), "warmup_steps=-1: must not be negative"),
     ],
 )
@@ -190,17 +193,19 @@ def test_without_bias_correction_it_is_the_references():
 
 
 def test_lamb():
-    """arXiv 1904.00962, algorithm 2, for each tensor."""
+    """arXiv 1904.00962, algorithm 2, for each matrix; for the rest it is Adam, as in Google's."""
     spec = dataclasses.replace(SPEC, name="lamb")
     _assert_close(_run(spec), _reference(_corrected, lambda p, update: p / update))
 
 
-def test_lamb_moves_parameters_that_are_zero():
-    """A zero norm counts as a ratio of 1: biases begin at zero."""
-    params = {"dense": {"bias": np.zeros(3, np.float32)}}
-    gradient = {"dense": {"bias": np.array([1.0, -2.0, 3.0], np.float32)}}
+def test_lamb_moves_a_matrix_that_is_zero():
+    """A norm of zero counts as a ratio of 1."""
+    params = {"dense": {"kernel": np.zeros((1, 3), np.float32)}}
+    gradient = {"dense": {"kernel": np.array([[1.0, -2.0, 3.0]], np.float32)}}
     after = _run(dataclasses.replace(SPEC, name="lamb"), params, [gradient])
-    np.testing.assert_allclose(after["dense"]["bias"], [-RATES[0], RATES[0], -RATES[0]], rtol=1e-4)
+    np.testing.assert_allclose(
+        after["dense"]["kernel"], [[-RATES[0], RATES[0], -RATES[0]]], rtol=1e-4
+    )
 
 
 @pytest.mark.peers

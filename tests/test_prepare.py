@@ -1,5 +1,6 @@
 """Preparing a corpus, as the door does it."""
 
+import gzip
 import json
 import random
 import subprocess
@@ -8,9 +9,11 @@ import sys
 import pytest
 
 from bertjax import prepare
+from bertjax.corpus.build import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, store_directory
 from bertjax.errors import InputError
+from bertjax.files import exclusive
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
@@ -142,7 +145,7 @@ def test_another_request_for_the_same_folder(tmp_path, text):
     assert not (output / "installed-docs.txt").exists()
     path = tmp_path / "text.txt"
     path.write_text(path.read_text() + "\nMore.\n")
-    with pytest.raises(InputError, match="files was"):
+    with pytest.raises(InputError, match="the source files have changed since, in number"):
         run(text, output)
 
 
@@ -212,6 +215,54 @@ def test_text_without_a_held_out_document(tmp_path):
     with pytest.raises(InputError, match=r"no held-out document: .*of 1 documents.*blank line"):
         run(f"text:{path}", tmp_path / "corpus", held_out=1e-6)
     assert run(f"text:{path}", tmp_path / "other", held_out=0.0)["heldout"]["tokens"] == 0
+
+
+def test_sources_with_too_few_documents_are_named(tmp_path, text, capsys):
+    documents = [[f"{n} ka lo."] for n in range(99)]
+    lone = next(d for d in documents if is_held_out(document_hash(d), 0.1))
+    taught = next(d for d in documents if not is_held_out(document_hash(d), 0.1))
+    path = tmp_path / "few.txt"
+    path.write_text("\n\n".join(["\n".join(lone), "\n".join(taught)]))
+    settings = dict(learn_vocabulary=150, workers=1)
+    few = f"text:{path}"
+    prepare.run([text, few], tmp_path / "a", held_out=0.1, **settings)
+    warnings = [line.strip() for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert warnings == [
+        f"warning: source {few}: 1 training document: next-sentence training needs 2: "
+        "give it more text",
+        f"warning: source {few}: 1 held-out document: next-sentence evaluation needs 2: "
+        "use a larger --held_out",
+    ]
+    path.write_text("\n".join(taught))
+    prepare.run([text, few], tmp_path / "b", held_out=0.1, **settings)
+    assert f"source {few}: 0 held-out documents: evaluation goes without it" in (
+        capsys.readouterr().out
+    )
+    prepare.run([text], tmp_path / "c", held_out=0.0, **settings)
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_two_runs_on_one_folder(tmp_path, text):
+    output = tmp_path / "corpus"
+    with exclusive(output), pytest.raises(InputError, match="corpus: in use by another process"):
+        run(text, output)
+    assert [path.name for path in output.iterdir()] == [".lock"]
+    assert run(text, output)["train"]["documents"] > 100
+
+
+def test_a_compressed_sample_ends_at_its_bytes(tmp_path):
+    """Bytes of text count, not of the file, and every file gives its part."""
+    for name in "ab":
+        with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
+            file.writelines(f"{name} {n:06d} é\n\n" for n in range(20_000))
+    specs = [(f"text:{tmp_path}/{name}.txt.gz", None) for name in "ab"]
+    plan = make_plan(specs, installed_docs="unused")
+    texts = [document[0] for document in prepare._spread_documents(plan, 100_000)]
+    sizes = [sum(len(t.encode()) for t in texts if t[0] == name) for name in "ab"]
+    assert sum(sizes) == pytest.approx(100_000, abs=50)
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
+    everything = list(prepare._spread_documents(plan, 1 << 30))
+    assert len(everything) == 40_000
 
 
 def test_the_door(tmp_path, text, repository):

@@ -13,37 +13,21 @@ from configs import pretrain_tiny
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# What an animal is decides every other word of its sentences.
-ANIMALS = {
-    "cat": ("meow", "fish", "house", "grey", "kitten"),
-    "dog": ("woof", "meat", "kennel", "brown", "puppy"),
-    "cow": ("moo", "grass", "barn", "white", "calf"),
-    "duck": ("quack", "bread", "pond", "green", "duckling"),
-    "horse": ("neigh", "hay", "stable", "black", "foal"),
-    "sheep": ("baa", "clover", "meadow", "woolly", "lamb"),
-}
-SENTENCES = (
-    "The {animal} says {0} to its friends.",
-    "Every {animal} likes to eat {1} in the morning.",
-    "You will find the {animal} in the {2} at night.",
-    "The colour of this {animal} is {3}.",
-    "A young {animal} is called a {4}.",
-    "They gave the {animal} some {1} and it said {0}.",
-)
+SOUNDS = "baa buzz caw cluck coo growl hiss howl meow moo neigh oink quack roar tweet woof".split()
 
 
-def write_text(path: Path, documents: int = 120, seed: int = 0) -> None:
-    """Documents of 8 to 20 sentences, each about one animal; a blank line ends a document."""
+def write_text(path: Path, documents: int = 160, seed: int = 0) -> None:
+    """Documents that say one word again and again; a blank line ends a document."""
     rng = random.Random(seed)
     texts = []
-    for _ in range(documents):
-        animal, words = rng.choice(list(ANIMALS.items()))
-        sentences = rng.choices(SENTENCES, k=rng.randint(8, 20))
-        texts.append("\n".join(s.format(*words, animal=animal) for s in sentences))
+    for number in range(documents):
+        word = SOUNDS[number % len(SOUNDS)]
+        sentences = [" ".join([word] * rng.randint(3, 9)) for _ in range(rng.randint(5, 20))]
+        texts.append("\n".join(f"{sentence.capitalize()}." for sentence in sentences))
     path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
-CHANGES = {
+_TINY = {
     "total_steps": 12,
     "phase_1": {"share": 0.75, "length": 32, "batch_size": 16},
     "phase_2": {"share": 0.25, "length": 64, "batch_size": 8},
@@ -52,9 +36,11 @@ CHANGES = {
         "hidden_size": 32,
         "num_attention_heads": 2,
         "max_position_embeddings": 64,
+        # At the paper's 0.02 so narrow a model first spends hundreds of steps on growing.
+        "initializer_range": 0.15,
     },
-    "optimizer": {"learning_rate": 5e-3, "warmup_steps": 3},
-    "intervals": {"log": 2, "evaluate": 5, "checkpoint": 4, "eval_batches": 2},
+    "optimizer": {"learning_rate": 1e-2, "warmup_steps": 3},
+    "intervals": {"log": 2, "evaluate": 6, "checkpoint": 5, "eval_batches": 2},
     "eval_batch_size": 8,
 }
 
@@ -69,29 +55,40 @@ def _merge(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 def tiny_config(corpus: Path | str, **changes: Any) -> dict[str, Any]:
     """configs/pretrain_tiny.py over `corpus`, made tiny; `changes` as nested dicts."""
     config = pretrain_tiny.get_config().to_dict()
-    return _merge(_merge(config, CHANGES | {"corpus": str(corpus)}), changes)
+    return _merge(_merge(config, _TINY | {"corpus": str(corpus)}), changes)
 
 
-def flags_of(config: Mapping[str, Any], prefix: str = "--config.") -> list[str]:
-    """A tiny config as overrides on the command line."""
-    flags = []
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flags += flags_of(value, f"{prefix}{key}.")
-        else:
-            flags.append(f"{prefix}{key}={value}")
-    return flags
+def start_pretraining(
+    folder: Path,
+    config: dict[str, Any],
+    run: Path,
+    *flags: str,
+    devices: int = 1,
+    largest_file: int | None = None,
+) -> subprocess.Popen:
+    """Starts launch/pretrain.py with its output piped.
 
-
-def start(door: str, *arguments: str, devices: int = 1) -> subprocess.Popen:
-    """Starts launch/DOOR.py with `devices` simulated devices; its errors are piped."""
-    environment = os.environ | {
-        "PYTHONPATH": str(REPOSITORY),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-    }
-    command = [sys.executable, str(REPOSITORY / "launch" / f"{door}.py"), *arguments]
+    Args:
+      folder: where the config file is written.
+      devices: simulated devices.
+      largest_file: kilobytes beyond which a write fails.
+    """
+    file = folder / f"{run.name}_config.py"
+    file.write_text(
+        f"import ml_collections\n\n\ndef get_config():\n"
+        f"    return ml_collections.ConfigDict({config!r})\n"
+    )
+    limit = largest_file or "unlimited"
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [
+            *("bash", "-c", f'ulimit -S -f {limit} && exec "$0" "$@"'),
+            *(sys.executable, REPOSITORY / "launch" / "pretrain.py"),
+            *(f"--config={file}", f"--workdir={run}", *flags),
+        ],
+        env=os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

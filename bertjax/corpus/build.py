@@ -126,16 +126,19 @@ def make_plan(
       InputError: a source that is not there or is empty.
     """
     installed_docs = Path(installed_docs)
-    opened = [open_source(spec, installed_docs) for spec, _ in sources]
-    smallest = [source.ranges(_SMALLEST_SHARD) for source in opened]
-    total = sum(part.size for ranges in smallest for part in ranges)
-    target = min(max(total // _SHARDS, _SMALLEST_SHARD), _LARGEST_SHARD)
+    extents = [open_source(spec, installed_docs).extents() for spec, _ in sources]
+    target = _shard_size(sum(extent.size for own in extents for extent in own))
     shards = [
         PlannedShard(number, ranges)
-        for number, source in enumerate(opened)
-        for ranges in _packed(source.ranges(target), target)
+        for number, own in enumerate(extents)
+        for ranges in _packed([part for extent in own for part in extent.cut(target)], target)
     ]
     return Plan(tuple(sources), tuple(shards), installed_docs, held_out, language, skip_undecodable)
+
+
+def _shard_size(total: int) -> int:
+    """The raw bytes that a shard aims at, of sources with `total` together."""
+    return min(max(total // _SHARDS, _SMALLEST_SHARD), _LARGEST_SHARD)
 
 
 def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]:
@@ -275,6 +278,7 @@ def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bo
     jobs, done = _jobs(directory, plan)
     if jobs:
         _check_space(directory, jobs)
+        _hint_at_splitting(plan, workers)
         _run_locally(jobs, min(workers, len(jobs)), done)
     _finish(directory, plan)
     return bool(jobs)
@@ -342,6 +346,19 @@ def _check_space(directory: str | os.PathLike, jobs: Sequence[Job]) -> None:
         raise InputError(
             f"{directory}: {free / 1e9:.1f} GB free on this device, but the store needs at least "
             f"{needed / 1e9:.1f} GB: free some or choose another --output."
+        )
+
+
+def _hint_at_splitting(plan: Plan, workers: int) -> None:
+    """Says so where processes stay idle because of files that are one shard whatever their size."""
+    # A cut rounds to the nearest number of pieces: no piece exceeds its aim by half.
+    longest = 1.5 * _shard_size(plan.size)
+    whole = [part for shard in plan.shards for part in shard.ranges if part.size > longest]
+    if whole and len(plan.shards) < workers:
+        print(
+            f"{len(plan.shards)} shards for {workers} workers: {whole[0].path} is read by one of "
+            "them (a compressed file or a Parquet row group is): split it for parallel work.",
+            flush=True,
         )
 
 

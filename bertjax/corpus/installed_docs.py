@@ -30,7 +30,7 @@ def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
     bytes; equal documents are written once.
     """
     seen: set[bytes] = set()
-    unreadable = 0
+    skipped = 0
     files = _python_files()
     with (
         atomic_write(path, "w") as output,
@@ -38,15 +38,14 @@ def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
         Progress("reading installed documentation", len(files), " files") as progress,
     ):
         for documents in pool.map(_documents_of_file, files, chunksize=64):
-            progress.update(1, f"{len(seen):,} documents, {unreadable} files not Python 3")
-            if documents is None:
-                unreadable += 1
-                continue
-            for document in documents:
+            skipped += documents is None
+            for document in documents or ():
                 digest = hashlib.blake2b(document.encode(), digest_size=16).digest()
                 if digest not in seen:
                     seen.add(digest)
                     output.write(f"{document}\n\n")
+            note = f"{len(seen):,} documents; skipped {skipped} files: unreadable or not Python 3"
+            progress.update(1, note)
 
 
 def _python_files() -> list[Path]:
@@ -64,8 +63,11 @@ def _python_files() -> list[Path]:
 
 
 def _documents_of_file(path: Path) -> list[str] | None:
-    """The documents of one source file; None where it is not Python 3."""
-    source = path.read_bytes()
+    """The documents of one source file; None where it cannot be read or is not Python 3."""
+    try:
+        source = path.read_bytes()
+    except OSError:  # an installation may hold links to what is no longer there
+        return None
     if b'"""' not in source and b"'''" not in source:
         return []
     try:

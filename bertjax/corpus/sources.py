@@ -52,12 +52,37 @@ class Range:
     size: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """One whole file (or data set), before it is cut.
+
+    Attributes:
+      path: as in `Range`.
+      units: how many bytes, row groups or examples it has.
+      size: raw bytes, about.
+      divisible: whether it can be read from the middle; a compressed file cannot.
+    """
+
+    path: str
+    units: int
+    size: int
+    divisible: bool = True
+
+    def cut(self, target: int) -> Iterator[Range]:
+        """Ranges of nearly equal length, each about `target` raw bytes, in order."""
+        pieces = min(self.units, max(1, round(self.size / target))) if self.divisible else 1
+        for piece in range(pieces):
+            start, stop = self.units * piece // pieces, self.units * (piece + 1) // pieces
+            size = self.size * (stop - start) // max(1, self.units)
+            yield Range(self.path, start, stop, size)
+
+
 class Source(abc.ABC):
     """One source of documents."""
 
     @abc.abstractmethod
-    def ranges(self, target: int) -> list[Range]:
-        """The whole source cut into ranges of about `target` raw bytes, in order.
+    def extents(self) -> list[Extent]:
+        """The files (or data set) of the source, in order; tfds may download it first.
 
         Raises:
           InputError: nothing there, or not of this kind.
@@ -115,13 +140,6 @@ def _files(pattern: str) -> list[Path]:
     if not any(path.stat().st_size for path in files):
         raise InputError(f"{pattern}: empty: {len(files)} files without a byte.")
     return files
-
-
-def _cut(total: int, bytes_each: float, target: int) -> Iterator[tuple[int, int]]:
-    """Cuts 0..total into runs of nearly equal length, each about `target` bytes."""
-    pieces = min(total, max(1, round(total * bytes_each / target)))
-    for piece in range(pieces):
-        yield total * piece // pieces, total * (piece + 1) // pieces
 
 
 # --------------------------------------------------------------------- lines of a file
@@ -205,15 +223,9 @@ class _LineFiles(Source):
     def __init__(self, pattern: str):
         self._pattern = pattern
 
-    def ranges(self, target: int) -> list[Range]:
-        ranges = []
-        for path in _files(self._pattern):
-            size = path.stat().st_size
-            if _decompressor(path):
-                ranges.append(Range(str(path), 0, size, size))
-            else:
-                ranges += [Range(str(path), a, b, b - a) for a, b in _cut(size, 1, target)]
-        return ranges
+    def extents(self) -> list[Extent]:
+        sizes = [(path, path.stat().st_size) for path in _files(self._pattern)]
+        return [Extent(str(path), size, size, not _decompressor(path)) for path, size in sizes]
 
     @staticmethod
     def _stop(part: Range) -> float:
@@ -360,10 +372,10 @@ class _Parquet(Source):
         except arrow.ArrowInvalid as error:
             raise InputError(f"{path}: not a Parquet file, or damaged ({error}).") from error
 
-    def ranges(self, target: int) -> list[Range]:
+    def extents(self) -> list[Extent]:
         import pyarrow as arrow
 
-        ranges = []
+        extents = []
         for path in _files(self._pattern):
             with self._open(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
@@ -381,12 +393,10 @@ class _Parquet(Source):
                     for group in range(metadata.num_row_groups)
                 ]
             if rows:
-                each = sum(sizes) / len(sizes)
-                cuts = _cut(len(sizes), each, target)
-                ranges += [Range(str(path), a, b, sum(sizes[a:b])) for a, b in cuts]
-        if not ranges:
+                extents.append(Extent(str(path), len(sizes), sum(sizes)))
+        if not extents:
             raise InputError(f"{self._pattern}: no rows in any of its files.")
-        return ranges
+        return extents
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
         import pyarrow as arrow
@@ -425,7 +435,7 @@ class _Tfds(Source):
             reason = str(error).strip().split("\n")[0]
             raise InputError(f"tfds:{self._place}: {reason}") from error
 
-    def ranges(self, target: int) -> list[Range]:
+    def extents(self) -> list[Extent]:
         builder = self._builder()
         builder.download_and_prepare()
         splits = builder.info.splits
@@ -437,9 +447,7 @@ class _Tfds(Source):
         split = splits[self._split]
         if not split.num_examples:
             raise InputError(f"tfds:{self._place}: the split is empty.")
-        each = split.num_bytes / split.num_examples
-        cuts = _cut(split.num_examples, each, target)
-        return [Range(self._place, a, b, round((b - a) * each)) for a, b in cuts]
+        return [Extent(self._place, split.num_examples, split.num_bytes)]
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
         records = self._builder().as_data_source(self._split)

@@ -1,4 +1,7 @@
-"""The token store: a tokenized corpus on disk, read through memory maps.
+"""The token store: a tokenized corpus on disk.
+
+Tokens are read through memory maps; where sentences and documents begin is held in memory, 8
+bytes for each (1.3 GB for 3.3 billion words).
 
 DIR/store/ holds, for each shard and each split ("train", "heldout"):
 
@@ -14,7 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -264,7 +267,7 @@ class SourceSpan(NamedTuple):
 
 class _Shard(NamedTuple):
     tokens: np.ndarray  # [tokens] memory map
-    document_lengths: np.ndarray  # [documents] tokens
+    document_starts: np.ndarray  # [documents] token position within the shard
     sentence_starts: np.ndarray  # [sentences] token position within the shard
 
 
@@ -296,7 +299,7 @@ def _read_shard(store: Path, counts: dict[str, Any], dtype: np.dtype) -> _Shard:
         )
     # An empty file cannot be mapped.
     mapped = np.memmap(tokens, dtype, "r") if counts["tokens"] else np.empty(0, dtype)
-    return _Shard(np.asarray(mapped), lengths, starts)
+    return _Shard(np.asarray(mapped), first_tokens, starts)
 
 
 class TokenStore:
@@ -304,6 +307,8 @@ class TokenStore:
 
     Open with `TokenStore.open`. Every document is a run of tokens, its sentences end to end;
     documents of one source are neighbours. Positions are token positions in the whole line.
+
+    Tokens stay on disk until they are read; the two arrays of starts are in memory.
 
     Attributes:
       document_starts: int64 [documents + 1], the last being `token_count`.
@@ -319,25 +324,31 @@ class TokenStore:
 
     def __init__(
         self,
-        shards: Sequence[_Shard],
+        shards: Iterable[_Shard],
         sources: Sequence[SourceSpan],
         *,
+        sentence_count: int,
         vocabulary_size: int,
         tokenizer_identity: str,
         identity: str,
     ):
-        self._shards = [shard.tokens for shard in shards]
-        sizes = [len(shard.tokens) for shard in shards]
-        self._shard_starts = np.cumsum([0, *sizes])  # [shards + 1]
+        self.document_starts = np.empty(sources[-1].last_document_exclusive + 1, np.int64)
+        self.sentence_starts = np.empty(sentence_count + 1, np.int64)
+        self._shards: list[np.ndarray] = []
+        token = document = sentence = 0
+        shard_starts = [0]
+        for shard in shards:  # they may come one by one, never to be in memory together
+            next_document = document + len(shard.document_starts)
+            next_sentence = sentence + len(shard.sentence_starts)
+            np.add(shard.document_starts, token, out=self.document_starts[document:next_document])
+            np.add(shard.sentence_starts, token, out=self.sentence_starts[sentence:next_sentence])
+            document, sentence = next_document, next_sentence
+            token += len(shard.tokens)
+            shard_starts.append(token)
+            self._shards.append(shard.tokens)
+        self.document_starts[-1] = self.sentence_starts[-1] = self.token_count = token
+        self._shard_starts = np.array(shard_starts)  # [shards + 1]
         self.dtype = self._shards[0].dtype
-        self.token_count = int(self._shard_starts[-1])
-        lengths = np.concatenate([shard.document_lengths for shard in shards])
-        self.document_starts = np.concatenate([[0], np.cumsum(lengths)])
-        sentence_starts = [
-            shard.sentence_starts + start
-            for shard, start in zip(shards, self._shard_starts[:-1], strict=True)
-        ]
-        self.sentence_starts = np.concatenate([*sentence_starts, [self.token_count]])
         self.sources = tuple(sources)
         self.vocabulary_size = vocabulary_size
         self.tokenizer_identity = tokenizer_identity
@@ -388,18 +399,17 @@ class TokenStore:
                 f"again with {cure}."
             )
         dtype = token_dtype(first["vocabulary_size"])
-        shards: list[_Shard] = []
+        parts = [(source.store, counts) for source in sources for counts in source.shards]
         spans: list[SourceSpan] = []
         document = 0
         for source in sources:
-            for counts in source.shards:
-                shards.append(_read_shard(source.store, counts, dtype))
             count = sum(counts["documents"] for counts in source.shards)
             spans.append(SourceSpan(source.name, source.share, document, document + count))
             document += count
         return cls(
-            shards,
+            (_read_shard(store, counts, dtype) for store, counts in parts),
             spans,
+            sentence_count=sum(counts["sentences"] for _, counts in parts),
             vocabulary_size=first["vocabulary_size"],
             tokenizer_identity=expected,
             identity=_canonical_hash([split, weights, [each["identity"] for each in manifests]]),

@@ -36,9 +36,12 @@ class ExampleSpec:
 
     def __post_init__(self):
         if self.objective not in batches.OBJECTIVES:
-            raise ValueError(
-                f"objective={self.objective!r}: must be one of {', '.join(batches.OBJECTIVES)}"
-            )
+            choices = ", ".join(batches.OBJECTIVES)
+            raise ValueError(f"objective={self.objective!r}: must be one of {choices}")
+        if not 0 <= self.short_probability <= 1:
+            raise ValueError(f"short_probability={self.short_probability}: must be in [0, 1]")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed={self.seed}: must be in [0, 2**63)")
 
     @property
     def predicted(self) -> int:

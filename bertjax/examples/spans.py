@@ -55,7 +55,8 @@ class SpanSampler:
                 raise InputError(
                     f"source {source.name!r} has a single document: next-sentence prediction "
                     "draws B from another one; add documents (in text files a blank line ends "
-                    'a document) or train with objective="masked_lm"'
+                    "a document), hold out more of them if it is the held-out part that has one "
+                    '(--held_out), or train with objective="masked_lm"'
                 )
         self._store, self._room, self._draws, self._pairs = store, room, draws, pairs
         self._short_probability = short_probability

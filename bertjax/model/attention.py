@@ -13,8 +13,8 @@ from bertjax.model.dropout import dropout
 
 def einsum_attention(query, key, value, mask, *, rate: float, seed) -> jax.Array:
     """Section 3 of "Attention is all you need", softmax in float32."""
-    scores = jnp.einsum("bsnh,btnh->bnst", query, key) * query.shape[-1] ** -0.5
-    scores = jnp.where(mask, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)
+    scores = jnp.einsum("bsnh,btnh->bnst", query, key, preferred_element_type=jnp.float32)
+    scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, jnp.finfo(jnp.float32).min)
     probabilities = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
     if seed is not None:
         probabilities = dropout(probabilities, seed, rate)

@@ -38,7 +38,8 @@ class Embeddings(nn.Module):
         length = input_ids.shape[1]
         x = self.token[input_ids]  # [B, S, D]
         # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
-        x += jax.nn.one_hot(segment_ids, self.spec.type_vocab_size) @ self.segment
+        one_hot = jax.nn.one_hot(segment_ids, self.spec.type_vocab_size)
+        x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
         x += self.position[:length]
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         x = self.dropout(self.norm(x), deterministic)

@@ -16,7 +16,7 @@ def gather_positions(sequence: jax.Array, positions: jax.Array) -> jax.Array:
     A product with a one-hot matrix: exact, shards along B, and its gradient is a product too.
     """
     one_hot = jax.nn.one_hot(positions, sequence.shape[1], dtype=sequence.dtype)
-    return jnp.einsum("bps,bsd->bpd", one_hot, sequence)
+    return jnp.einsum("bps,bsd->bpd", one_hot, sequence, precision=jax.lax.Precision.HIGHEST)
 
 
 class MaskedLanguageModel(nn.Module):

@@ -1,5 +1,6 @@
 """The pieces every part of the model is made of: dense product, layer norm, activation, dropout."""
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -70,8 +71,9 @@ class LayerNorm(nn.Module):
         return (normal * scale + bias).astype(x.dtype)
 
 
+@functools.partial(jax.checkpoint, static_argnums=0)
 def activation(spec: BertSpec, x: jax.Array) -> jax.Array:
-    """gelu, in its erf or its tanh form."""
+    """gelu, in its erf or its tanh form; recomputed in the backward pass, not stored."""
     return jax.nn.gelu(x, approximate=spec.hidden_act == "gelu_tanh")
 
 

@@ -41,14 +41,13 @@ def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
 def join_processes() -> None:
     """Connects the processes of a multi-host job; does nothing in a job of one process.
 
-    On Cloud TPU the cluster is found by itself. Elsewhere the environment names it:
+    To be called before anything else of JAX. JAX finds Cloud TPU slices and Slurm jobs by itself.
+    Elsewhere the environment names the job:
     JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
 
     Raises:
       InputError: a coordinator without the two numbers.
     """
-    if jax.distributed.is_initialized():
-        return
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         try:
             count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
@@ -58,5 +57,9 @@ def join_processes() -> None:
                 "processes and BERTJAX_PROCESS to this one's number, from 0"
             ) from error
         jax.distributed.initialize(num_processes=count, process_id=index)
-    elif len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1:
+        return
+    try:
         jax.distributed.initialize()
+    except ValueError as error:
+        if "coordinator_address" not in str(error):  # no cluster: a job of one process
+            raise

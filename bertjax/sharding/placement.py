@@ -53,10 +53,11 @@ class Placement:
             for size, name, axis in zip(nn.unbox(leaf).shape, names, spec, strict=False):
                 ways = self.mesh.shape[axis] if axis else 1
                 if size % ways:
-                    cure = "set config.model.vocab_multiple" if name == axes.VOCAB else "choose"
+                    cure = "set config.model.vocab_multiple, or choose"
+                    cure = cure if name == axes.VOCAB else "choose"
                     raise InputError(
                         f"parameter {jax.tree_util.keystr(path)}: {name} = {size} does not divide "
-                        f"over the {ways} devices of mesh axis {axis!r}: {cure} or another "
+                        f"over the {ways} devices of mesh axis {axis!r}: {cure} another "
                         "config.layout or config.mesh"
                     )
             return NamedSharding(self.mesh, spec)

@@ -166,8 +166,11 @@ class _WordPiece:
     """The `tokenizers` library's WordPiece, behind a cache of whole words."""
 
     # Most words have been seen before, and a dictionary look-up takes a third of the library's
-    # time. A word takes about 200 bytes, so the cache stays below 100 MB.
-    _CACHED_WORDS = 400_000
+    # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause
+    # is one word here, with an id for each character.
+    _CACHE_BYTES = 128 << 20
+    # What a word takes, about: its string, tuple and place in the dictionary; and for each id.
+    _WORD_BYTES, _ID_BYTES = 160, 40
 
     def __init__(self, data: bytes, cased: bool, origin: str):
         self.tokens = _read_lines(data, origin)
@@ -189,6 +192,7 @@ class _WordPiece:
         ids = {token: line - 1 for token, line in lines.items()}
         self._library = bert_wordpiece(ids, cased=cased)
         self._cache: dict[str, tuple[int, ...]] = {}
+        self._cached_bytes = 0
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         # The library treats what stands between two spaces independently of all else: a space
@@ -196,13 +200,19 @@ class _WordPiece:
         words_of = [text.split(" ") for text in texts]
         unseen = list(set(chain.from_iterable(words_of)).difference(self._cache))
         if unseen:
-            if len(self._cache) + len(unseen) > self._CACHED_WORDS:
-                self._cache.clear()
-                unseen = list(set(chain.from_iterable(words_of)))
             encodings = self._library.encode_batch_fast(unseen, add_special_tokens=False)
             self._cache.update((w, tuple(e.ids)) for w, e in zip(unseen, encodings, strict=True))
+            self._cached_bytes += sum(map(self._bytes_of, unseen))
         ids_of = self._cache.__getitem__
-        return [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
+        encoded = [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
+        if self._cached_bytes > self._CACHE_BYTES:
+            self._cache.clear()
+            self._cached_bytes = 0
+        return encoded
+
+    def _bytes_of(self, word: str) -> int:
+        """The memory of a cached word, about."""
+        return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
 
     def decode(self, ids: list[int]) -> str:
         return self._library.decode(ids, skip_special_tokens=False)

@@ -1,12 +1,19 @@
 """Checkpoints: everything that must agree, saved together, restored anywhere."""
 
+import contextlib
+import hashlib
+import json
 import logging
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
@@ -35,6 +42,24 @@ def _abstract_part(tree: Any) -> _Part:
     whole = NamedSharding(mesh, PartitionSpec())
     sums = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.uint32, sharding=whole), tree)
     return _Part(tree, sums)
+
+
+def _sealed(metadata: dict[str, Any]) -> dict[str, str]:
+    text = json.dumps(metadata)
+    return {"json": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _unsealed(sealed: dict[str, str]) -> dict[str, Any]:
+    if hashlib.sha256(sealed["json"].encode()).hexdigest() != sealed["sha256"]:
+        raise ValueError("checksum of the metadata differs")
+    return json.loads(sealed["json"])
+
+
+def _anywhere(condition: bool) -> bool:
+    """Whether the condition holds on any process."""
+    if jax.process_count() == 1:
+        return condition
+    return bool(multihost_utils.process_allgather(np.array(condition)).any())
 
 
 class Checkpoints:
@@ -68,13 +93,13 @@ class Checkpoints:
           parts: name -> tree of arrays; what may be restored without the others is a part.
           metadata: JSON.
         """
-        self._checkpointer.save_checkpointables_async(
-            step,
-            {name: _Part(tree, self._checksums(tree))._asdict() for name, tree in parts.items()},
-            custom_metadata=metadata,
-            overwrite=True,
-            force=True,
-        )
+        sealed = {
+            name: _Part(tree, self._checksums(tree))._asdict() for name, tree in parts.items()
+        }
+        with self._system_errors():
+            self._checkpointer.save_checkpointables_async(
+                step, sealed, custom_metadata=_sealed(metadata), overwrite=True, force=True
+            )
 
     def restore(self, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Parts of the newest whole checkpoint, and its metadata; None where there is none.
@@ -89,38 +114,72 @@ class Checkpoints:
           InputError: checkpoints are there, and none of them is whole.
         """
         steps = [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
+        targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
         for step in sorted(steps, reverse=True):
-            try:
-                parts = self._load(step, abstract)
-                return parts, self._checkpointer.metadata(step).custom_metadata
-            except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
-                _log.warning(
-                    "checkpoint %s is damaged (%s: %s); trying the one before it",
-                    self._directory / str(step),
-                    type(error).__name__,
-                    str(error).strip().splitlines()[0][:300],
-                )
+            loaded, metadata, damage = self._try_load(step, targets)
+            # All processes go on together: what one of them could not read, none takes.
+            if _anywhere(bool(damage)):
+                damage = damage or "another process could not read it"
+            else:
+                damage = self._wrong_checksums(loaded)
+            if not damage:
+                return {name: loaded[name]["tree"] for name in abstract}, metadata
+            _log.warning(
+                "checkpoint %s is damaged (%s); trying the one before it",
+                self._directory / str(step),
+                damage,
+            )
         if steps:
             raise InputError(
                 f"{self._directory}: none of the checkpoints {sorted(steps)} is whole: restore "
-                "one from a copy, or delete the run's folder to begin again"
+                "one from a copy, or begin again in another --workdir"
             )
         return None
 
-    def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
-        targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
-        loaded = self._checkpointer.load_checkpointables(step, targets)
-        parts = {}
-        for name in abstract:
-            part = _Part(**loaded[name])
-            found = jax.device_get(self._checksums(part.tree))
-            same = jax.tree.map(np.array_equal, jax.device_get(part.checksums), found)
-            wrong = [jax.tree_util.keystr(p) for p, ok in jax.tree.leaves_with_path(same) if not ok]
-            if wrong:
-                raise ValueError(f"checksums of {name} differ: {', '.join(wrong[:3])}")
-            parts[name] = part.tree
-        return parts
+    def _try_load(self, step: int, targets: dict[str, Any]) -> tuple[Any, Any, str]:
+        """What was saved and its metadata; or what is wrong with it."""
+        try:
+            metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
+            return self._checkpointer.load_checkpointables(step, targets), metadata, ""
+        except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+            raise  # no fault of the checkpoint
+        except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
+            while error.__cause__:
+                error = error.__cause__
+            reason = " ".join(str(error).split())[:300]
+            return None, None, f"{type(error).__name__}: {reason}"
+
+    def _wrong_checksums(self, loaded: dict[str, Any]) -> str:
+        """Which arrays are not what was saved; "" if all are."""
+        wrong = []
+        for part in loaded.values():
+            found = jax.device_get(self._checksums(part["tree"]))
+            same = jax.tree.map(np.array_equal, jax.device_get(part["checksums"]), found)
+            wrong += [
+                jax.tree_util.keystr(path)
+                for path, equal in jax.tree.leaves_with_path(same)
+                if not equal
+            ]
+        return f"checksums differ: {', '.join(wrong[:3])}" if wrong else ""
+
+    @contextlib.contextmanager
+    def _system_errors(self) -> Iterator[None]:
+        """Turns TensorStore's report of a failed write (a full disk) into the `OSError` it is."""
+        try:
+            yield
+        except Exception as error:
+            code = re.search(r"os_error_code='(\d+)'", str(error))
+            if code is None:
+                raise
+            number = int(code[1])
+            raise OSError(number, os.strerror(number), str(self._directory)) from error
+
+    def wait(self) -> None:
+        """Waits for the save under way."""
+        with self._system_errors():
+            self._checkpointer.wait()
 
     def close(self) -> None:
         """Waits for the last save."""
-        self._checkpointer.close()
+        with self._system_errors():
+            self._checkpointer.close()

@@ -3,7 +3,7 @@
 import collections
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,13 +16,21 @@ class Feed:
       make: step -> a batch on the devices; pure, so that the order of the calls is free.
       steps: which steps, in order.
       ahead: how many batches may wait, and how many threads make them.
+      busy: whether the devices still have work; waiting costs nothing as long as they do.
 
     Attributes:
-      waited: seconds that the caller has waited for a batch.
+      waited: seconds in which the caller, and the devices, waited for a batch.
     """
 
-    def __init__(self, make: Callable[[int], T], steps: range, *, ahead: int = 2):
-        self._make, self._steps, self._ahead = make, steps, ahead
+    def __init__(
+        self,
+        make: Callable[[int], T],
+        steps: range,
+        *,
+        ahead: int = 2,
+        busy: Callable[[], bool] = lambda: False,
+    ):
+        self._make, self._steps, self._ahead, self._busy = make, steps, ahead, busy
         self.waited = 0.0
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
@@ -41,6 +49,8 @@ class Feed:
 
     def _take(self, waiting):
         step, future = waiting.popleft()
+        while not future.done() and self._busy():
+            wait([future], timeout=0.001)
         start = time.perf_counter()
         batch = future.result()
         self.waited += time.perf_counter() - start

@@ -15,6 +15,7 @@ import jax
 import optax
 from jax.experimental import multihost_utils
 
+from bertjax.errors import NonFiniteLoss
 from bertjax.progress import Progress
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.training.checkpoint import Checkpoints
@@ -63,9 +64,10 @@ class Intervals:
     checkpoint: int
     eval_batches: int
 
-
-class NonFiniteLoss(FloatingPointError):
-    """The loss became infinite or not a number; the message says at which step and batch."""
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if not getattr(self, field.name) >= 1:
+                raise ValueError(f"{field.name}={getattr(self, field.name)}: must be at least 1")
 
 
 class Trainer:
@@ -167,6 +169,7 @@ class Trainer:
             for phase in phases:
                 if step < phase.last_step and not session.stopped:
                     state, step = self._train_phase(state, step, phase, session)
+            checkpoints.wait()  # a signal that comes now shall not end the last save
         if progress:
             progress.close()
         return state, step == last
@@ -177,9 +180,13 @@ class Trainer:
         """Updates step + 1 to the phase's last, or to the one at which a signal came."""
         compiled = self.compiled_step(state, phase)
         numbers = range(step - phase.first_step, phase.last_step - phase.first_step)
-        feed = Feed(partial(self.put, phase), numbers)
-        clock = _Clock(feed)
         unread: Sums | None = None  # of the last update
+        feed = Feed(
+            partial(self.put, phase),
+            numbers,
+            busy=lambda: unread is not None and not unread["loss"][0].is_ready(),
+        )
+        clock = _Clock(feed)
         for number, batch in feed:
             compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
             with self._placement.active(), compiling:
@@ -304,10 +311,11 @@ class _Clock:
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[Callable[[int], bool]]:
-    """Yields `stopping(step)`: whether SIGTERM or SIGINT has come, on any host.
+    """Yields `stopping(step)`: whether a signal to stop has come.
 
-    In a job of several processes JAX itself watches for SIGTERM and lets all of them agree on
-    the step to stop at. A second signal ends the process at once.
+    In a job of one process that is SIGTERM or SIGINT (Ctrl-C); a second one ends the process at
+    once. In a job of several, JAX itself watches for SIGTERM on every host, and lets all of
+    them agree on the step to stop at.
     """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point

@@ -1,6 +1,7 @@
 """From sources to a store: local processes, restarts, errors, Beam."""
 
 import errno
+import gzip
 import json
 import os
 import random
@@ -234,6 +235,30 @@ def test_plans(tmp_path):
         plan_for(*(spec for spec, _ in plan.sources[::-1])),
     ):
         assert other.identity != plan.identity
+
+
+def test_sources_are_measured_once(tmp_path, monkeypatch):
+    spec = write_text(tmp_path / "a.txt", made_up_documents(100))
+    source_type = type(module.open_source(spec, tmp_path))
+    calls, extents = [], source_type.extents
+    monkeypatch.setattr(source_type, "extents", lambda self: calls.append(1) or extents(self))
+    assert len(plan_for(spec).shards) > 2
+    assert calls == [1]
+
+
+def test_a_hint_where_a_compressed_file_keeps_processes_idle(tmp_path, capsys):
+    text = "\n\n".join("\n".join(document) for document in made_up_documents(300))
+    (tmp_path / "a.txt").write_text(text)
+    with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
+        file.write(text)
+    packed, plain = (plan_for(f"text:{tmp_path}/{name}") for name in ("a.txt.gz", "a.txt"))
+    make_corpus(tmp_path / "packed")
+    build_store(tmp_path / "packed", packed, workers=2)
+    hint = capsys.readouterr().out
+    assert "1 shards for 2 workers" in hint and "a.txt.gz is read by one of them" in hint
+    for plan, workers in ((packed, 1), (plain, 2), (plain, 100)):
+        module._hint_at_splitting(plan, workers)
+    assert capsys.readouterr().out == ""
 
 
 SLOW_BUILD = """

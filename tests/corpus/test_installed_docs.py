@@ -79,6 +79,16 @@ def test_files_that_are_not_python_3(tmp_path):
     assert module._documents_of_file(path) == []
 
 
+def test_broken_links_are_skipped_and_counted(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.py").symlink_to(tmp_path / "gone.py")
+    (tmp_path / "b.py").write_text(SOURCE)
+    paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path))
+    monkeypatch.setattr(module.sysconfig, "get_paths", lambda: paths)
+    write_installed_docs(tmp_path / "docs.txt", 1)
+    assert (tmp_path / "docs.txt").read_text().count("\n\n") == 3
+    assert "3 documents; skipped 1 files: unreadable" in capsys.readouterr().err
+
+
 def test_topics_of_help():
     (path,) = [p for p in module._python_files() if p.parts[-2:] == ("pydoc_data", "topics.py")]
     topics = module._topics(ast.parse(path.read_bytes()))

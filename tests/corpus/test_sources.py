@@ -16,9 +16,13 @@ from bertjax.corpus.sources import open_source, parse_sources
 from bertjax.errors import InputError
 
 
+def cut(source, target):
+    return [part for extent in source.extents() for part in extent.cut(target)]
+
+
 def read(spec, target=1 << 30, *, skip=False):
     source = open_source(spec, "unused")
-    ranges = source.ranges(target)
+    ranges = cut(source, target)
     return [d for part in ranges for d in source.documents(part, skip_undecodable=skip)]
 
 
@@ -78,10 +82,10 @@ def test_bad_specs(spec, message):
 def test_missing_and_empty_files(tmp_path, spec):
     source = open_source(spec.format(tmp_path), "unused")
     with pytest.raises(InputError, match=r"\*\.txt: no such file"):
-        source.ranges(100)
+        source.extents()
     (tmp_path / "a.txt").touch()
     with pytest.raises(InputError, match=r"\*\.txt: empty: 1 files without a byte"):
-        source.ranges(100)
+        source.extents()
 
 
 # ------------------------------------------------------------------------------ text
@@ -116,10 +120,20 @@ def test_every_cut_of_a_small_file(tmp_path):
 
 def test_ranges_are_near_the_target_and_cover_the_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x" * 1003)
-    ranges = open_source(f"text:{tmp_path}/a.txt", "unused").ranges(100)
+    ranges = cut(open_source(f"text:{tmp_path}/a.txt", "unused"), 100)
     assert [part.start for part in ranges[1:]] == [part.stop for part in ranges[:-1]]
     assert (ranges[0].start, ranges[-1].stop, len(ranges)) == (0, 1003, 10)
     assert {part.size for part in ranges} <= {100, 101}
+
+
+def test_a_compressed_file_is_one_range(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(random.Random(0).randbytes(2000)))
+    (tmp_path / "b.txt.gz").touch()
+    size = (tmp_path / "a.txt.gz").stat().st_size
+    assert [(r.start, r.stop, r.size) for r in cut(open_source(f"text:{tmp_path}/*", ""), 100)] == [
+        (0, size, size),
+        (0, 0, 0),
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["gz", "xz", "zst"])
@@ -177,7 +191,7 @@ def test_installed_docs_is_a_text_file(tmp_path):
     path = tmp_path / "docs [1].txt"
     path.write_text("One.\nTwo.\n\nThree.\n")
     source = open_source("installed-docs", path)
-    documents = source.documents(source.ranges(1 << 20)[0], skip_undecodable=False)
+    documents = source.documents(cut(source, 1 << 20)[0], skip_undecodable=False)
     assert list(documents) == [["One.", "Two."], ["Three."]]
 
 
@@ -241,7 +255,7 @@ def test_parquet(tmp_path, target):
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=7)
     spec = f"parquet:{tmp_path}/*.parquet#text"
     assert read(spec, target) == documents
-    ranges = open_source(spec, "unused").ranges(target)
+    ranges = cut(open_source(spec, "unused"), target)
     assert len(ranges) == {1: 15, 1 << 20: 1}.get(target, len(ranges))
 
 
@@ -299,7 +313,7 @@ def test_tfds(tfds_name):
     documents = read(spec)
     assert sorted(documents) == sorted([f"Document {n} é.", "Second."] for n in range(30))
     assert read(spec, target=100) == documents
-    assert len(open_source(spec, "unused").ranges(100)) > 3
+    assert len(cut(open_source(spec, "unused"), 100)) > 3
 
 
 def test_bad_tfds(tfds_name):

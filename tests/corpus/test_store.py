@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -91,6 +92,21 @@ def test_what_is_written_is_read(directory, sources, split):
     got = store.read_spans(store.document_starts[:-1], np.diff(store.document_starts))
     assert got.dtype == store.dtype == np.uint16
     np.testing.assert_array_equal(got, flat)
+
+
+def test_opening_holds_one_shard_at_a_time_beside_the_store(tmp_path):
+    documents = [[[9], [8]]] * 40_000
+    write_store(tmp_path, [("a", None, documents)], shards_each=20)
+    tracemalloc.start()
+    try:
+        store = TokenStore.open(tmp_path)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    arrays = store.document_starts.nbytes + store.sentence_starts.nbytes
+    assert arrays == 8 * (3 * (40_000 - 20 * 4) + 2)
+    assert held < 1.2 * arrays + 100_000
+    assert peak < 1.6 * arrays + 100_000
 
 
 def test_spans_within_documents_in_any_order(directory, sources):

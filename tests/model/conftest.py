@@ -8,7 +8,7 @@ from bertjax.model.spec import BertSpec
 VOCABULARY, LENGTH = 97, 13
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spec() -> BertSpec:
     """Odd in every size, with weights large enough that every part matters; no dropout."""
     return BertSpec(
@@ -24,7 +24,7 @@ def spec() -> BertSpec:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_batch():
     """A batch for both tasks, whose rows have from 1 to `length` tokens."""
 

@@ -53,13 +53,14 @@ def _from_transformers(state: dict[str, np.ndarray], spec) -> dict[str, np.ndarr
     return ours
 
 
-@pytest.mark.parametrize("length", [1, 7, 13])
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize(
+    "hidden_act, length", [("gelu", 1), ("gelu", 7), ("gelu", 13), ("gelu_tanh", 13)]
+)
 def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
     import torch
     import transformers
 
-    spec = dataclasses.replace(spec, hidden_act=hidden_act, num_hidden_layers=3)
+    spec = dataclasses.replace(spec, hidden_act=hidden_act)
     torch.manual_seed(1)
     peer = transformers.BertForPreTraining(
         transformers.BertConfig(

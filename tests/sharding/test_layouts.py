@@ -111,7 +111,8 @@ def one_device():
 
 
 @pytest.mark.parametrize(
-    "scan_layers, accumulate", [(False, 1), (True, 2), pytest.param(False, 2, marks=pytest.mark.slow)]
+    "scan_layers, accumulate",
+    [(False, 1), (True, 2), pytest.param(False, 2, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize(
     "name, grid", [("data", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4)), ("tensor", (4, 2))]

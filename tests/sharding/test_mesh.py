@@ -1,5 +1,9 @@
 """Meshes, and joining the processes of a job."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import pytest
 
@@ -44,11 +48,17 @@ def test_sizes_that_are_no_sizes(spec):
         make_mesh(spec)
 
 
-def test_one_process_joins_nothing(monkeypatch):
-    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
-    join_processes()
-    assert not jax.distributed.is_initialized()
+def test_one_process_joins_nothing():
+    """In a process of its own: JAX must not have been used before."""
+    program = (
+        "import jax; from bertjax.sharding.mesh import join_processes; join_processes();"
+        "print(jax.process_count(), jax.distributed.is_initialized())"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COORDINATOR_ADDRESS"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
 
 
 @pytest.mark.parametrize("numbers", [{}, {"PROCESSES": "2"}, {"PROCESSES": "2", "PROCESS": "one"}])

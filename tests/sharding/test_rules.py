@@ -90,7 +90,9 @@ def test_only_the_batch_of_a_batch_is_split(name):
 
 
 def test_an_axis_may_have_no_name():
-    assert partition_spec((axes.BATCH, None, axes.MLP), layout("tensor")) == P("data", None, "model")
+    assert partition_spec((axes.BATCH, None, axes.MLP), layout("tensor")) == P(
+        "data", None, "model"
+    )
     assert partition_spec((), layout("tensor")) == P()
 
 

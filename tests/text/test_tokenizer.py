@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
     pieces = [*letters, *accented, *".,![]'", "ab", "##bc", "##cde"]
     pieces = list(dict.fromkeys([*SPECIAL_TOKENS, *pieces, *(f"##{c}" for c in letters)]))
     tokenizer = Tokenizer.open(write_vocabulary(tmp_path / "vocab.txt", pieces), cased=cased)
-    monkeypatch.setattr(type(tokenizer._pieces), "_CACHED_WORDS", 500)
+    monkeypatch.setattr(type(tokenizer._pieces), "_CACHE_BYTES", 100_000)
     library = bert_wordpiece({piece: i for i, piece in enumerate(pieces)}, cased=cased)
     expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
     got = []
@@ -92,6 +93,36 @@ def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
         got += tokenizer.encode(texts[start : start + 100])
     assert got == expected
     assert sum(map(len, got)) > 10_000
+
+
+def test_the_word_cache_is_bounded_by_memory(tmp_path, monkeypatch):
+    """Words of 45 Chinese characters, 45 ids each: what is counted is what is taken."""
+    characters = [chr(0x4E00 + n) for n in range(3000)]
+    path = write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL_TOKENS, *characters])
+    pieces = Tokenizer.open(path)._pieces
+    numbers = random.Random(0)
+    texts = [" ".join("".join(numbers.choices(characters, k=45)) for _ in range(50))]
+    pieces.encode(texts)
+    counted = []
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(40):
+            pieces.encode([" ".join("".join(numbers.choices(characters, k=45)) for _ in range(50))])
+            counted.append(pieces._cached_bytes)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(pieces._cache) == 41 * 50
+    assert 0.7 < (counted[-1] - counted[0]) * 40 / 39 / taken < 1.4
+
+    monkeypatch.setattr(type(pieces), "_CACHE_BYTES", 500_000)
+    sizes = []
+    for _ in range(40):
+        pieces.encode([" ".join("".join(numbers.choices(characters, k=45)) for _ in range(50))])
+        sizes.append(len(pieces._cache))
+    assert 100 < max(sizes) * (160 + 45 + 40 * 45) <= 500_000
+    assert 0 in sizes[1:]
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path):

@@ -1,0 +1,279 @@
+"""Sequences a second of the training step on a CPU in float32, beside transformers (PyTorch).
+
+  python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
+
+Three ways, each in a process of its own on all cores, take their rounds in turn while the
+others sleep:
+
+  bertjax      the package's own step, as launch/pretrain.py compiles it
+  shipped      transformers' BertForPreTraining: a vocabulary product at every position
+  gathered     the same, with its head on the masked positions only, as here
+
+Same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the mean of
+a few steps. Needs the extra `peers`.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.batch import MASKED_LM_NEXT_SENTENCE
+
+Step = Callable[[], float]  # one update; its loss
+WAYS = ("bertjax", "shipped", "gathered")
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+    """The model and the batch; dropout is 0.1 everywhere, by default on both sides."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    batch_size: int
+    length: int
+    masked: int
+
+    def batch(self) -> dict[str, np.ndarray]:
+        """Random ids, no padding, exactly `masked` predictions a sequence."""
+        rng = np.random.default_rng(0)
+        rows, length, masked = self.batch_size, self.length, self.masked
+        places = rng.permuted(np.tile(np.arange(length), (rows, 1)), axis=1)[:, :masked]
+        return {
+            "input_ids": rng.integers(self.vocabulary, size=(rows, length), dtype=np.int32),
+            "input_mask": np.ones((rows, length), np.int32),
+            "segment_ids": np.tile(np.arange(length, dtype=np.int32) * 2 // length, (rows, 1)),
+            "masked_lm_positions": np.sort(places).astype(np.int32),
+            "masked_lm_ids": rng.integers(self.vocabulary, size=(rows, masked), dtype=np.int32),
+            "masked_lm_weights": np.ones((rows, masked), np.float32),
+            "next_sentence_labels": rng.integers(2, size=rows, dtype=np.int32),
+        }
+
+
+def bertjax_step(shapes: Shapes) -> Step:
+    """The package's step on one CPU device."""
+    from functools import partial
+
+    import jax
+
+    from bertjax.model.spec import BertSpec
+    from bertjax.optimizer import OptimizerSpec, make_optimizer
+    from bertjax.recipe import init_params, make_model, make_objective
+    from bertjax.sharding.mesh import MeshSpec, make_mesh
+    from bertjax.sharding.placement import Placement
+    from bertjax.sharding.rules import layout
+    from bertjax.training.state import abstract_state, init_state
+    from bertjax.training.step import train_step
+
+    spec = BertSpec(
+        vocab_size=shapes.vocabulary,
+        hidden_size=shapes.width,
+        num_hidden_layers=shapes.layers,
+        num_attention_heads=shapes.heads,
+        intermediate_size=4 * shapes.width,
+        max_position_embeddings=max(512, shapes.length),
+    )
+    model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
+    adamw = OptimizerSpec(
+        learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM
+    )
+    optimizer = make_optimizer(adamw, total_steps=1_000_000)
+    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    init = partial(init_params, model)
+    state = init_state(init, optimizer, abstract_state(init, optimizer, placement), seed=0)
+    objective = make_objective(model)
+    update = jax.jit(
+        partial(train_step, objective=objective, optimizer=optimizer, seed=0, accumulate=1),
+        donate_argnums=0,
+    )
+    batch = jax.device_put(shapes.batch(), placement.batch)
+
+    def step() -> float:
+        nonlocal state
+        with placement.active():
+            state, sums = update(state, batch)
+        jax.block_until_ready(state)
+        return float(sums["loss"][0])
+
+    return step
+
+
+def transformers_step(shapes: Shapes, gathered: bool) -> Step:
+    """BertForPreTraining as its users train it, or with the head on the masked positions."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=shapes.vocabulary,
+        hidden_size=shapes.width,
+        num_hidden_layers=shapes.layers,
+        num_attention_heads=shapes.heads,
+        intermediate_size=4 * shapes.width,
+        max_position_embeddings=max(512, shapes.length),
+    )
+    model = transformers.BertForPreTraining(config).train()
+    # transformers' own rule: no decay of biases and LayerNorm.
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    plain = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY)
+    batch = {name: torch.from_numpy(array) for name, array in shapes.batch().items()}
+    positions = batch["masked_lm_positions"].long()
+    masked_ids, next_labels = (
+        batch[name].long() for name in ("masked_lm_ids", "next_sentence_labels")
+    )
+    inputs = {
+        "input_ids": batch["input_ids"].long(),
+        "attention_mask": batch["input_mask"].long(),
+        "token_type_ids": batch["segment_ids"].long(),
+    }
+    labels = torch.full_like(inputs["input_ids"], -100).scatter(1, positions, masked_ids)
+
+    def loss_as_shipped() -> Any:
+        return model(**inputs, labels=labels, next_sentence_label=next_labels).loss
+
+    def loss_gathered() -> Any:
+        sequence, pooled = model.bert(**inputs, return_dict=False)
+        width = sequence.shape[-1]
+        hidden = sequence.gather(1, positions[..., None].expand(-1, -1, width))
+        logits, next_logits = model.cls(hidden, pooled)
+        cross_entropy = torch.nn.functional.cross_entropy
+        return cross_entropy(logits.flatten(0, 1), masked_ids.flatten()) + cross_entropy(
+            next_logits, next_labels
+        )
+
+    compute_loss = loss_gathered if gathered else loss_as_shipped
+
+    def step() -> float:
+        loss = compute_loss()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    return step
+
+
+def serve(connection: Connection, way: str, shapes: Shapes) -> None:
+    """A worker: for each number of steps it gets, (wall, processor) seconds a step and the loss."""
+    if way == "bertjax":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        step = bertjax_step(shapes)
+    else:
+        step = transformers_step(shapes, gathered=way == "gathered")
+    while steps := connection.recv():
+        wall, processor = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            loss = step()
+        seconds = (time.perf_counter() - wall) / steps, (time.process_time() - processor) / steps
+        connection.send((*seconds, loss))
+
+
+@contextlib.contextmanager
+def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
+    """A process of its own, so that no thread pool sees another."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
+    process.start()
+    there.close()  # so that a worker's death is an EOFError here, not a wait
+    try:
+        yield here
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            here.send(0)
+        process.join()
+
+
+def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[float, float, float]]]:
+    """{way: [(wall, processor) seconds a step and the last loss, of every round]}."""
+    with contextlib.ExitStack() as stack:
+        workers = {way: stack.enter_context(worker(way, shapes)) for way in WAYS}
+        results: dict[str, list] = {way: [] for way in WAYS}
+        for number in range(rounds + 1):
+            for way, connection in workers.items():
+                connection.send(steps)
+                result = connection.recv()
+                if number:  # the first compiles and warms up
+                    results[way].append(result)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    sizes = dict(
+        layers=6, width=384, heads=12, vocabulary=30_522, batch_size=16, length=128, masked=20
+    )
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=3, help="of a round")
+    parser.add_argument("--output", type=Path, help="a JSON file")
+    arguments = parser.parse_args()
+    shapes = Shapes(**{name: getattr(arguments, name) for name in sizes})
+
+    load = os.getloadavg()[0]
+    results = measure(shapes, arguments.rounds, arguments.steps)
+    cores = len(os.sched_getaffinity(0))
+    table = {}
+    for way, rows in results.items():
+        wall, processor, losses = zip(*rows, strict=True)
+        table[way] = {
+            "milliseconds": {
+                "minimum": min(wall) * 1e3,
+                "median": statistics.median(wall) * 1e3,
+                "maximum": max(wall) * 1e3,
+            },
+            "processor_milliseconds": min(processor) * 1e3,
+            "sequences_per_second": shapes.batch_size / statistics.median(wall),
+            "ratio": statistics.median(
+                theirs[0] / ours[0] for theirs, ours in zip(rows, results["bertjax"], strict=True)
+            ),
+            "last_loss": losses[-1],
+        }
+    print(
+        f"{shapes.layers} layers of {shapes.width}, {shapes.batch_size} x {shapes.length}, "
+        f"{shapes.masked} masked, float32, {cores} cores, load before {load:.1f}; "
+        f"{arguments.rounds} rounds of {arguments.steps} steps\n"
+        "milliseconds a step, wall and (least) processor time; sequences/s of the median; the "
+        "median of the rounds' ratios to bertjax\n\n"
+        f"{'way':10}{'min':>8}{'median':>8}{'max':>8}{'processor':>11}{'seq/s':>8}{'ratio':>7}"
+    )
+    for way, row in table.items():
+        spread = "".join(f"{value:8.0f}" for value in row["milliseconds"].values())
+        print(
+            f"{way:10}{spread}{row['processor_milliseconds']:11.0f}"
+            f"{row['sequences_per_second']:8.1f}{row['ratio']:7.2f}"
+        )
+    if arguments.output:
+        facts = {
+            "shapes": dataclasses.asdict(shapes),
+            "cores": cores,
+            "machine": platform.machine(),
+            "versions": {name: version(name) for name in ("jax", "torch", "transformers")},
+            "rounds": arguments.rounds,
+            "steps": arguments.steps,
+            "load": load,
+        }
+        arguments.output.write_text(json.dumps(facts | {"ways": table}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Folders with one process at work in them."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.files import exclusive
+
+HOLDER = """
+import sys, time
+from bertjax.files import exclusive
+
+with exclusive(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(InputError, match="folder: in use by another process"),
+            exclusive(folder),
+        ):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with exclusive(folder):
+        pass
+    with pytest.raises(KeyError), exclusive(folder):  # an error in the block lifts it, too
+        raise KeyError
+    with exclusive(folder):
+        pass

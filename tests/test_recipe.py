@@ -1,0 +1,164 @@
+"""A config becomes the pieces of a run; every mistake in it is found, and named."""
+
+import json
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+from tiny_run import tiny_config
+
+from bertjax.batch import LEFT_TO_RIGHT, MASKED_LM, MASKED_LM_NEXT_SENTENCE
+from bertjax.config import paper_config
+from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.errors import InputError
+from bertjax.recipe import Recipe, init_params, make_model, make_phases
+from bertjax.text.tokenizer import Tokenizer
+from configs import pretrain_tiny
+
+
+def test_the_papers_recipe():
+    recipe = Recipe.from_config(paper_config())
+    assert recipe.total_steps == 1_000_000
+    assert [(p.share, p.length, p.batch_size) for p in recipe.phases] == [
+        (0.9, 128, 256),
+        (0.1, 512, 256),
+    ]
+    assert recipe.objective == MASKED_LM_NEXT_SENTENCE
+    assert recipe.optimizer.learning_rate == 1e-4 and recipe.optimizer.warmup_steps == 10_000
+    assert (recipe.masking.rate, recipe.masking.mask, recipe.masking.random) == (0.15, 0.8, 0.1)
+    spec = recipe.spec(30_522)
+    assert (spec.num_hidden_layers, spec.hidden_size, spec.num_attention_heads) == (12, 768, 12)
+    shapes = jax.eval_shape(
+        lambda key: init_params(make_model(spec, recipe.objective), key), jax.random.key(0)
+    )
+    # The published count at the published vocabulary; rows of padding come on top.
+    padding = (spec.padded_vocab_size - 30_522) * (768 + 1)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 110_106_428 + padding
+
+
+def test_a_config_may_be_any_mapping_and_lives_in_json():
+    config = pretrain_tiny.get_config()
+    recipe = Recipe.from_config(config)
+    assert Recipe.from_config(config.to_dict()) == recipe
+    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+
+
+@pytest.mark.parametrize(
+    "corpus,names",
+    [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))],
+)
+def test_several_corpora(corpus, names):
+    assert Recipe.from_config(tiny_config(corpus)).corpus == names
+
+
+BAD = {
+    "colour": ({"colour": "red"}, r"config: got an unexpected keyword key 'colour'"),
+    "a key of a section": (
+        {"optimizer": {"rate": 1}},
+        r"config\.optimizer: got an unexpected keyword key 'rate'",
+    ),
+    "a key of the model": ({"model": {"depth": 3}}, r"config\.model: .*'depth'"),
+    "a key of a phase": ({"phase_2": {"steps": 3}}, r"config\.phase_2: .*'steps'"),
+    "a third phase": ({"phase_3": {"share": 0.0}}, r"config\.phase_3: missing .*'length'"),
+    "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
+    "a negative share": ({"phase_1": {"share": -0.5}}, r"config\.phase_1: share=-0\.5"),
+    "objective": ({"objective": "nsp"}, r"config: objective='nsp': must be one of masked_lm_next"),
+    "layout": ({"layout": "magic"}, "magic"),
+    "length": (
+        {"phase_2": {"length": 65}},
+        r"config\.phase_2\.length=65 is over the position table, "
+        r"config\.model\.max_position_embeddings=64",
+    ),
+    "accumulate": (
+        {"phase_1": {"accumulate": 3}},
+        r"config\.phase_1: batch_size=16 does not divide into accumulate=3 parts",
+    ),
+    "batch size": ({"phase_1": {"batch_size": 0}}, r"config\.phase_1: batch_size=0"),
+    "warm-up": (
+        {"optimizer": {"warmup_steps": 12}},
+        r"config\.optimizer warmup_steps=12: must be less than the 12 steps",
+    ),
+    "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
+    "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0: must be positive"),
+    "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking: .*mask=0\.9"),
+    "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking: masking rate=1\.5"),
+    "size": ({"model": {"size": "giant"}}, "giant"),
+    "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
+}
+
+
+@pytest.mark.parametrize("changes,message", BAD.values(), ids=BAD.keys())
+def test_mistakes_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(tiny_config("corpus", **changes))
+
+
+def test_a_missing_key_is_named():
+    config = tiny_config("corpus")
+    del config["seed"]
+    with pytest.raises(InputError, match="config: missing .*'seed'"):
+        Recipe.from_config(config)
+
+
+def test_a_vocabulary_smaller_than_the_corpus_has():
+    recipe = Recipe.from_config(tiny_config("c", model={"vocab_size": 50}))
+    with pytest.raises(InputError, match=r"config\.model\.vocab_size=50 is less than the 89"):
+        recipe.spec(89)
+    assert recipe.spec(50).vocab_size == 50
+
+
+@pytest.mark.parametrize(
+    "objective,causal",
+    [(MASKED_LM_NEXT_SENTENCE, False), (MASKED_LM, False), (LEFT_TO_RIGHT, True)],
+)
+def test_left_to_right_looks_back_only(objective, causal):
+    assert Recipe.from_config(tiny_config("c", objective=objective)).spec(89).causal == causal
+
+
+def phases_of(config, corpus):
+    recipe, tokenizer = Recipe.from_config(config), Tokenizer.open(corpus)
+    train, held_out = TokenStore.open(corpus), TokenStore.open(corpus, HELDOUT)
+    spec = recipe.spec(tokenizer.vocabulary_size)
+    return make_phases(recipe, spec, tokenizer, train, held_out)
+
+
+def test_phases(tiny_corpus):
+    first, second = phases_of(tiny_config(tiny_corpus), tiny_corpus)
+    assert (first.first_step, first.last_step) == (0, 9)
+    assert (second.first_step, second.last_step) == (9, 12)
+    assert (first.tokens, second.tokens) == (16 * 32, 8 * 64)
+    assert first.batch(0, slice(3, 5))["input_ids"].shape == (2, 32)
+    assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
+    # A row of twice the length costs more than twice: attention.
+    assert second.flops / second.batch_size > 2 * first.flops / first.batch_size
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 99, 1001])
+def test_every_step_has_its_phase(tiny_corpus, steps):
+    config = tiny_config(tiny_corpus, total_steps=steps, optimizer={"warmup_steps": 0})
+    phases = phases_of(config, tiny_corpus)
+    assert phases[0].first_step == 0 and phases[-1].last_step == steps
+    for one, two in zip(phases[:-1], phases[1:], strict=True):
+        assert one.last_step == two.first_step
+    assert all(phase.first_step < phase.last_step for phase in phases)
+
+
+def test_training_and_held_out_batches_are_apart(tiny_corpus):
+    """Other documents, and other draws in each phase."""
+    config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
+    first, second = phases_of(config, tiny_corpus)
+    rows = slice(0, 16)
+    one, two = first.batch(0, rows), second.batch(0, rows)
+    assert (one["input_ids"] != two["input_ids"]).any()
+    held_out = first.held_out.batch(0, slice(0, 8))
+    np.testing.assert_array_equal(
+        held_out["input_ids"], first.held_out.batch(0, slice(0, 8))["input_ids"]
+    )
+
+
+def test_the_config_is_not_changed():
+    config = ml_collections.ConfigDict(tiny_config("c"))
+    before = config.to_dict()
+    Recipe.from_config(config)
+    assert config.to_dict() == before

@@ -1,0 +1,156 @@
+"""A job of one or several processes that trains a small BERT: `python job.py FOLDER STEPS`.
+
+Leaves in FOLDER what `bertjax.pretrain` leaves in a run folder, and for each process
+`process_I.json`: how it ended and which rows of the first batch its devices held.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bertjax import batch as batches
+from bertjax.model.spec import BertSpec
+from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
+from bertjax.recipe import init_params, make_model, make_objective
+from bertjax.sharding.mesh import MeshSpec, join_processes, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.evaluation import HeldOut
+from bertjax.training.journal import Journal
+from bertjax.training.loop import Intervals, Phase, Trainer
+from bertjax.training.state import TrainState, abstract_state, init_state
+
+ROWS, LENGTH = 16, 11
+SPEC = BertSpec(
+    vocab_size=96,
+    hidden_size=24,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=40,
+    max_position_embeddings=LENGTH,
+    initializer_range=0.1,
+)
+OPTIMIZER = OptimizerSpec(learning_rate=1e-3, warmup_steps=1)
+
+
+def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
+    """Rows of batch `number`."""
+    rng = np.random.default_rng(number)
+    ids = rng.integers(1, 96, (ROWS, LENGTH))
+    used = np.arange(3) < rng.integers(0, 4, (ROWS, 1))
+    values = {
+        "input_ids": ids,
+        "input_mask": np.arange(LENGTH) < rng.integers(3, LENGTH + 1, (ROWS, 1)),
+        "segment_ids": ids % 2,
+        "masked_lm_positions": np.arange(3) * used,
+        "masked_lm_ids": ids[:, :3] * used,
+        "masked_lm_weights": used,
+        "next_sentence_labels": rng.integers(0, 2, ROWS),
+    }
+    fields = batches.FIELDS[batches.MASKED_LM_NEXT_SENTENCE]
+    return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
+
+
+def abstract(placement: Placement) -> TrainState:
+    """Shapes and shardings of the state."""
+    init = partial(init_params, make_model(SPEC, batches.MASKED_LM_NEXT_SENTENCE))
+    return abstract_state(init, make_optimizer(OPTIMIZER, 1000), placement)
+
+
+def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
+    """Trains to step `steps` from the newest checkpoint in `folder`."""
+    placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout("tensor"))
+    model = make_model(SPEC, batches.MASKED_LM_NEXT_SENTENCE)
+    optimizer = make_optimizer(OPTIMIZER, 1000)
+    shapes = abstract(placement)
+    phase = Phase(
+        name="phase 1",
+        first_step=0,
+        last_step=steps,
+        batch=make,
+        held_out=HeldOut(lambda number, rows: batch(10**6 + number, rows), ROWS),
+        batch_size=ROWS,
+        accumulate=2,
+        tokens=ROWS * LENGTH,
+        flops=1.0,
+    )
+    trainer = Trainer(
+        objective=make_objective(model),
+        optimizer=optimizer,
+        schedule=make_schedule(OPTIMIZER, 1000),
+        seed=3,
+        placement=placement,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        checkpoints = Checkpoints(folder / "checkpoints", keep=2)
+        stack.enter_context(contextlib.closing(checkpoints))
+        restored = checkpoints.restore(shapes.parts())
+        if restored:
+            state, window = TrainState.from_parts(restored[0]), restored[1]["window"]
+        else:
+            init = partial(init_params, model)
+            state, window = init_state(init, optimizer, shapes, seed=5), {}
+        journal = None
+        if jax.process_index() == 0:
+            journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
+        return trainer.train(
+            state,
+            [phase],
+            Intervals(log=2, evaluate=4, checkpoint=10**6, eval_batches=1),
+            checkpoints,
+            journal,
+            {},
+            window,
+        )
+
+
+def held(placement: Placement) -> dict[str, list]:
+    """The first batch as this process's devices hold it: [first row, rows] of each, by name."""
+    placed = placement.put(partial(batch, 0), ROWS)
+    return {
+        name: [
+            [shard.index[0].start or 0, np.asarray(shard.data).tolist()]
+            for shard in array.addressable_shards
+        ]
+        for name, array in placed.items()
+    }
+
+
+def _stopped_at(step: int):
+    """Batches of which number `step` sends SIGTERM, as a machine that is taken away does."""
+
+    def make(number, rows):
+        if number == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.02)  # time for the processes to agree
+        return batch(number, rows)
+
+    return make
+
+
+def main(folder: str, steps: str, stop: str = "") -> None:
+    """Joins the other processes and runs."""
+    join_processes()
+    make = _stopped_at(int(stop)) if stop else batch
+    state, complete = run(Path(folder), int(steps), make)
+    report = {
+        "step": int(state.step),
+        "complete": complete,
+        "processes": jax.process_count(),
+        "held": held(Placement(make_mesh(MeshSpec()), layout("data"))),
+    }
+    Path(folder, f"process_{jax.process_index()}.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

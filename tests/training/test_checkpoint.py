@@ -1,0 +1,227 @@
+"""Checkpoints: restored anywhere, retained by policy, and passed over where damaged."""
+
+import contextlib
+import logging
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from bertjax.errors import InputError
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.state import TrainState
+
+
+def _states(where, count: int) -> list[TrainState]:
+    """The states of the first steps, every leaf of each another."""
+    rng = np.random.default_rng(0)
+
+    def state(step):
+        def leaf(abstract):
+            if abstract.dtype == np.int32:
+                return np.int32(step)
+            return rng.normal(size=abstract.shape).astype(np.float32)
+
+        shardings = toy.abstract(where)
+        return jax.device_put(
+            jax.tree.map(leaf, shardings), jax.tree.map(lambda leaf: leaf.sharding, shardings)
+        )
+
+    return [state(step) for step in range(1, count + 1)]
+
+
+def _metadata(step: int):
+    return {"step": step, "window": {"loss": [0.1 + 0.2, 3.0]}, "data": {"train": "identity"}}
+
+
+def _save(folder, states, **options) -> None:
+    with contextlib.closing(Checkpoints(folder, **{"keep": 9, **options})) as checkpoints:
+        for step, state in enumerate(states, 1):
+            checkpoints.save(step, state.parts(), _metadata(step))
+
+
+def _restore(folder, where, **options):
+    with contextlib.closing(Checkpoints(folder, **{"keep": 9, **options})) as checkpoints:
+        restored = checkpoints.restore(toy.abstract(where).parts())
+    if restored is None:
+        return None
+    parts, metadata = restored
+    return TrainState.from_parts(parts), metadata
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two checkpoints of eight devices, parameters split over them; and what they hold."""
+    where = toy.placement(8, "fsdp")
+    folder, states = tmp_path_factory.mktemp("saved"), _states(where, 2)
+    _save(folder, states)
+    return folder, states
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    """A copy of `saved` to damage."""
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(saved[0], folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "devices, name", [(8, "fsdp"), (8, "data"), (4, "fsdp"), (4, "data"), (1, "data")]
+)
+def test_eight_devices_restore_on_others(saved, devices, name):
+    folder, states = saved
+    where = toy.placement(devices, name)
+    state, metadata = _restore(folder, where)
+    toy.assert_equal(state, states[1])
+    assert metadata == _metadata(2)
+    expected = toy.abstract(where)
+    for leaf, abstract in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        assert leaf.sharding == abstract.sharding
+
+
+def test_one_device_restores_on_eight(tmp_path):
+    states = _states(toy.placement(1), 1)
+    _save(tmp_path, states)
+    toy.assert_equal(_restore(tmp_path, toy.placement(8, "fsdp"))[0], states[0])
+
+
+def test_parameters_alone(saved):
+    folder, states = saved
+    abstract = toy.abstract(toy.placement(1)).parts()
+    with contextlib.closing(Checkpoints(folder, keep=9, read_only=True)) as checkpoints:
+        parts, _ = checkpoints.restore({"params": abstract["params"]})
+    toy.assert_equal(parts, {"params": states[1].params})
+
+
+def test_nothing_saved_is_none(tmp_path):
+    assert _restore(tmp_path / "new", toy.placement(1)) is None
+
+
+@pytest.mark.parametrize(
+    "keep, keep_every, left",
+    [(1, 0, [7]), (3, 0, [5, 6, 7]), (1, 3, [3, 6, 7]), (2, 2, [2, 4, 6, 7])],
+)
+def test_retention(tmp_path, keep, keep_every, left):
+    states = _states(toy.placement(1), 7)
+    _save(tmp_path, states, keep=keep, keep_every=keep_every)
+    assert toy.folders(tmp_path) == sorted(map(str, left))
+    toy.assert_equal(_restore(tmp_path, toy.placement(1))[0], states[6])
+
+
+def test_a_step_saved_again_is_the_newer_one(tmp_path):
+    one, two = _states(toy.placement(1), 2)
+    _save(tmp_path, [one])
+    _save(tmp_path, [two])
+    toy.assert_equal(_restore(tmp_path, toy.placement(1))[0], two)
+
+
+# --------------------------------------------------------------------------------- damage
+
+
+def _remove(path):
+    path.unlink()
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _change_a_digit(path):
+    text = path.read_text()
+    assert text.count("0.30000000000000004") == 1
+    path.write_text(text.replace("0.30000000000000004", "0.30000000000000005"))
+
+
+def _metadata_file(folder):
+    return folder / "2" / "_CHECKPOINT_METADATA"
+
+
+def _largest(folder):
+    return max((p for p in folder.rglob("*/d/*") if p.parent.parent.parent == folder), key=_size)
+
+
+def _size(path):
+    return path.stat().st_size
+
+
+# Of the reads that it drops when one of them fails.
+_orbax_leaves_readers_behind = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine .* was never awaited"
+)
+
+
+@_orbax_leaves_readers_behind
+@pytest.mark.parametrize(
+    "part, damage",
+    [
+        *[("data", damage) for damage in (_remove, _truncate, _flip)],
+        *[("metadata", damage) for damage in (_remove, _truncate, _change_a_digit)],
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(saved, copy, caplog, part, damage):
+    damage(_largest(copy / "2") if part == "data" else _metadata_file(copy))
+    with caplog.at_level(logging.WARNING, "bertjax"):
+        state, metadata = _restore(copy, toy.placement(8, "fsdp"))
+    toy.assert_equal(state, saved[1][0])
+    assert metadata == _metadata(1)
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("bertjax")]
+    assert len(said) == 1
+    assert said[0].startswith(f"checkpoint {copy / '2'} is damaged (")
+    assert said[0].endswith("; trying the one before it")
+
+
+@_orbax_leaves_readers_behind
+@pytest.mark.parametrize("damage", [_remove, _truncate, _flip])
+def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, damage):
+    """Each file of a checkpoint in turn: the newest, or else the one before it, whole."""
+    folder, states = saved
+    restored = []
+    for path in sorted(p for p in (folder / "2").rglob("*") if p.is_file()):
+        shutil.rmtree(copy)
+        shutil.copytree(folder, copy)
+        damage(copy / path.relative_to(folder))
+        state, metadata = _restore(copy, toy.placement(4, "fsdp"))
+        step = int(state.step)
+        toy.assert_equal(state, states[step - 1])
+        assert metadata == _metadata(step), path
+        restored.append(step)
+    assert {1, 2} == set(restored)  # some files are copies that nobody reads
+
+
+@_orbax_leaves_readers_behind
+def test_all_damaged_is_said(copy):
+    for step in ("1", "2"):
+        _flip(_largest(copy / step))
+    with pytest.raises(InputError, match=r"none of the checkpoints \[1, 2\] is whole: restore"):
+        _restore(copy, toy.placement(8, "fsdp"))
+
+
+@_orbax_leaves_readers_behind
+def test_wrong_numbers_are_damage(copy, saved, monkeypatch):
+    """Bytes that are whole as files, and yet not what was saved: the checksums tell."""
+    monkeypatch.setattr(
+        "bertjax.training.checkpoint._checksums", lambda tree: jax.tree.map(lambda x: 0, tree)
+    )
+    with pytest.raises(InputError, match="none of the checkpoints"):
+        _restore(copy, toy.placement(1))
+
+
+def test_an_unfinished_save_is_ignored(saved, copy):
+    """What kill -9 leaves: a folder under a temporary name."""
+    unfinished = copy / "3.orbax-checkpoint-tmp"
+    shutil.copytree(copy / "2", unfinished)
+    _remove(_largest(unfinished))
+    state, _ = _restore(copy, toy.placement(1), read_only=True)
+    toy.assert_equal(state, saved[1][1])
+    assert unfinished.exists()  # a reader leaves it alone
+    _restore(copy, toy.placement(1))
+    assert toy.folders(copy) == ["1", "2"]  # the run cleans up behind itself

@@ -1,0 +1,60 @@
+"""Held-out means by true counts."""
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from bertjax.training.evaluation import Evaluator, HeldOut
+from bertjax.training.hardware import peak_flops
+
+HELD_OUT = HeldOut(lambda number, rows: toy.batch(50 + number, rows), toy.ROWS)
+
+
+def _by_hand(params, numbers):
+    loss = correct = count = 0.0
+    for number in numbers:
+        batch = toy.batch(50 + number, slice(None))
+        error = (batch["x"] @ np.asarray(params["w"]) + float(params["b"]) - batch["y"]) ** 2
+        loss += (error * batch["weight"]).sum()
+        correct += ((error < 1) * batch["weight"]).sum()
+        count += batch["weight"].sum()
+    return loss / count, correct / count
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_means_are_over_all_batches_and_without_dropout(devices, batches):
+    where = toy.placement(devices)
+    params = toy.fresh(where).params
+    metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, batches)
+    loss, accuracy = _by_hand(jax.device_get(params), range(batches))
+    assert metrics == {
+        "loss": pytest.approx(loss, rel=1e-5),
+        "mlm_loss": pytest.approx(loss, rel=1e-5),
+        "mlm_accuracy": pytest.approx(accuracy, rel=1e-5),
+        "mlm_perplexity": pytest.approx(np.exp(loss), rel=1e-4),
+    }
+
+
+def test_a_huge_loss_has_a_finite_perplexity():
+    where = toy.placement(1)
+    params = jax.tree.map(lambda leaf: leaf * 1e3, toy.fresh(where).params)
+    metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, 1)
+    assert metrics["mlm_loss"] > 1000
+    assert metrics["mlm_perplexity"] == pytest.approx(np.exp(700.0))
+
+
+@pytest.mark.parametrize(
+    "kind, peak",
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5p", 459e12),
+        ("TPU v5", 459e12),
+        ("TPU v4", 275e12),
+        ("cpu", None),
+    ],
+)
+def test_peak_flops(kind, peak):
+    assert peak_flops(kind) == peak

@@ -1,0 +1,91 @@
+"""metrics.jsonl, TensorBoard events and the curve."""
+
+import json
+import struct
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
+
+
+def _events(folder) -> list[tuple[int, str, float]]:
+    """(step, tag, value) of every scalar, in the order they were written."""
+    scalars = []
+    for path in sorted((folder / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while data:  # TFRecord: length, its checksum, the record, its checksum
+            (size,) = struct.unpack("<Q", data[:8])
+            event = Event.FromString(data[12 : 12 + size])
+            scalars += [(event.step, v.tag, v.simple_value) for v in event.summary.value]
+            data = data[16 + size :]
+    return scalars
+
+
+def _write(folder, step: int, lines) -> None:
+    journal = Journal(folder, step)
+    for line in lines:
+        journal.write(*line)
+    journal.close()
+
+
+LINES = [
+    (2, TRAIN, {"loss": 3.5, "learning_rate": 1e-4}),
+    (4, TRAIN, {"loss": 0.1 + 0.2, "learning_rate": 2e-4}),
+    (4, HELDOUT, {"loss": 2.75}),
+    (6, TRAIN, {"loss": 1.25, "learning_rate": 1e-4}),
+]
+ROWS = [{"step": step, "split": split, **metrics} for step, split, metrics in LINES]
+
+
+def test_lines_events_and_picture(tmp_path):
+    _write(tmp_path, 0, LINES)
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert [json.loads(line) for line in text.splitlines()] == ROWS
+    assert read_metrics(tmp_path) == ROWS
+    expected = [
+        (step, f"{split}/{name}", pytest.approx(value, rel=1e-6))
+        for step, split, metrics in LINES
+        for name, value in metrics.items()
+    ]
+    assert _events(tmp_path) == expected
+    png = (tmp_path / "loss.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    assert (width, height) == (960, 600)
+
+
+def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
+    journal = Journal(tmp_path, 0)
+    journal.write(*LINES[0])
+    assert read_metrics(tmp_path) == ROWS[:1]
+    journal.write(*LINES[2])
+    assert (tmp_path / "loss.png").exists()
+    journal.close()
+
+
+@pytest.mark.parametrize("step, kept", [(6, 4), (5, 3), (4, 3), (3, 1), (0, 0)])
+def test_going_on_drops_the_lines_of_later_steps(tmp_path, step, kept):
+    _write(tmp_path, 0, LINES)
+    new = (7, TRAIN, {"loss": 0.5})
+    _write(tmp_path, step, [new])
+    assert read_metrics(tmp_path) == [*ROWS[:kept], {"step": 7, "split": TRAIN, "loss": 0.5}]
+
+
+def test_a_last_line_cut_short_is_dropped(tmp_path):
+    _write(tmp_path, 0, LINES)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_metrics(tmp_path) == ROWS[:3]
+    _write(tmp_path, 6, [LINES[3]])
+    assert read_metrics(tmp_path) == ROWS
+
+
+def test_no_file_is_no_lines(tmp_path):
+    assert read_metrics(tmp_path) == []
+
+
+def test_nothing_written_draws_nothing(tmp_path):
+    Journal(tmp_path, 0).close()
+    assert not (tmp_path / "loss.png").exists()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""

@@ -1,0 +1,293 @@
+"""The training loop on linear regression: order of effects, going on, stopping, and refusing."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.journal import Journal, read_metrics
+from bertjax.training.state import TrainState
+
+TIMING = ("tokens_per_second", "host_wait")
+
+
+class Recorder:
+    """A journal and checkpoints in one: what was written, saved and waited for, in order."""
+
+    def __init__(self):
+        self.events, self.rows, self.saved = [], [], {}
+
+    def write(self, step, split, metrics):
+        self.events.append((step, split))
+        self.rows.append({"step": step, "split": split, **metrics})
+
+    def save(self, step, parts, metadata):
+        self.events.append((step, "save"))
+        self.saved[step] = jax.device_get(parts), metadata
+
+    def wait(self):
+        self.events.append("waited")
+
+
+def _train(phases, intervals, *, state=None, window=None, devices=1, objective=toy.OBJECTIVE):
+    where, recorder = toy.placement(devices), Recorder()
+    state, complete = toy.trainer(where, objective).train(
+        toy.fresh(where) if state is None else state,
+        phases,
+        intervals,
+        recorder,
+        recorder,
+        metadata={"data": "identity"},
+        window=window or {},
+    )
+    return state, complete, recorder
+
+
+def _lines(rows):
+    """Rows without what depends on the machine's speed."""
+    return [{name: row[name] for name in row if name not in TIMING} for row in rows]
+
+
+def test_order_of_effects():
+    """Lines before evaluation before the checkpoint; everything at the end."""
+    _, complete, recorder = _train([toy.phase(0, 7)], toy.intervals(2, 3, 6))
+    assert complete
+    assert recorder.events == [
+        *[(2, "train"), (3, "heldout"), (4, "train")],
+        *[(6, "train"), (6, "heldout"), (6, "save")],
+        *[(7, "train"), (7, "heldout"), (7, "save")],
+        "waited",
+    ]
+
+
+def test_the_last_of_every_step_is_saved():
+    state, _, recorder = _train([toy.phase(0, 3)], toy.intervals(1, 1, 1))
+    parts, metadata = recorder.saved[3]
+    toy.assert_equal(TrainState.from_parts(parts), state)
+    assert int(state.step) == 3
+    assert metadata == {"data": "identity", "step": 3, "window": {}}
+
+
+def test_training_learns():
+    _, _, recorder = _train([toy.phase(0, 150)], toy.intervals(evaluate=30), devices=8)
+    losses = [row["loss"] for row in recorder.rows if row["split"] == "heldout"]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] / 2
+
+
+def test_a_line_is_the_mean_over_all_its_steps():
+    """By true counts for losses and accuracies; over steps for loss and the gradient's norm."""
+    _, _, every = _train([toy.phase(0, 6)], toy.intervals(log=1))
+    _, _, third = _train([toy.phase(0, 6)], toy.intervals(log=3))
+    single = [row for row in every.rows if row["split"] == "train"]
+    assert [row["step"] for row in single] == [1, 2, 3, 4, 5, 6]
+    for last in (3, 6):
+        window = single[last - 3 : last]
+        counts = np.array([toy.count(row["step"] - 1) for row in window])
+        assert len(set(counts)) > 1
+        line = next(r for r in third.rows if (r["step"], r["split"]) == (last, "train"))
+        for name in ("mlm_loss", "mlm_accuracy"):
+            expected = (np.array([row[name] for row in window]) * counts).sum() / counts.sum()
+            assert line[name] == pytest.approx(expected, rel=1e-6)
+        for name in ("loss", "grad_norm"):
+            assert line[name] == pytest.approx(np.mean([row[name] for row in window]), rel=1e-6)
+        assert line["learning_rate"] == pytest.approx(float(toy.SCHEDULE(last - 1)), rel=1e-6)
+        assert line["tokens_per_second"] > 0
+        assert 0 <= line["host_wait"] <= 1
+        assert "mfu" not in line  # the peak of a CPU is not known
+
+
+def test_phases():
+    """Each numbers its batches from 0, ends with a line, an evaluation and a checkpoint."""
+    asked = {"phase 1": [], "phase 2": []}
+
+    def make(name):
+        def batch(number, rows):
+            asked[name].append(number)
+            return toy.batch(number + 100 * len(name), rows)
+
+        return batch
+
+    phases = [
+        toy.phase(0, 5, make("phase 1")),
+        toy.phase(5, 8, make("phase 2"), name="phase 2", accumulate=2),
+    ]
+    state, complete, recorder = _train(phases, toy.intervals())
+    assert complete
+    assert int(state.step) == 8
+    assert {name: sorted(numbers) for name, numbers in asked.items()} == {
+        "phase 1": [0, 1, 2, 3, 4],
+        "phase 2": [0, 1, 2],
+    }
+    both = [(step, what) for step in (5, 8) for what in ("train", "heldout", "save")]
+    assert recorder.events == [*both, "waited"]
+
+    for step in (5, 8):  # going on from the end of a phase, and from the end of the run
+        parts, metadata = recorder.saved[step]
+        again = jax.device_put(TrainState.from_parts(parts), toy.placement(1).replicated)
+        after, complete, _ = _train(phases, toy.intervals(), state=again, window=metadata["window"])
+        assert complete
+        toy.assert_equal(after, state)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_going_on_from_any_checkpoint_is_exact(devices):
+    """Bit-equal state and lines, those whose window the interruption cut included."""
+    phases = [toy.phase(0, 5), toy.phase(5, 10, name="phase 2")]
+    intervals = toy.intervals(log=4, evaluate=3, checkpoint=1)
+    state, _, whole = _train(phases, intervals, devices=devices)
+    where = toy.placement(devices)
+    for step in (1, 3, 5, 7):
+        parts, metadata = whole.saved[step]
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, toy.abstract(where))
+        again = jax.device_put(TrainState.from_parts(parts), shardings)
+        after, complete, rest = _train(
+            phases, intervals, state=again, window=metadata["window"], devices=devices
+        )
+        assert complete
+        toy.assert_equal(after, state)
+        assert _lines(rest.rows) == [row for row in _lines(whole.rows) if row["step"] > step]
+        assert {s: m for s, (_, m) in rest.saved.items()} == {
+            s: m for s, (_, m) in whole.saved.items() if s > step
+        }
+
+
+def _run(folder, phases, intervals):
+    """As `bertjax.pretrain` does: from the newest checkpoint of `folder`, if any."""
+    where = toy.placement(8, "fsdp")
+    folder.mkdir(exist_ok=True)
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+        restored = checkpoints.restore(toy.abstract(where).parts())
+        state, window = toy.fresh(where), {}
+        if restored:
+            state, window = TrainState.from_parts(restored[0]), restored[1]["window"]
+        with contextlib.closing(Journal(folder, int(state.step))) as journal:
+            return toy.trainer(where).train(
+                state, phases, intervals, checkpoints, journal, {}, window
+            )
+
+
+def test_a_run_that_crashed_goes_on_exactly(tmp_path):
+    intervals = toy.intervals(log=3, evaluate=4, checkpoint=5)
+    whole, _ = _run(tmp_path / "whole", [toy.phase(0, 18)], intervals)
+
+    def crashing(number, rows):
+        if number == 13:
+            raise RuntimeError("power cut")
+        return toy.batch(number, rows)
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        _run(tmp_path / "cut", [toy.phase(0, 18, crashing)], intervals)
+    assert [row["step"] for row in read_metrics(tmp_path / "cut")][-1] == 12
+    state, complete = _run(tmp_path / "cut", [toy.phase(0, 18)], intervals)
+    assert complete
+    toy.assert_equal(state, whole)
+    one, two = (_lines(read_metrics(tmp_path / name)) for name in ("whole", "cut"))
+    assert one == two
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number):
+    intervals = toy.intervals(log=3, evaluate=50, checkpoint=50)
+    whole, _ = _run(tmp_path / "whole", [toy.phase(0, 9), toy.phase(9, 25)], intervals)
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    def stopping(step, rows):
+        if step == 4:
+            os.kill(os.getpid(), number)
+        return toy.batch(step, rows)
+
+    state, complete = _run(
+        tmp_path / "cut", [toy.phase(0, 9, stopping), toy.phase(9, 25)], intervals
+    )
+    assert not complete
+    step = int(state.step)
+    assert 1 <= step <= 9
+    assert toy.folders(tmp_path / "cut" / "checkpoints") == [str(step)]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    state, complete = _run(tmp_path / "cut", [toy.phase(0, 9), toy.phase(9, 25)], intervals)
+    assert complete
+    toy.assert_equal(state, whole)
+    one, two = (_lines(read_metrics(tmp_path / name)) for name in ("whole", "cut"))
+    assert one == two
+
+
+def test_a_thread_can_train():
+    """Where no signal can be watched for."""
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(_train([toy.phase(0, 2)], toy.intervals())[1])
+    )
+    thread.start()
+    thread.join()
+    assert results == [True]
+
+
+# ------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_loss_that_is_not_finite_stops_the_run(value):
+    def poisoned(number, rows):
+        batch = toy.batch(number, rows)
+        if number == 3:
+            batch["y"][batch["weight"] > 0] = value
+        return batch
+
+    recorder = Recorder()
+    where = toy.placement(1)
+    with pytest.raises(NonFiniteLoss) as caught:
+        toy.trainer(where).train(
+            toy.fresh(where),
+            [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")],
+            toy.intervals(log=2, checkpoint=1),
+            recorder,
+            recorder,
+            {},
+            {},
+        )
+    assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
+    assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
+    assert sorted(recorder.saved) == [1, 2, 3, 4, 5]
+    for parts, _ in recorder.saved.values():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parts))
+    assert all(np.isfinite(row["loss"]) for row in recorder.rows)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run():
+    def sums(params, batch, key):
+        loss = toy.OBJECTIVE.sums(params, batch, key)
+        cusp = jax.numpy.sqrt(jax.numpy.abs(params["b"] * 0))  # 0, with a slope of nan
+        return {**loss, "mlm_loss": (loss["mlm_loss"][0] + cusp, loss["mlm_loss"][1])}
+
+    with pytest.raises(NonFiniteLoss, match="step 1: the loss is [0-9.]+, the gradient's norm nan"):
+        _train([toy.phase(0, 3)], toy.intervals(), objective=toy.OBJECTIVE._replace(sums=sums))
+
+
+def test_check_refuses_batches_that_do_not_divide():
+    trainer = toy.trainer(toy.placement(8))
+    trainer.check([toy.phase(0, 3)])
+    with pytest.raises(InputError, match="a batch of 4 sequences does not divide over 8 devices"):
+        trainer.check([toy.phase(0, 3), toy.phase(3, 4, accumulate=2)])
+
+
+def test_dry_run_makes_one_step_and_one_evaluation_of_every_phase():
+    where = toy.placement(8)
+    phases = [toy.phase(0, 5), toy.phase(5, 8, name="phase 2")]
+    results = toy.trainer(where).dry_run(toy.fresh(where), phases)
+    _, _, recorder = _train([toy.phase(0, 1)], toy.intervals(), devices=8)
+    train = recorder.rows[0]
+    assert results.keys() == {"phase 1", "phase 2"}
+    assert results["phase 1"]["train"] == {
+        name: train[name] for name in results["phase 1"]["train"]
+    }
+    assert results["phase 2"]["heldout"].keys() == {
+        *["loss", "mlm_loss", "mlm_accuracy", "mlm_perplexity"]
+    }

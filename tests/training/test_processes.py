@@ -1,0 +1,139 @@
+"""Two processes of four devices do what one of eight does."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import job
+import numpy as np
+import pytest
+
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.journal import read_metrics
+
+pytestmark = pytest.mark.slow
+
+STEPS = 6
+JOB = Path(job.__file__)
+TIMING = ("tokens_per_second", "host_wait")
+
+
+def _two_processes(repository, *arguments) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
+    environment = os.environ | {
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+        "BERTJAX_PROCESSES": "2",
+        "PYTHONPATH": str(repository),
+        "XLA_FLAGS": flags,
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, JOB, *map(str, arguments)],
+            env=environment | {"BERTJAX_PROCESS": str(i)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        if process.returncode:
+            pytest.fail(f"exit code {process.returncode}:\n{output[-6000:]}", pytrace=False)
+
+
+def _reports(folder) -> list[dict]:
+    return [json.loads((folder / f"process_{i}.json").read_text()) for i in range(2)]
+
+
+def _restored(folder):
+    """The newest checkpoint, on one device."""
+    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:1]), layout("data"))
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+        parts, metadata = checkpoints.restore(job.abstract(placement).parts())
+    return jax.device_get(parts), metadata
+
+
+def _assert_near(actual, expected, step: int) -> None:
+    """Parameters, moments and step; sums over devices are in another order."""
+    assert actual[1]["step"] == expected[1]["step"] == step
+    for a, b in zip(*(jax.tree.leaves(parts) for parts, _ in (actual, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6)
+
+
+def _lines(folder):
+    return [{k: row[k] for k in row if k not in TIMING} for row in read_metrics(folder)]
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    """The folder of a run in this process."""
+    folder = tmp_path_factory.mktemp("one")
+    _, complete = job.run(folder, STEPS)
+    assert complete
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory, repository):
+    folder = tmp_path_factory.mktemp("two")
+    _two_processes(repository, folder, STEPS)
+    return folder
+
+
+def test_both_processes_finish(two_processes):
+    for report in _reports(two_processes):
+        assert (report["step"], report["complete"], report["processes"]) == (STEPS, True, 2)
+
+
+def test_the_batch_is_the_same_and_each_process_holds_its_half(two_processes):
+    whole = job.batch(0, slice(None))
+    firsts = []
+    for report in _reports(two_processes):
+        assert report["held"].keys() == whole.keys()
+        for name, shards in report["held"].items():
+            assert len(shards) == 4
+            for first, rows in shards:
+                np.testing.assert_array_equal(rows, whole[name][first : first + 2])
+        firsts.append([first for first, _ in report["held"]["input_ids"]])
+    assert firsts == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+
+def test_losses_are_the_same(one_process, two_processes):
+    one, two = _lines(one_process), _lines(two_processes)
+    assert [row["step"] for row in one] == [2, 4, 4, 6, 6]
+    for expected, actual in zip(one, two, strict=True):
+        assert actual.pop("split") == expected.pop("split")
+        assert actual == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_checkpoint_of_two_processes_restores_in_one(one_process, two_processes):
+    _assert_near(_restored(two_processes), _restored(one_process), STEPS)
+
+
+def test_sigterm_stops_both_and_they_go_on(tmp_path, repository):
+    _two_processes(repository, tmp_path, 400, 4)
+    reports = _reports(tmp_path)
+    step = reports[0]["step"]
+    assert [(r["step"], r["complete"]) for r in reports] == [(step, False)] * 2
+    assert 0 < step < 400
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [str(step)]
+
+    _two_processes(repository, tmp_path, step + 4)
+    job.run(tmp_path / "whole", step + 4)
+    _assert_near(_restored(tmp_path), _restored(tmp_path / "whole"), step + 4)

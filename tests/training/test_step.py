@@ -1,0 +1,127 @@
+"""One update: the gradient of the whole batch, however many parts it is taken in."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import toy
+from flax import linen as nn
+
+from bertjax.model.heads import BertForPreTraining
+from bertjax.model.spec import BertSpec
+from bertjax.recipe import make_objective
+from bertjax.training.state import TrainState
+from bertjax.training.step import add_sums, means, train_step
+
+SGD = optax.sgd(1.0)  # the change of the parameters is minus the gradient
+
+
+def _update(objective, params, batch, accumulate, seed=0):
+    state = TrainState(jnp.int32(0), params, SGD.init(params))
+    step = partial(train_step, objective=objective, optimizer=SGD, seed=seed, accumulate=accumulate)
+    after, sums = jax.jit(step)(state, batch)
+    assert int(after.step) == 1
+    gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
+    return gradient, means(jax.device_get(sums))
+
+
+@pytest.fixture(scope="module")
+def bert():
+    """A small model without dropout, and a batch of which one row has most predictions."""
+    spec = BertSpec(
+        vocab_size=97,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=20,
+        max_position_embeddings=13,
+        initializer_range=0.3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = BertForPreTraining(spec)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 97, (6, 13)).astype(np.int32)
+    weights = (np.arange(5) < np.array([[5], [1], [0], [4], [0], [0]])).astype(np.float32)
+    batch = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+        "masked_lm_positions": np.tile(np.arange(5, dtype=np.int32), (6, 1)),
+        "masked_lm_ids": ids[:, 2:7],
+        "masked_lm_weights": weights,
+        "next_sentence_labels": np.array([0, 1, 1, 0, 1, 1], np.int32),
+    }
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    init = jax.jit(lambda: model.init(jax.random.key(1), *inputs, deterministic=True)["params"])
+    return make_objective(model), nn.unbox(init()), batch
+
+
+@pytest.fixture(scope="module")
+def whole(bert):
+    return _update(*bert, accumulate=1)
+
+
+@pytest.mark.parametrize("accumulate", [2, 3, 6])
+def test_parts_give_the_gradient_of_the_whole(bert, whole, accumulate):
+    gradient, metrics = _update(*bert, accumulate=accumulate)
+    assert metrics == pytest.approx(whole[1], rel=1e-5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole[0]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_is_the_sum_of_both_means(whole):
+    gradient, metrics = whole
+    assert metrics["loss"] == pytest.approx(metrics["mlm_loss"] + metrics["nsp_loss"], rel=1e-6)
+    norm = np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(gradient)))
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_a_batch_without_predictions_changes_nothing():
+    params = nn.unbox(toy.init(jax.random.key(0)))
+    batch = toy.batch(0, slice(None))
+    batch["weight"] = np.zeros(toy.ROWS, np.float32)
+    for accumulate in (1, 4):
+        gradient, metrics = _update(toy.OBJECTIVE, params, batch, accumulate)
+        assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
+        assert (metrics["loss"], metrics["grad_norm"]) == (0, 0)
+
+
+def test_the_seed_and_the_step_decide_dropout():
+    params = nn.unbox(toy.init(jax.random.key(0)))
+    batch = toy.batch(0, slice(None))
+
+    def loss(seed, step, accumulate=1):
+        state = TrainState(jnp.int32(step), params, SGD.init(params))
+        options = dict(objective=toy.OBJECTIVE, optimizer=SGD, seed=seed, accumulate=accumulate)
+        return float(train_step(state, batch, **options)[1]["loss"][0])
+
+    assert loss(1, 0) == loss(1, 0)
+    assert len({loss(1, 0), loss(2, 0), loss(1, 1), loss(1, 0, 2)}) == 4
+
+
+def test_parts_have_masks_of_their_own():
+    """Equal rows in every part: with one mask for all parts they would give equal losses."""
+    params = nn.unbox(toy.init(jax.random.key(0)))
+    batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
+    batch["weight"] = np.ones(8, np.float32)
+    seen = []
+
+    def sums(params, part, key):
+        result = toy.OBJECTIVE.sums(params, part, key)
+        jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
+        return result
+
+    _update(toy.OBJECTIVE._replace(sums=sums), params, batch, accumulate=4)
+    jax.effects_barrier()
+    assert len(set(seen)) == 4
+
+
+def test_add_sums_and_means():
+    one = {"a": (np.float32(1.5), np.float32(2)), "b": (np.float32(3), np.float32(0))}
+    total = add_sums(add_sums({}, one), one)
+    assert total == {"a": (3.0, 4.0), "b": (6.0, 0.0)}
+    assert means(total) == {"a": 0.75, "b": 6.0}

@@ -1,0 +1,119 @@
+"""Linear regression with dropout: the least that a `Trainer` can train, and it is quick."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from bertjax import axes
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.evaluation import HeldOut
+from bertjax.training.loop import Intervals, Phase, Trainer
+from bertjax.training.state import TrainState, abstract_state, init_state
+from bertjax.training.step import Objective
+
+ROWS, WIDTH, SEED = 8, 24, 7
+SCHEDULE = optax.linear_schedule(0.1, 0.01, 30)
+OPTIMIZER = optax.adam(SCHEDULE)
+
+
+def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
+    """Batch `number`; its rows have weights 0 or 1, so that every batch has its own count."""
+    rng = np.random.default_rng(number)
+    x = rng.normal(size=(ROWS, WIDTH))
+    y = x @ np.linspace(-1, 1, WIDTH) + 0.5 + 0.1 * rng.normal(size=ROWS)
+    weight = rng.integers(0, 2, ROWS)
+    weight[number % ROWS] = 1
+    return {
+        name: array[rows].astype(np.float32)
+        for name, array in dict(x=x, y=y, weight=weight).items()
+    }
+
+
+def count(number: int) -> float:
+    """The count that divides the loss of batch `number`."""
+    return float(batch(number, slice(None))["weight"].sum())
+
+
+def _sums(params, batch, key):
+    x = batch["x"]
+    if key is not None:
+        x = x * jax.random.bernoulli(key, 0.9, x.shape)
+    error = (x @ params["w"] + params["b"] - batch["y"]) ** 2
+    weight = batch["weight"]
+    return {
+        "mlm_loss": ((error * weight).sum(), weight.sum()),
+        "mlm_accuracy": (((error < 1) * weight).sum(), weight.sum()),
+    }
+
+
+OBJECTIVE = Objective(_sums, lambda batch: {"mlm_loss": batch["weight"].sum()})
+
+
+def init(key: jax.Array):
+    """Fresh parameters with their logical axes."""
+    return {
+        "w": nn.LogicallyPartitioned(jax.random.normal(key, (WIDTH,)), (axes.EMBED,)),
+        "b": nn.LogicallyPartitioned(jnp.zeros(()), ()),
+    }
+
+
+def placement(devices: int = 8, name: str = "data") -> Placement:
+    """A layout over the first `devices`."""
+    return Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout(name))
+
+
+def abstract(where: Placement) -> TrainState:
+    """Shapes and shardings of the state."""
+    return abstract_state(init, OPTIMIZER, where)
+
+
+def fresh(where: Placement) -> TrainState:
+    """The state at step 0."""
+    return init_state(init, OPTIMIZER, abstract(where), SEED)
+
+
+def trainer(where: Placement, objective: Objective = OBJECTIVE) -> Trainer:
+    """A trainer of the objective."""
+    return Trainer(
+        objective=objective, optimizer=OPTIMIZER, schedule=SCHEDULE, seed=SEED, placement=where
+    )
+
+
+def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:
+    """Updates first + 1 to last; batches of `make` from 0, evaluation on those from 1000."""
+    return Phase(
+        name=name,
+        first_step=first,
+        last_step=last,
+        batch=make,
+        held_out=HeldOut(lambda number, rows: batch(1000 + number, rows), ROWS),
+        batch_size=ROWS,
+        accumulate=accumulate,
+        tokens=ROWS * 2,
+        flops=1e3,
+    )
+
+
+def intervals(log: int = 100, evaluate: int = 100, checkpoint: int = 100) -> Intervals:
+    """Every so many steps; by default only at the end."""
+    return Intervals(log=log, evaluate=evaluate, checkpoint=checkpoint, eval_batches=2)
+
+
+def assert_equal(one, two) -> None:
+    """Bit for bit, on whatever devices."""
+    one, two = jax.device_get((one, two))
+    assert jax.tree.structure(one) == jax.tree.structure(two)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def folders(path: Path) -> list[str]:
+    """Names in a folder, in order."""
+    return sorted(entry.name for entry in path.iterdir())
