@@ -110,8 +110,8 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
             state = init_state(init, optimizer, abstract, recipe.seed)
         journal = None
         if is_first:
-            write_json(folder / "config.json", recipe.plain)
             tokenizer.save(folder)
+            write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
         state, complete = trainer.train(
             state, phases, recipe.intervals, checkpoints, journal, {"data": data}, window

@@ -16,11 +16,16 @@ from bertjax.model.spec import BertSpec
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-def _init(spec, next_sentence=True, key=0):
-    model = BertForPreTraining(spec, next_sentence)
+def _initializer(spec):
+    """Seed -> fresh parameters."""
+    model = BertForPreTraining(spec)
     ids = jnp.zeros((1, 5), jnp.int32)
-    init = jax.jit(lambda key: model.init(key, ids, ids, ids, deterministic=True)["params"])
-    return nn.unbox(init(jax.random.key(key)))
+
+    def init(seed):
+        key = jax.random.key(seed)
+        return nn.unbox(model.init(key, ids, ids, ids, deterministic=True)["params"])
+
+    return jax.jit(init)
 
 
 def _shapes(spec, next_sentence=True):
@@ -133,7 +138,7 @@ def test_a_padded_vocabulary_adds_its_rows_only():
 
 def test_initial_values():
     """Weights: normal cut at two sigmas; LayerNorm scales 1; every bias 0."""
-    params = flatten_dict(_init(BertSpec.named("tiny", vocab_size=997)), sep="/")
+    params = flatten_dict(_initializer(BertSpec.named("tiny", vocab_size=997))(0), sep="/")
     weights = {}
     for name, leaf in params.items():
         kind = name.rsplit("/", 1)[-1]
@@ -156,7 +161,7 @@ def test_initial_values():
 
 
 def test_initial_values_depend_on_the_key_alone(spec):
-    one, same, other = (_init(spec, key=key) for key in (3, 3, 4))
+    one, same, other = map(_initializer(spec), (3, 3, 4))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
     assert (one["bert"]["embeddings"]["token"] != other["bert"]["embeddings"]["token"]).all()

@@ -143,39 +143,40 @@ class TestInTheModel:
         return dataclasses.replace(spec, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
 
     @staticmethod
-    def _apply(spec, batch, key=None, **options):
+    def _applier(spec, batch, **options):
+        """Seed of dropout, or None -> what the model gives."""
         model = BertForPreTraining(spec)
         inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
         params = jax.jit(lambda: model.init(jax.random.key(0), *inputs, deterministic=True))()
-        rngs = None if key is None else {"dropout": jax.random.key(key)}
 
         @jax.jit
-        def apply(params, rngs):
+        def apply(key):
+            rngs = None if key is None else {"dropout": jax.random.key(key)}
             return model.apply(params, *inputs, deterministic=key is None, rngs=rngs, **options)
 
-        return apply(params, rngs)
+        return apply
 
     def test_deterministic_is_without_dropout(self, spec, drop_spec, make_batch):
         batch = make_batch()
-        expected = self._apply(spec, batch)
-        for name, logits in self._apply(drop_spec, batch).items():
+        expected = self._applier(spec, batch)(None)
+        for name, logits in self._applier(drop_spec, batch)(None).items():
             np.testing.assert_array_equal(logits, expected[name])
 
     def test_the_key_decides(self, drop_spec, make_batch):
-        batch = make_batch()
-        one, same, other = (self._apply(drop_spec, batch, key)["masked_lm"] for key in (1, 1, 2))
+        apply = self._applier(drop_spec, make_batch())
+        one, same, other = (apply(key)["masked_lm"] for key in (1, 1, 2))
         np.testing.assert_array_equal(one, same)
         assert np.abs(one - other).max() > 0.1
 
     def test_every_place_has_its_own_mask(self, drop_spec, make_batch):
         """Hidden dropout: once behind the embeddings, twice in each layer."""
-        _, state = self._apply(
+        apply = self._applier(
             drop_spec,
             make_batch(rows=16),
-            key=1,
             capture_intermediates=lambda module, _: isinstance(module, Dropout),
             mutable=["intermediates"],
         )
+        _, state = apply(1)
         masks = [np.asarray(leaf) == 0 for leaf in jax.tree.leaves(state["intermediates"])]
         assert len(masks) == 1 + 2 * drop_spec.num_hidden_layers
         for mask in masks:
