@@ -27,6 +27,7 @@ from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.hardware import keep_freed_memory
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
 from bertjax.training.state import TrainState, abstract_state, init_state
@@ -75,6 +76,8 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
 
     # ---------------------------------------------------------------- where everything lies
     placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+    if jax.default_backend() == "cpu":
+        keep_freed_memory()
     model = make_model(spec, recipe.objective)
     optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
     init = partial(init_params, model)

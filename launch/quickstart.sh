@@ -15,6 +15,7 @@ if [[ "${1-}" && "$1" != --* ]]; then
   folder="$1"
   shift
 fi
+# shellcheck disable=SC2119  # no extras: the arguments are for pretrain.py
 use_environment
 launch() {
   printf '\n== %s\n' "$1"

@@ -10,7 +10,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Read by JAX when it is first imported, here and in the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Unoptimized code: the suite compiles many small programs and runs each for a moment.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(REPOSITORY / ".cache" / "jax")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -110,11 +110,11 @@ def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path
         pytest.skip("this environment was not made by launch/environment.sh")
     command = next(c for c in commands if "quickstart" in c)
     extra = [str(tmp_path / "out"), *_SMALL]
-    first = _run(command, tmp_path, repository, extra)
+    first = _run(command, repository, repository, extra)
     assert "4 steps done" in first
     assert "Where everything is" in first
     manifest = tmp_path / "out" / "corpus" / "store" / "manifest.json"
     made = manifest.stat().st_mtime_ns
-    again = _run(command, tmp_path, repository, extra)
+    again = _run(command, repository, repository, extra)
     assert manifest.stat().st_mtime_ns == made
     assert "going on from step 4" in again

@@ -77,9 +77,11 @@ def bertjax_step(shapes: Shapes) -> Step:
     from bertjax.sharding.mesh import MeshSpec, make_mesh
     from bertjax.sharding.placement import Placement
     from bertjax.sharding.rules import layout
+    from bertjax.training.hardware import keep_freed_memory
     from bertjax.training.state import abstract_state, init_state
     from bertjax.training.step import train_step
 
+    keep_freed_memory()  # as bertjax.pretrain does on a CPU
     spec = BertSpec(
         vocab_size=shapes.vocabulary,
         hidden_size=shapes.width,
