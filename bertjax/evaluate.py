@@ -3,7 +3,7 @@
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.files import write_json
 from bertjax.recipe import held_out_examples, make_objective
-from bertjax.run_folder import load_run
+from bertjax.run_folder import EVALUATION_FILE, load_run
 from bertjax.training.evaluation import Evaluator
 
 _COLUMNS = ("mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
@@ -34,7 +34,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
         results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
     _print_table(results, f"step {loaded.step}, held-out text of {', '.join(corpora)}")
     write_json(
-        f"{model}/evaluation.json", {"step": loaded.step, "corpus": list(corpora), **results}
+        f"{model}/{EVALUATION_FILE}", {"step": loaded.step, "corpus": list(corpora), **results}
     )
     return results
 

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -77,3 +78,23 @@ def local_folder(name: str | os.PathLike) -> Path:
     if "://" in os.fspath(name):
         raise InputError(f"{name}: not a folder; mount the bucket (gcsfuse) and name it there")
     return Path(name)
+
+
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block succeeds, and else disappears.
+
+    Raises:
+      InputError: `path` is there already.
+    """
+    path = local_folder(path)
+    if path.exists():
+        raise InputError(f"{path}: is there already: choose another folder, or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bertjax.batch import LEFT_TO_RIGHT
 from bertjax.errors import InputError
+from bertjax.interop.pretrained import Pretrained
 from bertjax.model.heads import BertForPreTraining
-from bertjax.run_folder import LoadedRun, load_run
+from bertjax.open_model import open_model
+from bertjax.text.tokenizer import Tokenizer
 
 _MASK = "[MASK]"
 
@@ -26,15 +27,15 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
     """Prints, and returns, the best guesses: for each text, for each [MASK] in it, `top` guesses.
 
     Raises:
-      InputError: no such run, or one that cannot; a text without [MASK], or one too long.
+      InputError: no such model, or one that cannot; a text without [MASK], or one too long.
     """
     for text in texts:
         if _MASK not in text:
             raise InputError(f"no {_MASK} in {text!r}: put it where a word is to be guessed")
-    loaded = load_run(model)
-    if loaded.recipe.objective == LEFT_TO_RIGHT:
+    pretrained = open_model(model)
+    if pretrained.spec.causal:
         raise InputError(f"{model}: trained left to right, it has never seen {_MASK}")
-    guesses = [fill(loaded, text, top) for text in texts]
+    guesses = fill(pretrained, texts, top)
     for text, places in zip(texts, guesses, strict=True):
         print(text)
         for place in places:
@@ -42,24 +43,34 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
     return guesses
 
 
-def fill(loaded: LoadedRun, text: str, top: int) -> list[list[Guess]]:
-    """The `top` guesses for each [MASK] of one text, left to right."""
-    tokenizer, spec = loaded.tokenizer, loaded.model.spec
-    if not 1 <= top <= spec.vocab_size:
-        raise InputError(f"--top={top}: must be from 1 to {spec.vocab_size}")
-    (ids,) = tokenizer.encode([text], special=True)
-    ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
-    if len(ids) > spec.max_position_embeddings:
-        raise InputError(
-            f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
-        )
+def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
+    """The `top` guesses for each [MASK] of each text, left to right."""
+    tokenizer, spec = pretrained.tokenizer, pretrained.spec
+    if not 1 <= top <= tokenizer.vocabulary_size:
+        raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
+    rows = [
+        [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        for ids in tokenizer.encode(list(texts), special=True)
+    ]
+    for ids in rows:
+        if len(ids) > spec.max_position_embeddings:
+            raise InputError(
+                f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
+            )
+    model, params = pretrained.model("BertForMaskedLM"), jax.device_put(pretrained.params)
+    return [_fill_one(model, params, tokenizer, ids, top) for ids in rows]
+
+
+def _fill_one(model, params, tokenizer: Tokenizer, ids: list[int], top: int) -> list[list[Guess]]:
     places = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
-    length = min(-(-len(ids) // 64) * 64, spec.max_position_embeddings)  # few shapes to compile
+    # Few shapes to compile.
+    length = min(-(-len(ids) // 64) * 64, model.spec.max_position_embeddings)
     padded = np.full((1, length), tokenizer.pad_id, np.int32)
     padded[0, : len(ids)] = ids
     mask = (np.arange(length) < len(ids)).astype(np.int32)[None]
-    logits = _logits(loaded.model, loaded.params, padded, mask, np.array([places], np.int32))
-    probabilities = np.asarray(jax.nn.softmax(logits[0, :, : spec.vocab_size]))
+    logits = _logits(model, params, padded, mask, np.array([places], np.int32))
+    # A model may have more rows than the vocabulary has pieces.
+    probabilities = np.asarray(jax.nn.softmax(logits[0, :, : tokenizer.vocabulary_size]))
     best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :top]
     return [
         [Guess(tokenizer.tokens[i], float(row[i])) for i in order]

@@ -13,9 +13,13 @@ from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
 from bertjax.corpus.weights import split_weight
 from bertjax.errors import InputError
 from bertjax.files import exclusive, local_folder, write_json
+from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
+from bertjax.interop.pretrained import Pretrained
+from bertjax.open_model import open_model
 from bertjax.optimizer import make_optimizer, make_schedule
 from bertjax.recipe import (
     Recipe,
+    flat,
     init_params,
     make_model,
     make_objective,
@@ -60,6 +64,10 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     is_first = jax.process_index() == 0
     # -------------------------------------------------------------------- what is read
     recipe = Recipe.from_config(config)
+    given = open_model(recipe.init_from) if recipe.init_from else None
+    if given:
+        sizes = {"model": with_sizes_of(given, recipe.plain["model"])}
+        recipe = Recipe.from_config({**recipe.plain, **sizes})
     if not recipe.corpus:
         raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
     if not workdir:
@@ -67,6 +75,8 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     folder = local_folder(workdir)
     tokenizer = Tokenizer.open(split_weight(recipe.corpus[0])[0])
     identity = tokenizer.identity
+    if given:
+        check_tokenizer(given, tokenizer, recipe.corpus[0])
     _check_same_run(folder, recipe, tokenizer)
     train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
     held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
@@ -90,6 +100,8 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
         placement=placement,
     )
     trainer.check(phases)
+    if is_first and given:
+        print(_start(given, abstract.params), flush=True)
     if is_first:
         _announce(recipe, spec, abstract, placement.mesh, train)
     if recipe.plain.get("dry_run"):
@@ -111,6 +123,8 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
         state, window = _restore(checkpoints, abstract, data)
         if state is None:
             state = init_state(init, optimizer, abstract, recipe.seed)
+            if given:
+                state = state.replace(params=load_into(state.params, given, spec))
         journal = None
         if is_first:
             tokenizer.save(folder)
@@ -130,8 +144,8 @@ def _check_same_run(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
     """A folder holds one run: the config must be the one it was begun with."""
     if not (folder / "config.json").exists():
         return
-    begun = _flat(read_config(folder))
-    now = _flat(recipe.plain)
+    begun = flat(read_config(folder))
+    now = flat(recipe.plain)
     for key in sorted(begun.keys() | now.keys()):
         if key.split(".")[0] not in _FREE and begun.get(key) != now.get(key):
             raise InputError(
@@ -144,17 +158,6 @@ def _check_same_run(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
             f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose another "
             "--workdir, or the corpus it was begun with"
         )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"model.size": ...} from {"model": {"size": ...}}."""
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _restore(checkpoints: Checkpoints, abstract, data: dict[str, str]):
@@ -171,6 +174,16 @@ def _restore(checkpoints: Checkpoints, abstract, data: dict[str, str]):
     if jax.process_index() == 0:
         print(f"going on from step {int(state.step)}", flush=True)
     return state, metadata["window"]
+
+
+def _start(given: Pretrained, params: Mapping[str, Any]) -> str:
+    """What a run starts from, part by part."""
+    unused = [part for part in given.params if part not in params]
+    fresh = [part for part in params if part not in given.params]
+    lines = [given.summary()]
+    lines += [f"  not trained on: {part}" for part in unused]
+    lines += [f"  fresh: {part}" for part in fresh]
+    return "\n".join(lines)
 
 
 def _announce(recipe: Recipe, spec, abstract, mesh, train: TokenStore) -> None:

@@ -77,6 +77,7 @@ class Recipe:
     eval_batch_size: int
     keep_checkpoints: int
     keep_checkpoint_every: int
+    init_from: str = ""
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "Recipe":
@@ -152,6 +153,17 @@ class Recipe:
             short_probability=self.short_probability,
             masking=self.masking,
         )
+
+
+def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"model.size": ...} from {"model": {"size": ...}}."""
+    found = {}
+    for key, value in plain.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
 
 
 def _number(key: str) -> int:

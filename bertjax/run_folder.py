@@ -19,6 +19,8 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.state import placed
 
+EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
+
 
 def checkpoints_folder(run: str | Path) -> Path:
     """Where a run's checkpoints lie."""

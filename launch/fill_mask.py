@@ -4,7 +4,7 @@ from absl import flags
 
 from bertjax import commandline
 
-_MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
+_MODEL = flags.DEFINE_string("model", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _TEXT = flags.DEFINE_multi_string("text", None, "A text with [MASK] in it; may be repeated.")
 _TOP = flags.DEFINE_integer("top", 5, "How many guesses for each [MASK].", lower_bound=1)
 flags.mark_flags_as_required(["model", "text"])

@@ -3,7 +3,7 @@
 #
 #   bash launch/test.sh [--peers] [arguments of pytest]
 #
-#   --peers   install also what only some tests need: PyTorch, Transformers and Apache Beam
+#   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow and Apache Beam
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 extras=(test)
 if [[ "${1-}" == --peers ]]; then
-  extras+=(peers beam)
+  extras+=(peers beam tf1)
   shift
 fi
 use_environment "${extras[@]}"

@@ -18,12 +18,15 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
 _WORDS = ["errors", "files", "progress", "axes", "batch"]
-_PROGRAMS = ["prepare", "pretrain", "evaluate", "fill_mask", "run_folder"]
+_PROGRAMS = [
+    *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "export"],
+    *["run_folder", "open_model", "initialize"],
+]
 _ALL_BELOW_PROGRAMS = [
     *_WORDS,
     *["text", "corpus", "examples"],
     *["model", "losses", "optimizer"],
-    *["sharding", "training"],
+    *["sharding", "training", "interop"],
 ]
 MAY_IMPORT = {
     # floor 0: words
@@ -47,6 +50,8 @@ MAY_IMPORT = {
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
     "training": ["errors", "files", "progress", "sharding"],
+    # beside it: weights and tokenizers as others have them; knows no run
+    "interop": ["errors", "files", "text", "model"],
     # floor 4: programs, and what turns a config into their pieces
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
@@ -56,27 +61,37 @@ MAY_IMPORT = {
 _DEVICE_FILES = [
     *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
+    *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/export.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
-    *["bertjax/recipe.py", "bertjax/run_folder.py"],
+    *["bertjax/extract_features.py", "bertjax/recipe.py", "bertjax/run_folder.py"],
 ]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    "flax": ["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
+    "flax": [
+        *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
+        *["bertjax/interop/*", "bertjax/export.py"],
+    ],
+    "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
     "matplotlib": ["bertjax/training/journal.py"],
     "ml_collections": ["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
+    "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
     "optax": ["bertjax/optimizer.py", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
-    "pyarrow": ["bertjax/corpus/sources.py"],
-    "sentencepiece": ["bertjax/text/*"],
+    "pyarrow": ["bertjax/corpus/sources.py", "bertjax/extract_features.py"],
+    "safetensors": ["bertjax/interop/*"],
+    "sentencepiece": ["bertjax/text/*", "bertjax/interop/sentencepiece_model.py"],
     "sentencex": ["bertjax/text/sentences.py"],
     "setuptools": ["setup.py"],
     "tensorboardX": ["bertjax/training/journal.py"],
+    "tensorflow": ["bertjax/interop/google.py"],
     "tensorflow_datasets": ["bertjax/corpus/sources.py"],
-    "tokenizers": ["bertjax/text/*"],
+    "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
+    "torch": ["bertjax/interop/transformers_check.py"],
     "tqdm": ["bertjax/progress.py"],
+    "transformers": ["bertjax/interop/transformers_check.py"],
 }
 
 DOORS = sorted((REPOSITORY / "launch").glob("*.py"))
@@ -209,7 +224,8 @@ def test_the_host_floor_runs_without_jax():
 
 
 def test_doors_are_there():
-    assert {"prepare_corpus", "pretrain", "evaluate", "fill_mask"} <= {p.stem for p in DOORS}
+    doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "export"}
+    assert doors <= {p.stem for p in DOORS}
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)

@@ -47,7 +47,7 @@ class Embeddings(nn.Module):
 
 
 class Bert(nn.Module):
-    """The encoder with its embeddings; sequence output [B, S, D] in the compute dtype."""
+    """The encoder with its embeddings; outputs [B, S, D] in the compute dtype."""
 
     spec: BertSpec
 
@@ -56,9 +56,16 @@ class Bert(nn.Module):
         self.encoder = Encoder(self.spec)
 
     def __call__(self, input_ids, input_mask, segment_ids, *, deterministic: bool) -> jax.Array:
-        """input_ids, input_mask, segment_ids: int [B, S]. Returns [B, S, D]."""
+        """input_ids, input_mask, segment_ids: int [B, S]. Returns the last layer's [B, S, D]."""
         x = self.embeddings(input_ids, segment_ids, deterministic)
-        return self.encoder(x, input_mask, deterministic)
+        return self.encoder(x, input_mask, deterministic, all_layers=False)[-1]
+
+    def hidden_states(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> list[jax.Array]:
+        """As calling it, but every layer's [B, S, D]: the embeddings, then layers 1 to L."""
+        x = self.embeddings(input_ids, segment_ids, deterministic)
+        return [x, *self.encoder(x, input_mask, deterministic, all_layers=True)]
 
     @property
     def token_embedding(self) -> jax.Array:

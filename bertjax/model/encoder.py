@@ -38,13 +38,17 @@ class SelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """One encoder layer: attention and feed-forward, each added to its input and normalized."""
+    """One encoder layer: attention and feed-forward, each added to its input and normalized.
+
+    Returns the output as what goes on and, with `keep`, as what the scan stacks.
+    """
 
     spec: BertSpec
     deterministic: bool
+    keep: bool
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, None]:
+    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         spec = self.spec
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
 
@@ -58,16 +62,18 @@ class Block(nn.Module):
         y = Dense(spec, mlp, embed, name="output")(y)
         y = Dropout(spec, name="output_dropout")(y, self.deterministic)
         x = LayerNorm(spec, axes.EMBED, name="output_norm")(x + y)
-        return x, None  # nothing stacked by the scan
+        return x, x if self.keep else None
 
 
 class Encoder(nn.Module):
-    """L blocks: x [B, S, D], input_mask [B, S] -> [B, S, D]."""
+    """L blocks: x [B, S, D], input_mask [B, S] -> the outputs of all blocks, or of the last."""
 
     spec: BertSpec
 
     @nn.compact
-    def __call__(self, x: jax.Array, input_mask: jax.Array, deterministic: bool) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, input_mask: jax.Array, deterministic: bool, all_layers: bool
+    ) -> list[jax.Array]:
         spec = self.spec
         mask = input_mask[:, None, None, :].astype(bool)  # [B, 1, 1, S]
         if spec.causal:
@@ -77,9 +83,11 @@ class Encoder(nn.Module):
         if spec.remat == "layer":
             block = nn.remat(Block, prevent_cse=not spec.scan_layers)
         if not spec.scan_layers:
+            outputs = []
             for i in range(spec.num_hidden_layers):
-                x, _ = block(spec, deterministic, name=f"layer_{i}")(x, mask)
-            return x
+                x, _ = block(spec, deterministic, keep=False, name=f"layer_{i}")(x, mask)
+                outputs.append(x)
+            return outputs
         stack = nn.scan(
             block,
             variable_axes={"params": 0},
@@ -88,5 +96,5 @@ class Encoder(nn.Module):
             length=spec.num_hidden_layers,
             metadata_params={nn.PARTITION_NAME: axes.LAYERS},
         )
-        x, _ = stack(spec, deterministic, name="layers")(x, mask)
-        return x
+        x, outputs = stack(spec, deterministic, keep=all_layers, name="layers")(x, mask)
+        return list(outputs) if all_layers else [x]

@@ -1,7 +1,18 @@
 """One face over WordPiece and SentencePiece: text to piece ids and back.
 
-WordPiece gives the ids of google-research/bert `tokenization.py` (and of transformers'
-BertTokenizer): the same cleaning, accent stripping, CJK spacing and 100-character word limit.
+WordPiece gives the ids of transformers' BertTokenizer, which is the library `tokenizers`: the
+cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
+`tokenization.py`. Of that Python code, and of transformers' BertTokenizerLegacy after it, the
+library differs in four ways, and so do we:
+
+* A capital sigma that ends a word becomes "\u03c3", as elsewhere, and not "\u03c2".
+* Character classes are those of Unicode 8: punctuation that came later does not split words, later
+  accents are not stripped, and characters without an assignment are not removed.
+* CJK characters U+2B820 to U+2B91F stand in words, not alone.
+* Where accents are kept, a letter and its accent are not made one character first (in
+  BertTokenizerLegacy alone).
+
+Half a surrogate pair is no character: it is refused here, where the Python code drops it.
 """
 
 import hashlib
@@ -25,6 +36,7 @@ PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]",
 
 DESCRIPTION_FILE = "tokenizer.json"
 VOCABULARY_FILES = {WORDPIECE: "vocab.txt", SENTENCEPIECE: "sentencepiece.model"}
+_RULES = ("strip_accents", "tokenize_chinese_chars")  # in the description, where not BERT's
 _WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
 
 
@@ -34,25 +46,70 @@ class Tokenizer:
     Attributes:
       kind: "wordpiece" or "sentencepiece".
       cased: False if text is lower-cased first.
+      strip_accents: whether WordPiece takes the accents off letters; BERT does where it
+        lower-cases.
+      tokenize_chinese_chars: whether each Chinese character is a word to WordPiece; BERT's are.
       tokens: the piece of each id.
       vocabulary_size: number of ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       special_ids: those five, ascending.
       continues_word: bool [vocabulary_size], True for a piece that goes on a word.
-      identity: hex hash over the vocabulary file, kind and cased.
+      vocabulary: the bytes of the vocabulary file.
+      identity: hex hash over the vocabulary file, kind, cased, and what is not BERT's rule.
     """
 
-    def __init__(self, kind: str, cased: bool, data: bytes, origin: str):
-        """Use `Tokenizer.open`. `data` are the bytes of the vocabulary file `origin`."""
-        self.kind, self.cased, self._data = kind, cased, data
-        self._pieces = (_WordPiece if kind == WORDPIECE else _SentencePiece)(data, cased, origin)
+    def __init__(
+        self,
+        kind: str,
+        vocabulary: bytes,
+        origin: str,
+        *,
+        cased: bool | None = None,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+    ):
+        """Use `Tokenizer.open`, or `bertjax.interop.tokenizer_files.read_tokenizer`.
+
+        Args:
+          kind: one of `KINDS`.
+          vocabulary: the bytes of the vocabulary file.
+          origin: its name, for messages.
+          cased: see `open`.
+          strip_accents: None: where text is lower-cased. For WordPiece, as the next.
+          tokenize_chinese_chars: see above.
+
+        Raises:
+          InputError: see `open`.
+        """
+        if cased is None:
+            cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(vocabulary, origin))
+        self.kind, self.cased, self.vocabulary = kind, cased, vocabulary
+        self.strip_accents = not cased if strip_accents is None else strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+        if kind == WORDPIECE:
+            self._pieces = _WordPiece(
+                vocabulary,
+                origin,
+                cased=cased,
+                strip_accents=self.strip_accents,
+                tokenize_chinese_chars=tokenize_chinese_chars,
+            )
+        else:
+            self._pieces = _SentencePiece(vocabulary, cased, origin)
         self.tokens: list[str] = self._pieces.tokens
         self.vocabulary_size = len(self.tokens)
         special = self._pieces.special_ids
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
         self.special_ids = tuple(sorted(special))
         self.continues_word: np.ndarray = self._pieces.continues_word
-        self.identity = hashlib.sha256(data + f"\0{kind} {cased}".encode()).hexdigest()
+        rules = " ".join([kind, str(cased), *(f"{k}={v}" for k, v in self._own_rules().items())])
+        self.identity = hashlib.sha256(vocabulary + f"\0{rules}".encode()).hexdigest()
+
+    def _own_rules(self) -> dict[str, bool]:
+        """The rules that are not BERT's for this case; none for most vocabularies."""
+        berts = {"strip_accents": not self.cased, "tokenize_chinese_chars": True}
+        own = {name: getattr(self, name) for name in _RULES}
+        return {name: rule for name, rule in own.items() if rule != berts[name]}
 
     @classmethod
     def open(cls, path: str | os.PathLike, cased: bool | None = None) -> Self:
@@ -74,9 +131,7 @@ class Tokenizer:
             raise InputError(f"{path}: no such vocabulary file.")
         data = path.read_bytes()
         kind = SENTENCEPIECE if path.suffix == ".model" else WORDPIECE
-        if cased is None:
-            cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(data, str(path)))
-        return cls(kind, cased, data, str(path))
+        return cls(kind, data, str(path), cased=cased)
 
     @classmethod
     def _open_folder(cls, folder: Path, cased: bool | None) -> Self:
@@ -102,19 +157,18 @@ class Tokenizer:
             raise InputError(f"{path}: not the file that {description_file} describes: restore it.")
         if cased is not None and cased != saved_cased:
             raise InputError(f"{description_file}: says cased={saved_cased}, asked for {cased}.")
-        return cls(kind, saved_cased, data, str(path))
+        own_rules = {name: description[name] for name in _RULES if name in description}
+        return cls(kind, data, str(path), cased=saved_cased, **own_rules)
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes the vocabulary file and its description into `directory`, for `open`."""
         directory = Path(directory)
         name = VOCABULARY_FILES[self.kind]
         with atomic_write(directory / name) as file:
-            file.write(self._data)
-        sha256 = hashlib.sha256(self._data).hexdigest()
-        write_json(
-            directory / DESCRIPTION_FILE,
-            {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256},
-        )
+            file.write(self.vocabulary)
+        sha256 = hashlib.sha256(self.vocabulary).hexdigest()
+        description = {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256}
+        write_json(directory / DESCRIPTION_FILE, description | self._own_rules())
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """The ids of each text, without [CLS] and [SEP] around them.
@@ -124,10 +178,17 @@ class Tokenizer:
           special: whether "[MASK]" and the like, as written in a prompt, mean the special token.
             Otherwise they are brackets and a word, so that no corpus can make a special token
             (but for [UNK], which stands for what the vocabulary lacks).
+
+        Raises:
+          InputError: half a surrogate pair in a text.
         """
-        if special:
-            return [self._encode_prompt(text) for text in texts]
-        return self._pieces.encode(texts)
+        try:
+            if special:
+                return [self._encode_prompt(text) for text in texts]
+            return self._pieces.encode(texts)
+        except (TypeError, UnicodeEncodeError):  # so the libraries say it
+            _refuse_surrogates(texts)
+            raise
 
     def _encode_prompt(self, text: str) -> list[int]:
         special = dict(zip(SPECIAL_TOKENS, self._pieces.special_ids, strict=True))
@@ -139,6 +200,15 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; special tokens are written out."""
         return self._pieces.decode([int(each) for each in ids])
+
+
+def _refuse_surrogates(texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts):
+        if half := re.search("[\ud800-\udfff]", text):
+            raise InputError(
+                f"text {number} (of {len(texts)}, from 0): its character {half.start()} is "
+                f"U+{ord(half[0]):X}, half a surrogate pair and no character: remove it."
+            )
 
 
 # --------------------------------------------------------------------------- WordPiece
@@ -172,7 +242,7 @@ class _WordPiece:
     # What a word takes, about: its string, tuple and place in the dictionary; and for each id.
     _WORD_BYTES, _ID_BYTES = 160, 40
 
-    def __init__(self, data: bytes, cased: bool, origin: str):
+    def __init__(self, data: bytes, origin: str, **rules: bool):
         self.tokens = _read_lines(data, origin)
         lines: dict[str, int] = {}
         for number, token in enumerate(self.tokens, start=1):
@@ -190,7 +260,7 @@ class _WordPiece:
         self.special_ids = [lines[token] - 1 for token in SPECIAL_TOKENS]
         self.continues_word = np.array([token.startswith("##") for token in self.tokens])
         ids = {token: line - 1 for token, line in lines.items()}
-        self._library = bert_wordpiece(ids, cased=cased)
+        self._library = bert_wordpiece(ids, **rules)
         self._cache: dict[str, tuple[int, ...]] = {}
         self._cached_bytes = 0
 
@@ -218,14 +288,23 @@ class _WordPiece:
         return self._library.decode(ids, skip_special_tokens=False)
 
 
-def bert_wordpiece(ids: dict[str, int] | None, *, cased: bool):
+def bert_wordpiece(
+    ids: dict[str, int] | None,
+    *,
+    cased: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+):
     """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
     from tokenizers import Tokenizer as Library
     from tokenizers import decoders, models, normalizers, pre_tokenizers
 
     library = Library(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
     library.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=not cased
+        clean_text=True,
+        handle_chinese_chars=tokenize_chinese_chars,
+        strip_accents=strip_accents,
+        lowercase=not cased,
     )
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece(prefix="##")

@@ -1,5 +1,6 @@
 """One face over WordPiece and SentencePiece."""
 
+import hashlib
 import json
 import random
 import tracemalloc
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hard_texts import HARD_TEXTS
+from hard_texts import PIECES as HARD_PIECES
 
 from bertjax.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
@@ -46,6 +49,21 @@ def test_wordpiece_is_greedy_longest_match_first(wordpiece):
         [],
         ids_of("[UNK]", "the"),
     ]
+
+
+@pytest.mark.parametrize("text", HARD_TEXTS, ids=ascii)
+def test_hard_texts(tmp_path, text):
+    path = write_vocabulary(tmp_path / "vocab.txt", HARD_PIECES)
+    tokenizer = Tokenizer.open(path, cased=False)
+    (ids,) = tokenizer.encode([text], special=True)
+    assert " ".join(tokenizer.tokens[i] for i in ids) == HARD_TEXTS[text]
+
+
+def test_half_a_surrogate_pair_is_refused(wordpiece, model_file):
+    for tokenizer in (wordpiece, Tokenizer.open(model_file)):
+        for special in (False, True):
+            with pytest.raises(InputError, match=r"text 1 \(of 2.*character 4 is U\+D83D, half"):
+                tokenizer.encode(["the", "the \ud83d"], special=special)
 
 
 def test_attributes(wordpiece):
@@ -187,6 +205,41 @@ def test_bad_folders(tmp_path, wordpiece):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
     with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
         Tokenizer.open(tmp_path)
+
+
+# "\u00e9" and a Chinese character in a word, by strip_accents and tokenize_chinese_chars.
+RULES = {
+    (None, True): "cafe a \u4e2d a",
+    (False, True): "caf\u00e9 a \u4e2d a",
+    (None, False): "cafe a ##\u4e2da",
+    (False, False): "caf\u00e9 a ##\u4e2da",
+}
+
+
+@pytest.mark.parametrize("strip, chinese", RULES)
+def test_rules_that_are_not_berts(tmp_path, strip, chinese):
+    pieces = [*SPECIAL_TOKENS, *"cafe caf\u00e9 a ##\u4e2da \u4e2d".split()]
+    data = "".join(f"{piece}\n" for piece in pieces).encode()
+    rules = {"strip_accents": strip, "tokenize_chinese_chars": chinese}
+    tokenizer = Tokenizer("wordpiece", data, "here", cased=False, **rules)
+    tokenizer.save(tmp_path)
+    for each in (tokenizer, Tokenizer.open(tmp_path)):
+        (ids,) = each.encode(["CAF\u00c9 a\u4e2da"])
+        assert " ".join(each.tokens[i] for i in ids) == RULES[strip, chinese]
+        assert each.identity == tokenizer.identity
+        assert (each.strip_accents, each.tokenize_chinese_chars) == (strip is None, chinese)
+    standard = Tokenizer("wordpiece", data, "here", cased=False)
+    assert (standard.identity == tokenizer.identity) == ((strip, chinese) == (None, True))
+
+
+def test_identity_is_that_of_stores_already_built(tmp_path):
+    path = write_vocabulary(tmp_path / "vocab.txt", PIECES)
+    expected = hashlib.sha256(path.read_bytes() + b"\0wordpiece False").hexdigest()
+    tokenizer = Tokenizer.open(path, cased=False)
+    assert tokenizer.identity == expected
+    tokenizer.save(tmp_path)
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert description.keys() == {"kind", "cased", "file", "sha256"}
 
 
 def test_identity_depends_on_file_and_case(tmp_path):

@@ -1,0 +1,177 @@
+"""Hands a trained model on: to Hugging Face users, or to a server, proved to be the same."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from bertjax.errors import InputError
+from bertjax.files import new_folder
+from bertjax.interop import transformers_check
+from bertjax.interop.card import model_card
+from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.serving import write_serving
+from bertjax.interop.tokenizer_files import differences
+from bertjax.open_model import is_run, of_run, open_model
+from bertjax.recipe import flat
+from bertjax.run_folder import EVALUATION_FILE, LoadedRun, load_run
+from bertjax.training.journal import HELDOUT, read_metrics
+
+HUGGING_FACE, SERVING = FORMATS = ("hugging_face", "serving")
+
+# Of a config: where it ran and how often it looked. The corpus is named without its path.
+_NOT_THE_RECIPE = (
+    *("corpus", "init_from", "mesh", "layout", "dry_run", "intervals", "eval_batch_size"),
+    *("keep_checkpoints", "keep_checkpoint_every"),
+)
+
+# Of float32 outputs, relative to the greatest of them where that is over 1.
+_TOLERANCE = 1e-4
+
+_PROOF = "Greatest difference of outputs, before and after"
+
+_TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
+
+Outputs = Mapping[str, np.ndarray]
+
+
+def run(model: str, output: str, format: str) -> dict[str, float]:
+    """Writes `output`, a folder that is whole or absent.
+
+    Args:
+      model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
+      format: one of FORMATS.
+
+    Returns:
+      The greatest differences found, by what was compared with what; also printed.
+
+    Raises:
+      InputError: no such model; `output` is there already.
+      RuntimeError: what was written is not the same model.
+    """
+    if Path(output).exists():
+        raise InputError(f"{output}: is there already: choose another --output, or remove it")
+    trained = load_run(model) if is_run(model) else None
+    pretrained = of_run(trained, model) if trained else open_model(model)
+    print(pretrained.summary())
+    with new_folder(output) as folder:
+        if format == SERVING:
+            found = {"the artifact": write_serving(pretrained, folder)}
+        else:
+            write_folder(pretrained, folder)
+            found = _prove(trained, pretrained, folder)
+            recipe, figures = _history(trained, Path(model)) if trained else ({}, {})
+            card = model_card(pretrained, Path(output).name, recipe, figures | {_PROOF: found})
+            (folder / "README.md").write_text(card, encoding="utf-8")
+    print(f"{output}: written.")
+    print(f"{_PROOF}:")
+    for what, difference in found.items():
+        print(f"  {what}: {difference:.1e}")
+    return found
+
+
+def _prove(trained: LoadedRun | None, pretrained: Pretrained, folder: Path) -> dict[str, float]:
+    """Compares what is now in a folder with what it came from."""
+    again = read_folder(folder, str(folder))
+    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, dict(pretrained.params))):
+        raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
+    _same_tokenizer(pretrained, folder)
+    batch = _sample(pretrained)
+    module, params = pretrained.model(), pretrained.params
+    if trained:  # as it was trained: with its own storage of layers and vocabulary
+        module, params = trained.model, trained.params
+    before = _outputs(module, params, batch)
+    found = {"read back": _difference(before, _outputs(again.model(), again.params, batch))}
+    if transformers_check.is_installed():
+        theirs = transformers_check.outputs(folder, pretrained.architecture, batch, tuple(before))
+        found["transformers"] = _difference(before, theirs)
+    return found
+
+
+def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
+    """Every piece of the vocabulary, in texts of a thousand, and some that are hard."""
+    tokens = pretrained.tokenizer.tokens
+    texts = [*_TEXTS, *(" ".join(tokens[i : i + 1000]) for i in range(0, len(tokens), 1000))]
+    wrong = differences(pretrained.tokenizer, folder, texts)
+    if wrong:
+        raise RuntimeError(f"the tokenizer written is not the same: {wrong[0]}")
+
+
+def _sample(pretrained: Pretrained) -> dict[str, np.ndarray]:
+    """Random texts, some padded behind and one before: what a model could meet."""
+    spec, rng = pretrained.spec, np.random.default_rng(0)
+    shape = (5, min(61, spec.max_position_embeddings))
+    places = np.arange(shape[1])
+    lengths = np.linspace(1, shape[1], shape[0]).astype(int)[:, None]
+    mask = places < lengths
+    mask[1] = mask[1, ::-1]
+    segments = (places >= lengths // 2) & mask
+    batch = {
+        "input_ids": rng.integers(0, pretrained.tokenizer.vocabulary_size, shape),
+        "input_mask": mask,
+        "segment_ids": segments % spec.type_vocab_size,
+    }
+    if pretrained.architecture == "BertForMultipleChoice":
+        batch = {name: array[None] for name, array in batch.items()}
+    return {name: array.astype(np.int32) for name, array in batch.items()}
+
+
+def _outputs(module: nn.Module, params: Any, batch: Mapping[str, np.ndarray]) -> Outputs:
+    exact = module.clone(spec=dataclasses.replace(module.spec, compute_dtype="float32"))
+
+    @jax.jit
+    def apply(params, inputs):
+        return exact.apply({"params": params}, *inputs, deterministic=True)
+
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    return jax.tree.map(np.asarray, apply(params, inputs))
+
+
+def _difference(before: Outputs, after: Outputs) -> float:
+    """The greatest, over all outputs; columns that pad a vocabulary do not count."""
+    worst = 0.0
+    for name, wanted in before.items():
+        width = after[name].shape[-1]
+        wanted = wanted[..., :width]
+        difference = float(np.abs(wanted - after[name]).max())
+        if not difference <= _TOLERANCE * max(1.0, float(np.abs(wanted).max())):
+            raise RuntimeError(f"what was written gives another {name!r}: {difference:.1e} off")
+        worst = max(worst, difference)
+    return worst
+
+
+def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's recipe and its figures, for the card."""
+    kept = {
+        key: value
+        for key, value in flat(trained.recipe.plain).items()
+        if key.split(".")[0] not in _NOT_THE_RECIPE
+    }
+    corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
+    recipe = {"steps done": trained.step, "corpus": corpora} | kept
+    if trained.recipe.init_from:
+        recipe["init_from"] = Path(trained.recipe.init_from).name
+    return recipe, _figures(folder)
+
+
+def _figures(folder: Path) -> dict[str, dict[str, Any]]:
+    """Those of launch/evaluate.py, or else of the last evaluation while training."""
+    evaluation = folder / EVALUATION_FILE
+    if evaluation.exists():
+        results = json.loads(evaluation.read_text(encoding="utf-8"))
+        return {
+            f"Held-out text in sequences of {length}, at step {results['step']}": metrics
+            for length, metrics in results.items()
+            if isinstance(metrics, dict)
+        }
+    held_out = [row for row in read_metrics(folder) if row["split"] == HELDOUT]
+    if not held_out:
+        return {}
+    values = {key: value for key, value in held_out[-1].items() if key not in ("step", "split")}
+    return {f"Held-out text, at step {held_out[-1]['step']}": values}

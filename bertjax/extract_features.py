@@ -1,0 +1,144 @@
+"""The vectors a trained model gives to texts, without fine-tuning (section 5.3)."""
+
+import dataclasses
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.features.compute import Extractor, Options
+from bertjax.features.result import Parts, check_output
+from bertjax.features.texts import POOLED, read_texts, unit_of
+from bertjax.open_model import open_model
+from bertjax.progress import Progress
+
+# A part holds so many tokens and so many floats of the result, about.
+_PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
+
+
+def run(model: str, source: str, output: str, options: Options) -> None:
+    """Writes the features of every text of a file, in their order.
+
+    What is computed lies in OUTPUT.parts until all is; the same command goes on from there.
+
+    Args:
+      model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
+      source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
+      output: a file as described in `bertjax.features.result`.
+
+    Raises:
+      InputError: no such model or file; options that do not fit the model; a text that is too
+        long; an output that exists, or parts of another command.
+    """
+    check_output(Path(output))
+    pretrained = open_model(model)
+    print(pretrained.summary())
+    extract(Extractor(pretrained, options), source, Path(output))
+
+
+def extract(extractor: Extractor, source: str, output: Path) -> None:
+    """As `run`, with a model that is on the devices already."""
+    survey = _survey(source, extractor)
+    print(f"{source}: {survey}")
+    total, pooled = len(survey.lengths), extractor.options.features in POOLED
+    parts = _cut_into_parts(survey.lengths, extractor.width, pooled)
+    plan = {"input": survey.digest, "model": extractor.identity}
+    plan |= dataclasses.asdict(extractor.options)
+    with (
+        Parts.open(output, len(parts), plan) as folder,
+        Progress(
+            "Features",
+            total,
+            " texts",
+            initial=sum(count for number, count in enumerate(parts) if number in folder),
+        ) as progress,
+    ):
+        texts = read_texts(source)
+        for number, count in enumerate(parts):
+            mine = islice(texts, count)
+            if number in folder:
+                deque(mine, maxlen=0)  # reads over them
+                continue
+            encoded = list(extractor.encoder.encode(mine))
+            vectors = extractor.vectors(encoded, progress)
+            folder.write(number, vectors, None if pooled else [text.tokens for text in encoded])
+        folder.join()
+    print(
+        f"{output}: {total:,} texts, vectors of {extractor.width}; "
+        f"{extractor.padding:.1%} of what was computed was padding"
+    )
+
+
+# ------------------------------------------------------------------- what is to be done
+
+
+class _Survey(NamedTuple):
+    """What a first reading of the texts shows.
+
+    Attributes:
+      digest: of all texts.
+      lengths: int32 [N], tokens of each text, as far as it is used.
+      cut: how many texts are cut.
+      empty_words: how many words have no piece, and so a zero vector.
+    """
+
+    digest: str
+    lengths: np.ndarray
+    cut: int
+    empty_words: int
+
+    def __str__(self) -> str:
+        text = f"{len(self.lengths):,} texts, {self.lengths.sum():,} tokens"
+        if self.cut:
+            text += f"; {self.cut:,} texts cut off at the end"
+        if self.empty_words:
+            text += f"; {self.empty_words:,} words without any piece, whose vectors are zero"
+        return text
+
+
+def _survey(source: str, extractor: Extractor) -> _Survey:
+    """Reads and encodes every text once, so that bad ones are found before the long part."""
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterator[str]:
+        for text in read_texts(source):
+            digest.update(f"{len(text)} {text}".encode())
+            yield text
+
+    lengths, cut, empty_words, unit = [], 0, 0, unit_of(source)
+    with Progress("Reading", None, " texts") as progress:
+        for number, text in enumerate(extractor.encoder.encode(hashed()), start=1):
+            extractor.check(text, f"{source} {unit} {number}")
+            lengths.append(len(text.ids))
+            cut += text.length > len(text.ids)
+            empty_words += text.vectors - len(text.places)
+            progress.update()
+    if not lengths:
+        raise InputError(f"--input={source}: no text in it")
+    return _Survey(digest.hexdigest(), np.array(lengths, np.int32), cut, empty_words)
+
+
+def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool) -> list[int]:
+    """How many texts each part has."""
+    limit = _PART_TOKENS if pooled else min(_PART_TOKENS, _PART_FLOATS // width)
+    part = (np.cumsum(lengths, dtype=np.int64) - lengths) // limit
+    return np.unique(part, return_counts=True)[1].tolist()
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """The layers in "-4,-3,-2,-1".
+
+    Raises:
+      InputError: not numbers between commas.
+    """
+    try:
+        return tuple(int(layer) for layer in text.split(","))
+    except ValueError as error:
+        raise InputError(
+            f"--layers={text}: must be numbers between commas: -1, or -2,-1"
+        ) from error

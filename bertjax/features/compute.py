@@ -1,0 +1,201 @@
+"""The encoder over texts: batches of like length on all devices, and what is asked of them."""
+
+import dataclasses
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, Encoded, Encoder
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.bert import Bert
+from bertjax.model.spec import BertSpec
+from bertjax.progress import Progress
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.hardware import keep_freed_memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is taken out of a model.
+
+    Attributes:
+      features: of `bertjax.features.texts.KINDS`: the vector of every token, [CLS] and [SEP]
+        too; of every word between white space, the mean of its pieces or its first; one of the
+        text: that of [CLS], or the mean or maximum over its tokens, [CLS] and [SEP] too.
+      layers: 0 for the embeddings, 1 to L for the layers; negative ones count from the last.
+      combine: "concat" or "sum" of these layers.
+      normalize: makes the (Euclidean) length of every vector 1.
+      max_length: tokens of a text; None for what the model takes.
+      truncate: cuts off the end of longer texts, instead of refusing them.
+      compute_dtype: "float32" or "bfloat16"; the result is float32.
+      batch_tokens: tokens computed together on one device; None for 512 on a CPU and 16,384
+        elsewhere.
+    """
+
+    features: str = TOKENS
+    layers: tuple[int, ...] = (-1,)
+    combine: str = "concat"
+    normalize: bool = False
+    max_length: int | None = None
+    truncate: bool = False
+    compute_dtype: str = "float32"
+    batch_tokens: int | None = None
+
+
+class Extractor:
+    """A model on the devices, each of which computes a part of every batch.
+
+    Attributes:
+      options: as given.
+      encoder: makes what `vectors` takes.
+      width: W, of the vectors.
+      identity: hex hash over all that determines the model's function.
+      padding: the share of padding in what was computed so far.
+
+    Raises:
+      InputError: options that do not fit the model.
+    """
+
+    def __init__(self, pretrained: Pretrained, options: Options):
+        spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
+        longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
+        for layer in options.layers:
+            if not -depth - 1 <= layer <= depth:
+                raise InputError(
+                    f"--layers: {layer} must be from 0 (the embeddings) to {depth}, or from -1 "
+                    f"(the last) to {-depth - 1}"
+                )
+        max_length = longest if options.max_length is None else options.max_length
+        if not 3 <= max_length <= longest:
+            raise InputError(f"--max_length={max_length}: must be from 3 to {longest}")
+        for flag, choices in (("features", KINDS), ("combine", ("concat", "sum"))):
+            if (value := getattr(options, flag)) not in choices:
+                raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
+        self.options, self._spec, self._max_length = options, spec, max_length
+        self.encoder = Encoder(pretrained.tokenizer, options.features, max_length)
+        self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
+        self.identity = _identity(pretrained)
+        self._pad_id = pretrained.tokenizer.pad_id
+        self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        on_cpu = jax.default_backend() == "cpu"
+        if on_cpu:
+            keep_freed_memory()
+        self._batch_tokens = options.batch_tokens or (512 if on_cpu else 16_384)
+        self._params = jax.device_put(pretrained.params["bert"], self._placement.replicated)
+        self._computed = self._needed = 0
+
+    @property
+    def padding(self) -> float:
+        return 1 - self._needed / self._computed if self._computed else 0.0
+
+    def check(self, text: Encoded, where: str) -> None:
+        """Raises InputError for a text, found `where`, that the model does not take."""
+        if text.length > self._max_length and not self.options.truncate:
+            raise InputError(
+                f"{where}: {text.length} tokens with [CLS] and [SEP], more than "
+                f"{self._max_length}: shorten it, or give --truncate"
+            )
+        if text.first < len(text.ids) and self._spec.type_vocab_size < 2:
+            raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
+
+    def vectors(self, texts: Sequence[Encoded], progress: Progress) -> list[np.ndarray]:
+        """The vectors of each text, float32 [its vectors, W].
+
+        The longest texts come first, and each batch is as long as its longest: neighbours differ
+        little. The next batch is launched before the last one is fetched.
+        """
+        results: list[np.ndarray | None] = [None] * len(texts)
+        launched: deque[tuple[np.ndarray, jax.Array]] = deque()
+
+        def fetch() -> None:
+            numbers, batch = launched.popleft()
+            for number, row in zip(numbers, np.asarray(batch), strict=False):
+                text = texts[number]
+                results[number] = np.zeros((text.vectors, self.width), np.float32)
+                results[number][text.places] = row[: len(text.places)]
+            progress.update(len(numbers))
+
+        order = np.argsort([-len(text.ids) for text in texts], kind="stable")
+        while len(order):
+            length = min(_rounded_up(len(texts[order[0]].ids)), self._max_length)
+            rows = self._rows(length, len(texts))
+            numbers, order = order[:rows], order[rows:]
+            launched.append((numbers, self._launch([texts[i] for i in numbers], rows, length)))
+            if len(launched) > 1:
+                fetch()
+        while launched:
+            fetch()
+        return results
+
+    def _rows(self, length: int, texts: int) -> int:
+        """Rows of a batch of `length` tokens: all devices full, but no more than `texts` need."""
+        devices = self._placement.mesh.size
+        return devices * max(1, min(self._batch_tokens // length, -(-texts // devices)))
+
+    def _launch(self, texts: list[Encoded], rows: int, length: int) -> jax.Array:
+        batch = {
+            "ids": np.full((rows, length), self._pad_id, np.int32),
+            "mask": np.zeros((rows, length), np.int32),
+            "segments": np.zeros((rows, length), np.int32),
+            "groups": np.full((rows, length), -1, np.int32),
+        }
+        for row, text in enumerate(texts):
+            size = len(text.ids)
+            batch["ids"][row, :size] = text.ids
+            batch["mask"][row, :size] = 1
+            batch["segments"][row, text.first : size] = 1
+            batch["groups"][row, :size] = text.groups
+            self._needed += size
+        self._computed += rows * length
+        on_devices = self._placement.put(
+            lambda held: {name: array[held] for name, array in batch.items()}, rows
+        )
+        with self._placement.active():
+            return _compute(self._spec, self.options, self._params, on_devices)
+
+
+def _rounded_up(length: int) -> int:
+    """The next of eight lengths an octave (16, 18, 20, ...), so that few shapes are compiled."""
+    step = max(2, (1 << (length - 1).bit_length()) // 16)
+    return -(-length // step) * step
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compute(spec: BertSpec, options: Options, params, batch: dict[str, jax.Array]) -> jax.Array:
+    """The vectors of a batch, float32 [B, G, W]; text b's are the first."""
+    states = Bert(spec).apply(
+        {"params": params},
+        batch["ids"],
+        batch["mask"],
+        batch["segments"],
+        deterministic=True,
+        method="hidden_states",
+    )
+    chosen = [states[layer].astype(jnp.float32) for layer in options.layers]
+    x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen)
+    groups = batch["groups"]
+    if options.features == MAX:
+        x = jnp.where(groups[..., None] == 0, x, -jnp.inf).max(1, keepdims=True)
+    elif options.features != TOKENS:
+        count = 1 if options.features in POOLED else groups.shape[1]
+        member = jax.nn.one_hot(groups, count, axis=1)  # [B, G, S]
+        x = jnp.matmul(member, x, precision=jax.lax.Precision.HIGHEST)
+        x /= jnp.maximum(member.sum(-1, keepdims=True), 1.0)
+    if options.normalize:
+        x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+    return x
+
+
+def _identity(pretrained: Pretrained) -> str:
+    digest = hashlib.sha256(f"{pretrained.spec} {pretrained.tokenizer.identity}".encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(pretrained.params["bert"]):
+        digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
+    return digest.hexdigest()

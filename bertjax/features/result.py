@@ -1,0 +1,187 @@
+"""Vectors of texts on disk: parts while they are computed, then one file.
+
+.parquet   a row for each text. `features` is a fixed-size list of W float32; where a text has
+           several vectors it is a list of such, with `tokens`, a list of strings, beside it.
+.npz       `features` float32 [N, W], N texts. Where a text has several vectors: [total, W],
+           text i's at offsets[i]:offsets[i + 1]; `offsets` int64 [N + 1]; `tokens` [total],
+           cut after 100 characters.
+"""
+
+import contextlib
+import json
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.files import atomic_write, exclusive, write_json
+
+_LONGEST_TOKEN = 100  # characters; the array of an .npz gives every token as much room
+
+
+def check_output(path: Path) -> None:
+    """Raises InputError unless a result can be written there."""
+    if path.suffix not in _WRITERS:
+        raise InputError(f"--output={path}: must end in {' or '.join(_WRITERS)}")
+    if path.exists():
+        raise InputError(f"--output={path}: exists already: remove it, or take another name")
+    if not path.parent.is_dir():
+        raise InputError(f"--output={path}: no folder {path.parent}: make it")
+
+
+class Parts:
+    """The folder OUTPUT.parts: what is computed so far, in numbered Arrow files, and its plan."""
+
+    def __init__(self, output: Path, count: int, plan: Mapping[str, Any]):
+        """Use `Parts.open`."""
+        self._output, self._count = output, count
+        self._folder = output.with_name(f"{output.name}.parts")
+        self._plan = json.loads(json.dumps(plan))
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Parts"]:
+        """Keeps the folder to this process while the block runs.
+
+        Args:
+          count: of the parts that will be there in the end.
+          plan: all that determines the result, as JSON.
+
+        Raises:
+          InputError: parts of another plan are there, or another process is at work.
+        """
+        parts = cls(output, count, plan)
+        with exclusive(parts._folder):
+            parts._check_plan()
+            yield parts
+
+    def _check_plan(self) -> None:
+        file = self._folder / "plan.json"
+        if not file.exists():
+            write_json(file, self._plan)
+            return
+        found = json.loads(file.read_text(encoding="utf-8"))
+        other = [key for key in self._plan | found if found.get(key) != self._plan.get(key)]
+        if other:
+            raise InputError(
+                f"{self._folder}: has parts with another {', '.join(other)}: give the command "
+                "that was interrupted, or remove the folder, or take another --output"
+            )
+
+    def __contains__(self, number: int) -> bool:
+        return self._path(number).exists()
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:05}.arrow"
+
+    def write(
+        self, number: int, vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None
+    ) -> None:
+        """Writes one part, atomically.
+
+        Args:
+          vectors: of each text, float32 [its vectors, W].
+          tokens: what each text's vectors are of; None where each has one vector.
+        """
+        import pyarrow as arrow
+
+        table = _table(vectors, tokens)
+        with (
+            atomic_write(self._path(number)) as file,
+            arrow.ipc.new_file(file, table.schema) as writer,
+        ):
+            writer.write_table(table)
+
+    def tables(self) -> Iterator[Any]:
+        """The parts, in order, each as an Arrow table."""
+        import pyarrow as arrow
+
+        for number in range(self._count):
+            with arrow.memory_map(str(self._path(number))) as file:
+                yield arrow.ipc.open_file(file).read_all()
+
+    def join(self) -> None:
+        """Makes the parts one file, and removes them."""
+        with atomic_write(self._output) as file:
+            _WRITERS[self._output.suffix](file, self.tables)
+        shutil.rmtree(self._folder)
+
+
+def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None):
+    """Texts' vectors as an Arrow table."""
+    import pyarrow as arrow
+
+    flat = np.concatenate(vectors)
+    features = arrow.FixedSizeListArray.from_arrays(flat.reshape(-1), flat.shape[1])
+    if tokens is None:
+        return arrow.table({"features": features})
+    offsets = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
+    return arrow.table(
+        {
+            "tokens": arrow.array(tokens, arrow.list_(arrow.string())),
+            "features": arrow.ListArray.from_arrays(offsets, features),
+        }
+    )
+
+
+def _write_parquet(file: IO[bytes], tables) -> None:
+    from pyarrow.parquet import ParquetWriter
+
+    options = {"use_dictionary": ["tokens.list.element"], "write_statistics": False}
+    with contextlib.ExitStack() as stack:
+        writer = None
+        for table in tables():
+            writer = writer or stack.enter_context(ParquetWriter(file, table.schema, **options))
+            writer.write_table(table, row_group_size=len(table))
+
+
+def _write_npz(file: IO[bytes], tables) -> None:
+    """Array after array, each part by part, so that none has to fit into memory."""
+    import pyarrow.compute as compute
+
+    def column(name: str):
+        """One column of every part, without its lists."""
+        for table in tables():
+            chunk = table.column(name).combine_chunks()
+            yield chunk.flatten() if ragged else chunk
+
+    schema = next(tables()).schema
+    ragged = "tokens" in schema.names
+    total = sum(map(len, column("features")))
+    with zipfile.ZipFile(file, "w") as archive:
+        vector = schema.field("features").type
+        width = (vector.value_type if ragged else vector).list_size
+        vectors = (chunk.flatten().to_numpy() for chunk in column("features"))
+        _add_array(archive, "features", np.dtype(np.float32), (total, width), vectors)
+        if not ragged:
+            return
+        each = (compute.list_value_length(table.column("tokens")) for table in tables())
+        offsets = np.cumsum(np.concatenate([[0], *each]), dtype=np.int64)
+        _add_array(archive, "offsets", offsets.dtype, offsets.shape, [offsets])
+        longest = max(compute.max(compute.utf8_length(c)).as_py() or 1 for c in column("tokens"))
+        text = np.dtype(f"U{min(longest, _LONGEST_TOKEN)}")
+        tokens = (np.array(chunk.to_pylist(), text) for chunk in column("tokens"))
+        _add_array(archive, "tokens", text, (total,), tokens)
+
+
+def _add_array(
+    archive: zipfile.ZipFile,
+    name: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    blocks: Iterable[np.ndarray],
+) -> None:
+    """Adds an array in numpy's format to an archive, from consecutive blocks of it."""
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+        description = np.lib.format.dtype_to_descr(dtype)
+        header = {"descr": description, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(block.tobytes())
+
+
+_WRITERS = {".parquet": _write_parquet, ".npz": _write_npz}

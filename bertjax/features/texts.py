@@ -1,0 +1,183 @@
+"""Texts to token ids, and which vector of the result each token goes into."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertjax.corpus import sources
+from bertjax.errors import InputError
+from bertjax.text.tokenizer import Tokenizer
+
+TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
+    *("tokens", "words", "first_pieces"),
+    *("cls", "mean", "max"),
+)
+POOLED = (CLS, MEAN, MAX)  # one vector a text
+
+_PAIR = " ||| "  # google-research/bert, extract_features.py
+# What separates words for BERT's tokenizer. It removes the other characters that str.split takes
+# for white space, which joins what stands beside them.
+_SPACES = re.compile("[ \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+
+
+# ------------------------------------------------------------------------------- the file
+
+
+def read_texts(source: str) -> Iterator[str]:
+    """The texts of a file, in order.
+
+    Args:
+      source: a text file (.gz .xz .zst too), a text on each line, empty ones as well; or
+        jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.corpus.sources` reads them.
+
+    Raises:
+      InputError: no such file, a damaged one, or one that is not UTF-8.
+    """
+    if unit_of(source) == "line":
+        yield from _read_lines(Path(source))
+        return
+    records = sources.open_source(source, installed_docs=Path())
+    for extent in records.extents():
+        whole = sources.Range(extent.path, 0, extent.units, extent.size)
+        for number, text in enumerate(records.documents(whole, skip_undecodable=True), start=1):
+            if text is None:
+                raise InputError(f"{extent.path} record {number}: not UTF-8: convert it")
+            yield "\n".join(text)
+
+
+def unit_of(source: str) -> str:
+    """What one text is in a source: "line" or "record"."""
+    return "record" if source.startswith(("jsonl:", "parquet:")) else "line"
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    if not path.is_file():
+        raise InputError(f"--input={path}: no such file")
+    for number, (_, line) in enumerate(sources._lines(path, 0), start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path} line {number}: not UTF-8 at its byte {error.start} ({error.reason}): "
+                "convert it"
+            ) from error
+
+
+# ------------------------------------------------------------------------------- the ids
+
+
+class Encoded(NamedTuple):
+    """A text as the model takes it.
+
+    Attributes:
+      ids: int32 [S], with [CLS] and [SEP].
+      first: how many of them are of segment 0; the others are of segment 1.
+      groups: int32 [S], the vector each token goes into, from 0; -1 for none.
+      places: int64 [G], where in the result each of these vectors stands; where none does (a
+        word without any piece), there is a zero vector.
+      tokens: what the vectors of the result are of, as text; None where a text has one vector.
+      length: S, had the text not been cut.
+    """
+
+    ids: np.ndarray
+    first: int
+    groups: np.ndarray
+    places: np.ndarray
+    tokens: list[str] | None
+    length: int
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors the result has for it."""
+        return 1 if self.tokens is None else len(self.tokens)
+
+
+class _Half(NamedTuple):
+    """A text, or one of a pair, in pieces; `word_of` is the number of each piece's word."""
+
+    ids: list[int]
+    word_of: np.ndarray
+    words: list[str]
+
+
+class Encoder:
+    """Cuts texts into pieces.
+
+    Args:
+      kind: of `KINDS`.
+      max_length: tokens a text may have; of a longer one, the end is cut off, of a pair always
+        the end of the longer one (google-research/bert, `_truncate_seq_pair`).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
+        self._tokenizer, self._kind, self._max_length = tokenizer, kind, max_length
+
+    def encode(self, texts: Iterable[str], at_once: int = 1000) -> Iterator[Encoded]:
+        """Encodes texts, which it reads `at_once` together."""
+        texts = iter(texts)
+        while some := list(islice(texts, at_once)):
+            pairs = [[a, b] if bar else [b] for a, bar, b in (t.rpartition(_PAIR) for t in some)]
+            halves = self._halves(list(chain.from_iterable(pairs)))
+            for pair in pairs:
+                yield self._join([next(halves) for _ in pair])
+
+    def _halves(self, texts: list[str]) -> Iterator[_Half]:
+        if self._kind not in (WORDS, FIRST_PIECES):
+            for ids in self._tokenizer.encode(texts):
+                yield _Half(ids, np.zeros(len(ids), np.int64), [])
+            return
+        words_of = [[word for word in _SPACES.split(text) if word] for text in texts]
+        pieces = iter(self._tokenizer.encode(list(chain.from_iterable(words_of))))
+        for words in words_of:
+            ids = [next(pieces) for _ in words]
+            word_of = np.repeat(np.arange(len(words)), [len(each) for each in ids])
+            yield _Half(list(chain.from_iterable(ids)), word_of, words)
+
+    def _join(self, halves: list[_Half]) -> Encoded:
+        tokenizer = self._tokenizer
+        length = 1 + sum(len(half.ids) + 1 for half in halves)
+        kept = _kept([len(half.ids) for half in halves], self._max_length - 1 - len(halves))
+        ids, word_of, words = [tokenizer.cls_id], [[-1]], []
+        for half, count in zip(halves, kept, strict=True):
+            ids += half.ids[:count] + [tokenizer.sep_id]
+            word_of += [half.word_of[:count] + len(words), [-1]]
+            if count < len(half.ids):
+                words += half.words[: half.word_of[count - 1] + 1] if count else []
+            else:
+                words += half.words
+        array = np.array(ids, np.int32)
+        groups, places, tokens = self._groups(array, np.concatenate(word_of), words)
+        return Encoded(array, 2 + kept[0], groups, places, tokens, length)
+
+    def _groups(
+        self, ids: np.ndarray, word_of: np.ndarray, words: list[str]
+    ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+        """groups, places and tokens of `Encoded`."""
+        size = len(ids)
+        if self._kind in POOLED:
+            groups = np.zeros(size, np.int32)
+            if self._kind == CLS:
+                groups[1:] = -1
+            return groups, np.zeros(1, np.int64), None
+        if self._kind == TOKENS:
+            names = self._tokenizer.tokens
+            return np.arange(size, dtype=np.int32), np.arange(size), [names[i] for i in ids]
+        in_word = word_of >= 0
+        groups = np.full(size, -1, np.int32)
+        places, groups[in_word] = np.unique(word_of[in_word], return_inverse=True)
+        if self._kind == FIRST_PIECES:
+            groups[1:][groups[1:] == groups[:-1]] = -1
+        return groups, places, words
+
+
+def _kept(lengths: list[int], room: int) -> list[int]:
+    """How many pieces of one or two texts fit."""
+    kept = list(lengths)
+    while sum(kept) > room:
+        longer = 0 if len(kept) == 1 or kept[0] > kept[1] else 1
+        kept[longer] -= 1
+    return kept

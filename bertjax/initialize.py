@@ -1,0 +1,68 @@
+"""Training that starts from given weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from bertjax.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.spec import BertSpec
+from bertjax.model.storage import from_plain
+from bertjax.text.tokenizer import Tokenizer
+
+# What the weights decide; the rest of a config's model section is how they are trained.
+_DECIDED = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+    *("hidden_act", "initializer_range", "layer_norm_eps"),
+)
+
+
+def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's model section, with the sizes of the given weights instead of its own."""
+    kept = {key: value for key, value in model.items() if key != "size"}
+    return kept | {key: getattr(given.spec, key) for key in _DECIDED}
+
+
+def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
+    """Checks that the weights and a corpus mean the same by an id.
+
+    Raises:
+      InputError: they do not.
+    """
+    if _meaning(given.tokenizer) != _meaning(tokenizer):
+        raise InputError(
+            f"{given.origin} and {corpus} have different vocabularies: prepare the corpus with "
+            "--vocabulary set to that of the weights"
+        )
+
+
+def _meaning(tokenizer: Tokenizer) -> tuple:
+    """What decides which id a text gets; the file may be written in several ways."""
+    normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
+    return tokenizer.kind, *normalization, tokenizer.tokens
+
+
+def load_into(params: dict[str, Any], given: Pretrained, spec: BertSpec) -> dict[str, Any]:
+    """Fresh parameters, with the parts that are given in their place on the devices.
+
+    Args:
+      params: of a model with `spec`, each leaf a `jax.Array` where it shall lie.
+
+    Returns:
+      `params` with those parts replaced; each process puts what its devices hold.
+    """
+    stored = from_plain(dict(given.params), spec)
+
+    def put(old: jax.Array, new) -> jax.Array:
+        if old.shape != new.shape:
+            raise InputError(
+                f"{given.origin}: an array of shape {new.shape} where the model has {old.shape}"
+            )
+        return jax.make_array_from_callback(old.shape, old.sharding, lambda index: new[index])
+
+    return {
+        part: jax.tree.map(put, fresh, stored[part]) if part in stored else fresh
+        for part, fresh in params.items()
+    }

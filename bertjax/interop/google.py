@@ -1,0 +1,134 @@
+"""Checkpoints of google-research/bert: bert_config.json, vocab.txt, bert_model.ckpt.*."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.interop import names
+from bertjax.interop.hugging_face import assemble, spec_of
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.tokenizer_files import read_tokenizer
+from bertjax.model.spec import BertSpec
+
+_CONFIG_FILE = "bert_config.json"
+
+# The heads of run_classifier.py and run_squad.py stand outside the naming of the rest.
+_HEADS = {
+    "output_weights": "classifier/output_weights",
+    "output_bias": "classifier/output_bias",
+    "cls/squad/output_weights": "qa_outputs/output_weights",
+    "cls/squad/output_bias": "qa_outputs/output_bias",
+}
+
+# What a checkpoint is, by the first of these parts that it has.
+_BY_HEAD = {
+    "classifier": "BertForSequenceClassification",
+    "span": "BertForQuestionAnswering",
+    "next_sentence_head": "BertForPreTraining",
+    "masked_lm": "BertForMaskedLM",
+    "bert": "BertModel",
+}
+
+
+def read_release(path: Path, origin: str) -> Pretrained:
+    """Reads a release, or what run_pretraining.py, run_classifier.py or run_squad.py saved.
+
+    Args:
+      path: a folder with one checkpoint, or a checkpoint by its name without ".index"
+        ("FOLDER/model.ckpt-1000"); bert_config.json and vocab.txt lie in the same folder.
+      origin: what the user calls it, for messages.
+
+    Raises:
+      InputError: a file that is missing or damaged, another kind of model, a variable of the
+        encoder that is missing, of another shape, or too many; no TensorFlow.
+    """
+    checkpoint = _checkpoint(path, origin)
+    spec = _spec(checkpoint.parent, origin)
+    tokenizer = read_tokenizer(checkpoint.parent)
+    arrays, left_out = _read(checkpoint, origin)
+    model = assemble(arrays, spec, _architecture(arrays, origin), tokenizer, origin)
+    return dataclasses.replace(model, left_out=model.left_out | left_out)
+
+
+def _checkpoint(path: Path, origin: str) -> Path:
+    """The checkpoint meant: a path to which ".index" and ".data-..." are added."""
+    if path.is_dir():
+        found = [file.with_suffix("") for file in sorted(path.glob("*.index"))]
+        if len(found) > 1:
+            raise InputError(
+                f"{origin}: has the checkpoints {', '.join(file.name for file in found)}: "
+                f"give the one you mean, as tf1:{found[-1]}"
+            )
+    else:
+        found = [path] if path.with_name(f"{path.name}.index").exists() else []
+    if not found:
+        raise InputError(
+            f"{origin}: no checkpoint there: give a folder with bert_model.ckpt.index, "
+            f"bert_model.ckpt.data-00000-of-00001, {_CONFIG_FILE} and vocab.txt"
+        )
+    return found[0]
+
+
+def _spec(folder: Path, origin: str) -> BertSpec:
+    file = folder / _CONFIG_FILE
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
+            "trained with"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{file}: damaged: {error}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{file}: must hold an object")
+    # "gelu" is the tanh form in that code (modeling.py, gelu), the erf form in transformers'.
+    if config.get("hidden_act", "gelu") == "gelu":
+        config["hidden_act"] = "gelu_new"
+    return spec_of(config, origin, _CONFIG_FILE)
+
+
+def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The weights in Hugging Face's terms; and what is no weight, with the reason."""
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise InputError(
+            f"{origin}: TensorFlow reads such checkpoints: pip install 'bertjax[tf1]'"
+        ) from error
+
+    raw: dict[str, np.ndarray] = {}
+    left_out: dict[str, str] = {}
+    slots: collections.Counter[str] = collections.Counter()
+    try:
+        reader = tf.train.load_checkpoint(str(checkpoint))
+        dtypes = reader.get_variable_to_dtype_map()
+        for name in sorted(dtypes):
+            variable, _, slot = name.rpartition("/")
+            if variable in dtypes:  # an optimizer's array for that variable
+                slots[slot] += 1
+            elif not dtypes[name].is_floating:
+                left_out[name] = f"{dtypes[name].name}: not a weight"
+            else:
+                raw[name] = np.asarray(reader.get_tensor(name), np.float32)
+    except (tf.errors.OpError, IndexError) as error:  # IndexError: a file that ends too soon
+        raise InputError(
+            f"{origin}: {checkpoint.name} is damaged or incomplete: {error}"
+        ) from error
+    left_out |= {f"*/{slot}": f"optimizer state, {n} arrays" for slot, n in slots.items()}
+    return dict(names.from_google(_HEADS.get(n, n), array) for n, array in raw.items()), left_out
+
+
+def _architecture(variables: Iterable[str], origin: str) -> str:
+    parts = {names.part_of(name) for name in variables}
+    if "bert" not in parts:
+        raise InputError(
+            f"{origin}: no variables of a BERT in the checkpoint, but such as "
+            f"{', '.join(sorted(variables)[:3]) or 'none'}"
+        )
+    return next(architecture for part, architecture in _BY_HEAD.items() if part in parts)

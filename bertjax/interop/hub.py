@@ -1,0 +1,39 @@
+"""The Hugging Face hub: a model's name to a folder on this machine."""
+
+import re
+from pathlib import Path
+
+from bertjax.errors import InputError
+
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "bert-base-uncased", "google-bert/bert-base-uncased"
+
+# What is read here; never the pickles.
+_FILES = ("*.json", "*.safetensors", "vocab.txt", "sentencepiece.model")
+
+
+def model_folder(name: str) -> Path:
+    """The folder of that name, or else the hub's model of that name, downloaded if need be.
+
+    Raises:
+      InputError: neither; or it has to be downloaded and cannot be.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    if not _NAME.fullmatch(name):
+        raise InputError(f"hf:{name}: no such folder, and not the name of a model on the hub")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_FILES)))
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: "
+            "set HF_TOKEN)"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise InputError(
+            f"hf:{name}: no such folder, and the hub cannot be reached: where there is a network, "
+            f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
+            f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
+        ) from error

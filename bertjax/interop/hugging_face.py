@@ -1,0 +1,283 @@
+"""Model folders as Hugging Face's transformers reads and writes them."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+from safetensors.numpy import save_file
+
+from bertjax.errors import InputError
+from bertjax.files import write_json
+from bertjax.interop import names
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from bertjax.model.architectures import ARCHITECTURES
+from bertjax.model.spec import BertSpec
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+_PICKLE = "pytorch_model.bin"
+
+# transformers' activations; "gelu_new" and "gelu_pytorch_tanh" are one function.
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    *("initializer_range", "layer_norm_eps"),
+)
+_FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+_DECODER = "cls.predictions.decoder"
+
+
+# ------------------------------------------------------------------------------------ in
+
+
+def read_folder(folder: Path, origin: str) -> Pretrained:
+    """Reads config.json, the tokenizer, and model.safetensors (or its shards).
+
+    Args:
+      origin: what the user calls the folder, for messages.
+
+    Raises:
+      InputError: not such a folder, not a BERT, an array that is missing, of another shape, or
+        with no place in the encoder; a pickle.
+    """
+    config = _read_json(folder / CONFIG_FILE, origin)
+    spec = spec_of(config, origin)
+    files = _weight_files(folder, origin, config)
+    tokenizer = read_tokenizer(folder)
+    raw = {}
+    for file in files:
+        raw |= _read_safetensors(file)
+    model = assemble(raw, spec, _architecture(config, origin), tokenizer, origin, _classes(config))
+    return dataclasses.replace(model, left_out=model.left_out | _modules_beside(folder))
+
+
+def _modules_beside(folder: Path) -> dict[str, str]:
+    """What sentence-transformers runs behind the model."""
+    file = folder / "modules.json"
+    modules = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return {
+        module["path"]: f"{module['type'].rpartition('.')[2]} of sentence-transformers"
+        for module in modules
+        if module["path"]
+    }
+
+
+def _read_json(path: Path, origin: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{origin}: no {path.name} in it: not the folder of a model") from error
+    except ValueError as error:
+        raise InputError(f"{path}: damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: must hold an object")
+    return value
+
+
+def spec_of(config: Mapping[str, Any], origin: str, file: str = CONFIG_FILE) -> BertSpec:
+    """The sizes in a config.json, or in Google's bert_config.json (`file`).
+
+    Raises:
+      InputError: a model that is not a BERT as in the paper, or values that do not fit.
+    """
+    kind = config.get("model_type", "bert")
+    if kind != "bert":
+        raise InputError(f"{origin}: model_type={kind!r} in {file}: only bert can be read")
+    for key, wanted in (("position_embedding_type", "absolute"), ("add_cross_attention", False)):
+        if config.get(key, wanted) != wanted:
+            raise InputError(
+                f"{origin}: {key}={config[key]!r} in {file}: only {wanted!r} can be read"
+            )
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise InputError(
+            f"{origin}: hidden_act={activation!r} in {file}: must be one of "
+            f"{', '.join(_ACTIVATIONS)}"
+        )
+    sizes = {name: config[name] for name in _SIZES if name in config}
+    try:
+        return BertSpec(
+            hidden_act=_ACTIVATIONS[activation], causal=bool(config.get("is_decoder")), **sizes
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{origin}: {file}: {error}") from error
+
+
+def _architecture(config: Mapping[str, Any], origin: str) -> str:
+    name = (config.get("architectures") or ["BertModel"])[0]
+    if name not in ARCHITECTURES:
+        raise InputError(
+            f"{origin}: architectures={name!r} in {CONFIG_FILE}: can be read are "
+            f"{', '.join(ARCHITECTURES)}. To take only the encoder, write 'BertModel' there"
+        )
+    return name
+
+
+def _classes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    labels = config.get("id2label") or {}
+    return tuple(labels[key] for key in sorted(labels, key=int))
+
+
+def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
+    if (folder / WEIGHTS_FILE).exists():
+        return [folder / WEIGHTS_FILE]
+    if (folder / INDEX_FILE).exists():
+        index = _read_json(folder / INDEX_FILE, origin)
+        files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+        absent = [file.name for file in files if not file.exists()]
+        if absent or not files:
+            raise InputError(f"{origin}: {INDEX_FILE} names {' '.join(absent) or 'no shards'}, "
+                             "which must lie beside it: download them")  # fmt: skip
+        return files
+    if list(folder.glob("pytorch_model*.bin")):
+        name = (config.get("architectures") or ["AutoModel"])[0]
+        raise InputError(
+            f"{origin}: has its weights only as {_PICKLE}, a pickle, which can run any code "
+            "and is never opened here. If you trust it, convert it where transformers is "
+            f'installed: python -c "from transformers import {name} as M; '
+            "M.from_pretrained('FOLDER').save_pretrained('NEW_FOLDER')\", and copy the "
+            "tokenizer's files beside the result"
+        )
+    raise InputError(f"{origin}: no {WEIGHTS_FILE} in it")
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file; floats of any width as float32 (exactly), others as None."""
+    try:
+        pairs = safetensors.deserialize(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path}: damaged: {error}") from error
+    arrays = {}
+    for name, content in pairs:
+        dtype = _FLOATS.get(content["dtype"])
+        if dtype is None:
+            if names.in_hugging_face_terms(name) not in _BUFFERS:
+                raise InputError(
+                    f"{path}: {name} is of type {content['dtype']}: only weights in "
+                    f"{', '.join(_FLOATS)} can be read"
+                )
+            dtype = np.uint8
+        array = np.frombuffer(content["data"], dtype)
+        if content["dtype"] in _FLOATS:
+            array = array.reshape(content["shape"]).astype(np.float32)
+        arrays[name] = array
+    return arrays
+
+
+def assemble(
+    arrays: Mapping[str, np.ndarray],
+    spec: BertSpec,
+    architecture: str,
+    tokenizer,
+    origin: str,
+    classes: tuple[str, ...] = (),
+) -> Pretrained:
+    """A model from arrays under any of Hugging Face's names; each is used, or left out and named.
+
+    Raises:
+      InputError: an array of the encoder that has no place here, two for one place, a decoder
+        that is not the embeddings' transpose; or as `names.to_ours`.
+    """
+    found: dict[str, np.ndarray] = {}
+    left_out: dict[str, str] = {}
+    for name, array in arrays.items():
+        canonical = names.in_hugging_face_terms(name)
+        if canonical in found:
+            raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
+        if canonical in _BUFFERS:
+            left_out[name] = "a constant"
+        elif names.part_of(canonical) is None:
+            left_out[name] = f"not a part of {architecture}"
+        else:
+            found[canonical] = array
+    left_out |= _without_decoder(found, origin)
+    if not any(names.part_of(name) == "bert" for name in found):
+        raise InputError(
+            f"{origin}: no array of an encoder (bert.embeddings..., or embeddings...) among its "
+            f"{len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
+        )
+    parts = tuple(dict.fromkeys(map(names.part_of, sorted(found))))
+    if "classifier.weight" in found and len(classes) != len(found["classifier.weight"]):
+        classes = tuple(f"LABEL_{i}" for i in range(len(found["classifier.weight"])))
+    entries = names.table(parts, spec, len(classes))
+    params = names.to_ours(found, entries, origin)
+    for name in found.keys() - {entry.theirs for entry in entries}:
+        raise InputError(
+            f"{origin}: {name} has no place in a BERT of {spec.num_hidden_layers} layers: the "
+            "model would not compute the same without it"
+        )
+    return Pretrained(origin, architecture, spec, params, tokenizer, classes, left_out)
+
+
+def _without_decoder(found: dict[str, np.ndarray], origin: str) -> dict[str, str]:
+    """Takes out the decoder of the masked-LM head, which is the embeddings' transpose here."""
+    left_out = {}
+    weight, bias = f"{_DECODER}.weight", f"{_DECODER}.bias"
+    if weight in found:
+        embeddings = found.get("bert.embeddings.word_embeddings.weight")
+        if embeddings is None or not np.array_equal(found.pop(weight), embeddings):
+            raise InputError(
+                f"{origin}: {weight} differs from the word embeddings: a decoder of its own "
+                "cannot be read, BERT's is tied to them"
+            )
+        left_out[weight] = "the word embeddings once more"
+    if bias in found:
+        if not np.array_equal(found.setdefault("cls.predictions.bias", found[bias]), found[bias]):
+            raise InputError(f"{origin}: {bias} and cls.predictions.bias differ")
+        del found[bias]
+        left_out[bias] = "cls.predictions.bias once more"
+    return left_out
+
+
+# ----------------------------------------------------------------------------------- out
+
+
+def write_folder(pretrained: Pretrained, folder: Path) -> None:
+    """Writes what transformers' `from_pretrained` loads: configuration, weights, tokenizer.
+
+    Args:
+      folder: an empty one (`bertjax.files.new_folder`).
+
+    Raises:
+      InputError: a part of its architecture is missing.
+    """
+    pretrained.model()  # every part is there
+    arrays = names.to_theirs(pretrained.params, pretrained.entries)
+    if pretrained.architecture == "BertModel":  # saved without the prefix
+        arrays = {name.removeprefix("bert."): array for name, array in arrays.items()}
+    save_file(arrays, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
+    write_json(folder / CONFIG_FILE, config_of(pretrained))
+
+
+def config_of(pretrained: Pretrained) -> dict[str, Any]:
+    """The config.json of a model. `spec_of` reads it."""
+    spec = pretrained.spec
+    activation = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[spec.hidden_act]
+    config = {
+        "architectures": [pretrained.architecture],
+        "model_type": "bert",
+        **{name: getattr(spec, name) for name in _SIZES},
+        "hidden_act": activation,
+        "classifier_dropout": None,
+        "position_embedding_type": "absolute",
+        "pad_token_id": pretrained.tokenizer.pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+    if spec.causal:
+        config["is_decoder"] = True
+    if pretrained.classes:
+        config["id2label"] = {str(i): name for i, name in enumerate(pretrained.classes)}
+        config["label2id"] = {name: i for i, name in enumerate(pretrained.classes)}
+    return config

@@ -1,0 +1,91 @@
+"""Weights from anywhere, as everything here takes them."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from flax import linen as nn
+
+from bertjax.errors import InputError
+from bertjax.interop import names
+from bertjax.model.architectures import ARCHITECTURES
+from bertjax.model.spec import BertSpec
+from bertjax.text.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A trained model on the host.
+
+    Attributes:
+      origin: where it comes from, for messages.
+      architecture: what it is, a key of `ARCHITECTURES`.
+      spec: its sizes; unrolled layers and an unpadded vocabulary.
+      params: nested float32 numpy arrays in plain storage (`bertjax.model.storage`).
+      tokenizer: the one it was trained with.
+      classes: the names of a classifier's classes.
+      left_out: arrays of the source that have no place here, each with the reason.
+    """
+
+    origin: str
+    architecture: str
+    spec: BertSpec
+    params: Mapping[str, Any]
+    tokenizer: Tokenizer
+    classes: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.tokenizer.vocabulary_size > self.spec.vocab_size:
+            raise InputError(
+                f"{self.origin}: the vocabulary has {self.tokenizer.vocabulary_size} pieces, the "
+                f"model only {self.spec.vocab_size}: take the tokenizer it was trained with"
+            )
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts of its architecture that the source does not have."""
+        return tuple(p for p in ARCHITECTURES[self.architecture].parts if p not in self.params)
+
+    @property
+    def entries(self) -> list[names.Entry]:
+        """The arrays of its architecture, with their names elsewhere."""
+        parts = tuple(p for p in ARCHITECTURES[self.architecture].parts if p in self.params)
+        return names.table(parts, self.spec, len(self.classes))
+
+    @property
+    def additional(self) -> tuple[str, ...]:
+        """The parts that it has besides those of its architecture."""
+        return tuple(p for p in self.params if p not in ARCHITECTURES[self.architecture].parts)
+
+    def model(self, architecture: str | None = None) -> nn.Module:
+        """The module that these weights are for.
+
+        Args:
+          architecture: another one than its own, of which it must have every part.
+
+        Raises:
+          InputError: it has not.
+        """
+        wanted = ARCHITECTURES[architecture or self.architecture]
+        absent = [part for part in wanted.parts if part not in self.params]
+        if absent:
+            raise InputError(
+                f"{self.origin}: {self.architecture} weights without {' and '.join(absent)}, "
+                f"which {architecture or self.architecture} has: take others"
+            )
+        return wanted.build(self.spec, len(self.classes))
+
+    def summary(self) -> str:
+        """What was read, what was left out, and what is missing: lines to print."""
+        entries = self.entries
+        lines = [
+            f"{self.origin}: {self.architecture}, {self.spec.num_hidden_layers} layers of "
+            f"{self.spec.hidden_size}, {sum(math.prod(entry.shape) for entry in entries):,} parameters "
+            f"in {len(entries)} arrays"
+        ]
+        lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
+        lines += [f"  besides: {part}" for part in self.additional]
+        lines += [f"  missing: {part}" for part in self.missing]
+        return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""The serving artifact: a model that runs with JAX alone, without this package."""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import export
+from safetensors.numpy import load_file, save_file
+
+from bertjax.files import write_json
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.tokenizer_files import write_tokenizer
+from bertjax.model.architectures import ARCHITECTURES
+
+MODEL_FILE = "model.stablehlo"
+WEIGHTS_FILE = "weights.safetensors"
+SIGNATURE_FILE = "signature.json"
+
+_PLATFORMS = ("cpu", "cuda", "tpu")
+_INPUTS = {
+    "input_ids": "ids of the pieces",
+    "input_mask": "1 for a piece, 0 for padding",
+    "segment_ids": "0 in the first text, 1 in the second",
+}
+
+# Of outputs, relative to the greatest of them where that is over 1.
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
+
+_README = """\
+# {architecture}
+
+{layers} layers of {width}, computed in {dtype}. Runs on {platforms} with jax, numpy, safetensors
+and tokenizers; the package that wrote it, bertjax, is not needed. In this folder:
+
+```python
+import jax
+import numpy as np
+from jax import export
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+tokenizer.enable_padding(pad_id={pad_id})
+tokenizer.enable_truncation({longest})
+weights = jax.device_put(load_file("{weights}"))
+with open("{model}", "rb") as file:
+    model = jax.jit(export.deserialize(file.read()).call)
+
+texts = tokenizer.encode_batch({texts})
+fields = ("ids", "attention_mask", "type_ids")
+inputs = [[getattr(text, field) for text in texts] for field in fields]
+outputs = model(weights, *np.array({inputs}, np.int32))
+```
+
+`model(weights, input_ids, input_mask, segment_ids)` takes int32 arrays {shape} and returns a
+dictionary of float32 arrays; `{signature}` has their shapes. B{choices} and S are free, S up to
+{longest}. Each new shape is compiled once: in a server, pad to a few lengths.
+
+`{model}` is what `jax.export` of jax {jax_version} serialized; `mlir_module()` of what
+`export.deserialize` returns is the StableHLO as text. JAX promises that versions of the next six
+months read it; export again with a newer one in time.
+"""
+
+
+def write_serving(pretrained: Pretrained, folder: Path) -> float:
+    """Writes a model's inference function, its weights, its tokenizer, and how to call it.
+
+    The function takes the weights by name, as in weights.safetensors, and int32 input_ids,
+    input_mask and segment_ids [B, S] ([B, C, S] for multiple choice), with B, C and S free. It
+    computes in the compute dtype of the spec and returns the module's outputs, in float32. What
+    was written is read back and compared.
+
+    Args:
+      folder: an empty one (`bertjax.files.new_folder`).
+
+    Returns:
+      The greatest difference between its outputs and the module's, on a sample.
+
+    Raises:
+      InputError: a part of the architecture is missing.
+      RuntimeError: what was written is not the same function.
+    """
+    module = pretrained.model()
+    parts = ARCHITECTURES[pretrained.architecture].parts
+    weights = flatten_dict({part: pretrained.params[part] for part in parts}, sep="/")
+    # "fused" attention would take the kernels of the machine that exports.
+    portable = module.clone(spec=dataclasses.replace(module.spec, attention="einsum"))
+    exported = _export(portable, weights, _axes(pretrained))
+    # safetensors writes the memory as it lies, whatever the strides.
+    in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    save_file(in_order, folder / WEIGHTS_FILE)
+    (folder / MODEL_FILE).write_bytes(exported.serialize())
+    write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
+    write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))
+    (folder / "README.md").write_text(_readme(pretrained, exported), "utf-8")
+    return _check(pretrained, module, folder)
+
+
+def _axes(pretrained: Pretrained) -> tuple[str, ...]:
+    multiple_choice = pretrained.architecture == "BertForMultipleChoice"
+    return ("B", "C", "S") if multiple_choice else ("B", "S")
+
+
+def _export(
+    module: nn.Module, weights: dict[str, np.ndarray], axes: tuple[str, ...]
+) -> export.Exported:
+    @jax.jit
+    def infer(weights, input_ids, input_mask, segment_ids):
+        params = unflatten_dict(weights, sep="/")
+        inputs = (input_ids, input_mask, segment_ids)
+        return module.apply({"params": params}, *inputs, deterministic=True)
+
+    shape = export.symbolic_shape(
+        ", ".join(axes), constraints=[f"S <= {module.spec.max_position_embeddings}"]
+    )
+    inputs = [jax.ShapeDtypeStruct(shape, np.int32)] * len(_INPUTS)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
+    return export.export(infer, platforms=_PLATFORMS)(shapes, *inputs)
+
+
+def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, Any]:
+    axes = list(_axes(pretrained))
+    outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+    return {
+        "architecture": pretrained.architecture,
+        "call": f"model(weights, {', '.join(_INPUTS)})",
+        "weights": WEIGHTS_FILE,
+        "inputs": {
+            name: {"dtype": "int32", "shape": axes, "meaning": meaning}
+            for name, meaning in _INPUTS.items()
+        },
+        "outputs": {
+            name: {
+                "dtype": str(output.dtype),
+                "shape": [d if isinstance(d, int) else str(d) for d in output.shape],
+            }
+            for name, output in outputs.items()
+        },
+        "longest": pretrained.spec.max_position_embeddings,
+        "pad_id": pretrained.tokenizer.pad_id,
+        "classes": list(pretrained.classes),
+        "compute_dtype": pretrained.spec.compute_dtype,
+        "platforms": list(exported.platforms),
+        "jax": jax.__version__,
+    }
+
+
+def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
+    spec, axes = pretrained.spec, _axes(pretrained)
+    choices = "C" in axes
+    return _README.format(
+        architecture=pretrained.architecture,
+        layers=spec.num_hidden_layers,
+        width=spec.hidden_size,
+        dtype=spec.compute_dtype,
+        platforms=", ".join(exported.platforms),
+        pad_id=pretrained.tokenizer.pad_id,
+        longest=spec.max_position_embeddings,
+        weights=WEIGHTS_FILE,
+        model=MODEL_FILE,
+        signature=SIGNATURE_FILE,
+        texts='[("A question", "one answer"), ("A question", "another answer")]'
+        if choices
+        else '["One text.", "Another, a longer one."]',
+        inputs="[[choices] for choices in inputs]" if choices else "inputs",
+        shape=f"[{', '.join(axes)}]",
+        choices=", C" if choices else "",
+        jax_version=jax.__version__,
+    )
+
+
+def _check(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
+    """The greatest difference between what is in the folder and the module."""
+    read = export.deserialize((folder / MODEL_FILE).read_bytes())
+    inputs = _sample(pretrained)
+    found = jax.jit(read.call)(load_file(folder / WEIGHTS_FILE), *inputs)
+    infer = jax.jit(partial(module.apply, deterministic=True))
+    wanted = infer({"params": pretrained.params}, *inputs)
+    tolerance = _TOLERANCE[module.spec.compute_dtype]
+    worst = 0.0
+    for name, output in wanted.items():
+        difference = float(abs(output - found[name]).max())
+        if not difference <= tolerance * max(1.0, float(abs(output).max())):
+            raise RuntimeError(f"{folder}: gives another {name!r}: {difference:.1e} off")
+        worst = max(worst, difference)
+    return worst
+
+
+def _sample(pretrained: Pretrained) -> list[np.ndarray]:
+    """Random inputs, padded to different lengths."""
+    spec, rng = pretrained.spec, np.random.default_rng(0)
+    length = min(29, spec.max_position_embeddings)
+    shape = (3, 2, length)[-len(_axes(pretrained)) :]
+    ids = rng.integers(0, spec.vocab_size, shape)
+    ends = rng.integers(1, length + 1, (*shape[:-1], 1))
+    mask = np.arange(length) < ends
+    segments = rng.integers(0, spec.type_vocab_size, shape)
+    return [array.astype(np.int32) for array in (ids, mask, segments)]

@@ -1,0 +1,61 @@
+"""What transformers makes of an exported folder, where it is installed."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+# Our outputs in the terms of transformers' ModelOutput classes.
+_OUTPUTS = {
+    "sequence": ("last_hidden_state",),
+    "pooled": ("pooler_output",),
+    "masked_lm": ("prediction_logits", "logits"),
+    "next_sentence": ("seq_relationship_logits",),
+    "logits": ("logits",),
+    "start": ("start_logits",),
+    "end": ("end_logits",),
+}
+
+
+def is_installed() -> bool:
+    """Whether transformers and PyTorch are."""
+    return all(map(importlib.util.find_spec, ("torch", "transformers")))
+
+
+def outputs(
+    folder: Path, architecture: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The outputs of transformers' model of that folder, in float32, under our names.
+
+    Args:
+      batch: input_ids, input_mask and segment_ids.
+      names: of our outputs.
+
+    Raises:
+      RuntimeError: it does not load each weight, or finds others than it wants.
+    """
+    import torch
+    import transformers
+
+    model, loading = getattr(transformers, architecture).from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32
+    )
+    trouble = {name: found for name, found in loading.items() if found}
+    if trouble:
+        raise RuntimeError(f"{folder}: transformers does not load it whole: {trouble}")
+    with torch.inference_mode():
+        result = model.eval()(
+            input_ids=torch.tensor(batch["input_ids"]).long(),
+            attention_mask=torch.tensor(batch["input_mask"]),
+            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
+        )
+    found = {name: next(key for key in _OUTPUTS[name] if key in result) for name in names}
+    return {name: result[key].numpy() for name, key in found.items()}
+
+
+def encode(folder: Path, texts: Sequence[str]) -> list[list[int]]:
+    """The ids that transformers' tokenizer of that folder gives, with [CLS] and [SEP]."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)(list(texts))["input_ids"]

@@ -1,0 +1,112 @@
+"""The encoder with the heads of fine-tuning (section 4, Figure 4), and alone.
+
+Each takes int [B, S] input_ids, input_mask and segment_ids and returns {name: float32 array}.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax import axes
+from bertjax.model.bert import Bert, Pooler
+from bertjax.model.layers import Dense, Dropout
+from bertjax.model.spec import BertSpec
+
+
+def _output_layer(spec: BertSpec, width: int) -> Dense:
+    """The only new parameters of a task (section 4.1): [..., D] -> [..., width]."""
+    return Dense(spec, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width})
+
+
+class BertModel(nn.Module):
+    """The encoder and its pooler: "sequence" [B, S, D], "pooled" [B, D]."""
+
+    spec: BertSpec
+
+    def setup(self):
+        self.bert = Bert(self.spec)
+        self.pooler = Pooler(self.spec)
+
+    def __call__(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        pooled = self.pooler(sequence)
+        return {"sequence": sequence.astype(jnp.float32), "pooled": pooled.astype(jnp.float32)}
+
+
+class BertForSequenceClassification(nn.Module):
+    """One text or a pair of them, into classes or a number: "logits" [B, C] (Figure 4a, b)."""
+
+    spec: BertSpec
+    num_classes: int
+
+    def setup(self):
+        self.bert = Bert(self.spec)
+        self.pooler = Pooler(self.spec)
+        self.dropout = Dropout(self.spec)
+        self.classifier = _output_layer(self.spec, self.num_classes)
+
+    def __call__(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        pooled = self.dropout(self.pooler(sequence), deterministic)
+        return {"logits": self.classifier(pooled).astype(jnp.float32)}
+
+
+class BertForMultipleChoice(nn.Module):
+    """One score for each choice (section 4.4): ids, mask, segments [B, C, S] -> "logits" [B, C]."""
+
+    spec: BertSpec
+
+    def setup(self):
+        self.bert = Bert(self.spec)
+        self.pooler = Pooler(self.spec)
+        self.dropout = Dropout(self.spec)
+        self.classifier = _output_layer(self.spec, 1)
+
+    def __call__(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, segment_ids)]
+        sequence = self.bert(*flat, deterministic=deterministic)
+        pooled = self.dropout(self.pooler(sequence), deterministic)
+        scores = self.classifier(pooled).astype(jnp.float32)
+        return {"logits": scores.reshape(input_ids.shape[:2])}
+
+
+class BertForTokenClassification(nn.Module):
+    """A class for each token: "logits" [B, S, C] (Figure 4d)."""
+
+    spec: BertSpec
+    num_classes: int
+
+    def setup(self):
+        self.bert = Bert(self.spec)
+        self.dropout = Dropout(self.spec)
+        self.classifier = _output_layer(self.spec, self.num_classes)
+
+    def __call__(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.dropout(sequence, deterministic)
+        return {"logits": self.classifier(sequence).astype(jnp.float32)}
+
+
+class BertForQuestionAnswering(nn.Module):
+    """Start and end of the answer's span: "start", "end" [B, S] (section 4.2, Figure 4c)."""
+
+    spec: BertSpec
+
+    def setup(self):
+        self.bert = Bert(self.spec)
+        self.span = _output_layer(self.spec, 2)
+
+    def __call__(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        start, end = jnp.moveaxis(self.span(sequence).astype(jnp.float32), -1, 0)
+        return {"start": start, "end": end}

@@ -1,0 +1,55 @@
+"""Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:FOLDER."""
+
+import dataclasses
+from pathlib import Path
+
+from bertjax import batch as batches
+from bertjax.interop.google import read_release
+from bertjax.interop.hub import model_folder
+from bertjax.interop.hugging_face import read_folder
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.storage import to_plain
+from bertjax.run_folder import LoadedRun, load_run
+
+# What a run of each objective trains.
+_ARCHITECTURES = {
+    batches.MASKED_LM_NEXT_SENTENCE: "BertForPreTraining",
+    batches.MASKED_LM: "BertForMaskedLM",
+    batches.LEFT_TO_RIGHT: "BertLMHeadModel",
+}
+
+
+def open_model(source: str) -> Pretrained:
+    """Reads a model to the host.
+
+    Args:
+      source: the folder of a run; "hf:" and a folder that transformers wrote, or a name on the
+        Hugging Face hub; "tf1:" and the folder of a release of google-research/bert.
+
+    Raises:
+      InputError: no such model, or one that cannot be read whole.
+    """
+    kind, _, name = source.partition(":")
+    if is_run(source):
+        return of_run(load_run(source), source)
+    if kind == "hf":
+        return read_folder(model_folder(name), source)
+    return read_release(Path(name), source)
+
+
+def is_run(source: str) -> bool:
+    """Whether a source is the folder of a run of ours."""
+    return not source.startswith(("hf:", "tf1:"))
+
+
+def of_run(run: LoadedRun, origin: str) -> Pretrained:
+    """The model that a run trained."""
+    spec = run.model.spec
+    plain = dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="none")
+    return Pretrained(
+        origin=origin,
+        architecture=_ARCHITECTURES[run.recipe.objective],
+        spec=plain,
+        params=to_plain(run.params, spec),
+        tokenizer=run.tokenizer,
+    )

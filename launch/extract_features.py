@@ -1,0 +1,64 @@
+"""Writes the vectors of texts: python launch/extract_features.py --model=RUN --input=FILE ..."""
+
+from absl import flags
+
+from bertjax import commandline
+
+_MODEL = flags.DEFINE_string(
+    "model", None, "RUN (a folder that launch/pretrain.py made), hf:FOLDER, hf:NAME or tf1:FOLDER."
+)
+_INPUT = flags.DEFINE_string(
+    "input",
+    None,
+    'A text file (.gz .xz .zst too), a text on each line, "A ||| B" for a pair; or '
+    "jsonl:GLOB#field, or parquet:GLOB#column.",
+)
+_OUTPUT = flags.DEFINE_string("output", None, "A .parquet or .npz file, which is not yet there.")
+_FEATURES = flags.DEFINE_enum(
+    "features",
+    "tokens",
+    ["tokens", "words", "first_pieces", "cls", "mean", "max"],
+    "Vectors of every token ([CLS] and [SEP] too); of every word between white space, the mean of "
+    "its pieces or its first; or one of the text: of [CLS], or the mean or maximum of its tokens.",
+)
+_LAYERS = flags.DEFINE_string(
+    "layers",
+    "-1",
+    "0 for the embeddings, 1 to L for layers; -1 for the last, -2 before it: -4,-3,-2,-1.",
+)
+_COMBINE = flags.DEFINE_enum("combine", "concat", ["concat", "sum"], "What several layers make.")
+_NORMALIZE = flags.DEFINE_bool("normalize", False, "Makes the length of every vector 1.")
+_MAX_LENGTH = flags.DEFINE_integer(
+    "max_length", None, "Tokens a text may have; by default what the model takes."
+)
+_TRUNCATE = flags.DEFINE_bool("truncate", False, "Cuts off the end of texts that are too long.")
+_COMPUTE_DTYPE = flags.DEFINE_enum(
+    "compute_dtype", "float32", ["float32", "bfloat16"], "The result is float32 always."
+)
+_BATCH_TOKENS = flags.DEFINE_integer(
+    "batch_tokens",
+    None,
+    "Tokens computed together on a device; by default 512 on a CPU, 16,384 elsewhere.",
+    lower_bound=1,
+)
+flags.mark_flags_as_required(["model", "input", "output"])
+
+
+def main(_) -> None:
+    from bertjax import extract_features
+
+    options = extract_features.Options(
+        features=_FEATURES.value,
+        layers=extract_features.parse_layers(_LAYERS.value),
+        combine=_COMBINE.value,
+        normalize=_NORMALIZE.value,
+        max_length=_MAX_LENGTH.value,
+        truncate=_TRUNCATE.value,
+        compute_dtype=_COMPUTE_DTYPE.value,
+        batch_tokens=_BATCH_TOKENS.value,
+    )
+    extract_features.run(_MODEL.value, _INPUT.value, _OUTPUT.value, options)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,50 @@
+"""A small odd-sized model of every architecture, with random numbers in every array."""
+
+import numpy as np
+
+from bertjax.interop import names
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.architectures import ARCHITECTURES
+from bertjax.model.spec import BertSpec
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+WORDS = "the a of cat dog house run blue ##s ##ing , . ! ? 7".split()
+CLASSES = ("no", "maybe", "yes")
+
+SPEC = BertSpec(
+    vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=56,
+    max_position_embeddings=13,
+    initializer_range=0.2,
+)
+
+PIECES = [*SPECIAL_TOKENS, *WORDS]
+
+
+def small_model(
+    vocabulary, architecture: str = "BertForPreTraining", spec: BertSpec = SPEC
+) -> Pretrained:
+    """A model over the vocab.txt at `vocabulary`, of as many pieces as `spec` says."""
+    rng = np.random.default_rng(7)
+    parts = ARCHITECTURES[architecture].parts
+    classes: tuple[str, ...] = CLASSES if "classifier" in parts else ()
+    if architecture == "BertForMultipleChoice":
+        classes = ("LABEL_0",)  # one score a choice
+    entries = names.table(parts, spec, len(classes))
+    arrays = {
+        entry.theirs: rng.normal(
+            1 if "LayerNorm.weight" in entry.theirs else 0, 0.2, entry.shape
+        ).astype(np.float32)
+        for entry in entries
+    }
+    return Pretrained(
+        origin=f"a {architecture}",
+        architecture=architecture,
+        spec=spec,
+        params=names.to_ours(arrays, entries, "test"),
+        tokenizer=Tokenizer.open(vocabulary),
+        classes=classes,
+    )

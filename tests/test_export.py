@@ -1,0 +1,157 @@
+"""Models handed on: written, read back, and the same."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from tiny_run import tiny_config
+
+from bertjax import evaluate, export, pretrain
+from bertjax.errors import InputError
+from bertjax.interop import hugging_face
+from bertjax.open_model import open_model
+from bertjax.run_folder import load_run
+
+
+@pytest.fixture(scope="module")
+def stacked_run(tiny_corpus, tmp_path_factory):
+    """A run whose layers are stacked, its vocabulary padded, its products in bfloat16."""
+    folder = tmp_path_factory.mktemp("stacked") / "run"
+    switches = {"scan_layers": True, "vocab_multiple": 64, "compute_dtype": "bfloat16"}
+    config = tiny_config(tiny_corpus, total_steps=4, model={**switches, "num_hidden_layers": 3})
+    assert pretrain.run(config, str(folder)) == 0
+    return folder
+
+
+def _leaves(source):
+    return flatten_dict(dict(open_model(str(source)).params), sep="/")
+
+
+def _assert_same(source, other):
+    ours, theirs = _leaves(source), _leaves(other)
+    assert ours.keys() == theirs.keys()
+    for name, leaf in ours.items():
+        assert leaf.tobytes() == theirs[name].tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
+def test_a_run_goes_out_and_comes_back(name, request, tmp_path, capsys):
+    run = request.getfixturevalue(name)
+    found = export.run(str(run), str(tmp_path / "out"), export.HUGGING_FACE)
+    assert found["read back"] <= 1e-5
+    assert f"read back: {found['read back']:.1e}" in capsys.readouterr().out
+    _assert_same(run, f"hf:{tmp_path / 'out'}")
+    architecture = {
+        "tiny_run": "BertForPreTraining",
+        "left_to_right_run": "BertLMHeadModel",
+        "stacked_run": "BertForPreTraining",
+    }[name]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert config.get("is_decoder", False) == (name == "left_to_right_run")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
+def test_transformers_agrees(name, request, tmp_path):
+    run = request.getfixturevalue(name)
+    found = export.run(str(run), str(tmp_path / "out"), export.HUGGING_FACE)
+    assert found["transformers"] <= 2e-5
+
+
+@pytest.mark.peers
+def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
+    """As a user of Hugging Face would: the pipeline, with the exported tokenizer."""
+    import transformers
+
+    export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    fill = transformers.pipeline("fill-mask", model=str(tmp_path / "out"))
+    assert fill("Quack quack [MASK] quack.")[0]["token_str"] == "quack"
+
+
+def test_plain_storage_is_what_the_run_computes(stacked_run):
+    """The logits of the run's own module, by far narrower than what its bfloat16 loses."""
+    run, plain = load_run(stacked_run), open_model(str(stacked_run))
+    assert run.params["masked_lm"]["bias"].shape[0] % 64 == 0
+    assert plain.params["masked_lm"]["bias"].shape == (run.tokenizer.vocabulary_size,)
+    ids = np.arange(26).reshape(2, 13)
+    inputs = (ids, np.ones_like(ids), np.zeros_like(ids))
+    model = plain.model()
+    ours = jax.jit(lambda p: model.apply({"params": p}, *inputs, deterministic=True))(plain.params)
+    theirs = jax.jit(lambda p: run.model.apply({"params": p}, *inputs, deterministic=True))(
+        run.params
+    )
+    for name, wanted in theirs.items():
+        wanted = wanted[..., : ours[name].shape[-1]]
+        np.testing.assert_allclose(ours[name], wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
+    export.run(str(tiny_run), str(tmp_path / "my-bert"), export.HUGGING_FACE)
+    card = (tmp_path / "my-bert" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    assert "# my-bert\n" in card
+    assert 'BertForPreTraining.from_pretrained("my-bert")' in card
+    assert "| steps done | 160 |" in card
+    assert "| corpus | corpus |" in card  # its name, not where it lies
+    assert "| optimizer.learning_rate | 0.01 |" in card
+    assert str(tiny_run.parent) not in card
+    last = json.loads((tiny_run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert f"| mlm_loss | {last['mlm_loss']:.4g} |" in card
+    assert "| read back | " in card
+
+
+def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
+    results = evaluate.run(str(stacked_run), None, 2)
+    export.run(str(stacked_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    card = (tmp_path / "out" / "README.md").read_text()
+    for length, metrics in results.items():
+        assert f"sequences of {length}, at step 4" in card
+        assert f"| nsp_loss | {metrics['nsp_loss']:.4g} |" in card
+
+
+def test_to_a_server(tiny_run, tmp_path):
+    found = export.run(str(tiny_run), str(tmp_path / "out"), export.SERVING)
+    assert found["the artifact"] <= 1e-5
+    assert (tmp_path / "out" / "model.stablehlo").stat().st_size > 1000
+
+
+def test_what_is_there_is_kept(tiny_run, tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="out: is there already"):
+        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_damaged_export_does_not_appear(tiny_run, tmp_path, monkeypatch):
+    """The proof is a proof: a weight that is written wrong is found, and nothing stays."""
+    whole = hugging_face.save_file
+
+    def damaged(arrays, path, **more):
+        name = "bert.encoder.layer.0.output.dense.weight"
+        arrays[name] = np.ascontiguousarray(arrays[name][::-1])
+        whole(arrays, path, **more)
+
+    monkeypatch.setattr(hugging_face, "save_file", damaged)
+    with pytest.raises(RuntimeError, match="do not read back bit for bit"):
+        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_tokenizer_does_not_appear(tiny_run, tmp_path, monkeypatch):
+    whole = hugging_face.write_tokenizer
+
+    def damaged(tokenizer, folder: Path, longest):
+        whole(tokenizer, folder, longest)
+        file = folder / "tokenizer.json"
+        file.write_text(file.read_text().replace('"lowercase": true', '"lowercase": false'))
+        file.write_text(file.read_text().replace('"lowercase":true', '"lowercase":false'))
+
+    monkeypatch.setattr(hugging_face, "write_tokenizer", damaged)
+    with pytest.raises(RuntimeError, match="the tokenizer written is not the same"):
+        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+"""Training that starts from given weights, of a run or of Hugging Face."""
+
+import json
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from tiny_run import metrics_of, tiny_config, write_text
+
+from bertjax import evaluate, export, prepare, pretrain
+from bertjax.errors import InputError
+from bertjax.open_model import open_model
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_run, tmp_path_factory):
+    """`tiny_run` as a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export.run(str(tiny_run), str(folder), export.HUGGING_FACE)
+    return folder
+
+
+# Steps too small to change anything, so that what is trained is what was given.
+_STILL = {"learning_rate": 1e-12, "warmup_steps": 1, "weight_decay": 0.0}
+
+
+_STACKED = {"scan_layers": True, "vocab_multiple": 64}
+
+
+@pytest.mark.parametrize("kind, storage", [("run", {}), ("hf", _STACKED)], ids=["run", "hf"])
+def test_it_goes_on_where_the_weights_are(
+    tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
+):
+    """The sizes of the config are others; those of the weights hold, and are recorded."""
+    source = str(tiny_run) if kind == "run" else f"hf:{exported}"
+    config = tiny_config(
+        tiny_corpus,
+        init_from=source,
+        total_steps=2,
+        model={"hidden_size": 48, "num_hidden_layers": 2, **storage},
+        optimizer=_STILL,
+    )
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    assert "fresh:" not in capsys.readouterr().out
+    wanted = flatten_dict(dict(open_model(source).params), sep="/")
+    found = flatten_dict(dict(open_model(str(tmp_path / "run")).params), sep="/")
+    assert found.keys() == wanted.keys()
+    for name, leaf in wanted.items():
+        np.testing.assert_allclose(found[name], leaf, atol=1e-10, err_msg=name)
+    model = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
+    assert (model["hidden_size"], model["num_hidden_layers"]) == (32, 1)
+    before = evaluate.run(str(tiny_run), None, 4)
+    after = evaluate.run(str(tmp_path / "run"), None, 4)
+    for length, metrics in before.items():
+        assert after[length]["mlm_loss"] == pytest.approx(metrics["mlm_loss"], abs=1e-4)
+
+
+def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_path, capsys):
+    """From a model without the next-sentence task to one with it."""
+    alone = tiny_config(
+        tiny_corpus, objective="masked_lm", init_from=str(tiny_run), total_steps=2, optimizer=_STILL
+    )
+    assert pretrain.run(alone, str(tmp_path / "alone")) == 0
+    said = capsys.readouterr().out
+    assert "not trained on: pooler" in said and "not trained on: next_sentence_head" in said
+    both = tiny_config(
+        tiny_corpus, init_from=str(tmp_path / "alone"), total_steps=2, optimizer=_STILL
+    )
+    assert pretrain.run(both, str(tmp_path / "both")) == 0
+    said = capsys.readouterr().out
+    assert "fresh: pooler" in said and "fresh: next_sentence_head" in said
+    assert "fresh: bert" not in said
+    first, again = open_model(str(tiny_run)).params, open_model(str(tmp_path / "both")).params
+    kernel = "dense", "kernel"
+    ours = flatten_dict(dict(again["pooler"]))[kernel]
+    assert not np.allclose(ours, flatten_dict(dict(first["pooler"]))[kernel], atol=1e-3)
+    np.testing.assert_allclose(again["masked_lm"]["bias"], first["masked_lm"]["bias"], atol=1e-9)
+
+
+def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path):
+    """Stopped by its last step and continued: the same parameters as in one go."""
+    settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
+    config = tiny_config(tiny_corpus, total_steps=6, **settings)
+    assert pretrain.run(config, str(tmp_path / "whole")) == 0
+    assert pretrain.run(config, str(tmp_path / "parts")) == 0
+    newest = max((tmp_path / "parts" / "checkpoints").iterdir(), key=lambda p: int(p.name))
+    for path in sorted(newest.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    newest.rmdir()
+    assert pretrain.run(config, str(tmp_path / "parts")) == 0
+    assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
+
+
+def test_another_vocabulary(tiny_run, tmp_path):
+    write_text(tmp_path / "text.txt", documents=40, seed=9)
+    source = f"text:{tmp_path / 'text.txt'}"
+    prepare.run([source], tmp_path / "corpus", learn_vocabulary=120, held_out=0.2, workers=1)
+    config = tiny_config(tmp_path / "corpus", init_from=str(tiny_run))
+    with pytest.raises(InputError, match="have different vocabularies: prepare the corpus with"):
+        pretrain.run(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("nowhere", "nowhere: not a run"),
+        ("hf:no/such-model", "hf:no/such-model: no such folder, and the hub cannot be reached"),
+        ("tf1:nowhere", "tf1:nowhere"),
+    ],
+)
+def test_weights_that_are_not_there(tiny_corpus, tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        pretrain.run(tiny_config(tiny_corpus, init_from=source), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
