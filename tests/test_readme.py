@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 # What makes a run of seconds out of one of hours.
@@ -62,6 +63,11 @@ def test_every_command_is_known(commands):
         "launch/pretrain.py",
         "launch/fill_mask.py",
         "launch/evaluate.py",
+        "launch/export.py",
+        "launch/extract_features.py",
+        "tests/benchmarks/bfloat16.py",
+        "tests/benchmarks/extract_features.py",
+        "tests/benchmarks/tokenization.py",
         "tests/benchmarks/input_pipeline.py",
         "tests/benchmarks/train_step.py",
     }
@@ -102,6 +108,23 @@ def test_your_own_text_in_three_commands(commands, repository, tmp_path):
     output = _run(fill_mask, tmp_path, repository)
     assert output.splitlines()[0] == "The capital of France is [MASK]."
     assert output.splitlines()[1].count("%") == 5
+
+    (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
+    export, fill_mask, extract, go_on, serve = _weights(commands)
+    assert "read back: " in _run(export, tmp_path, repository)
+    assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
+    _run(extract, tmp_path, repository)
+    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
+    assert (table.num_rows, len(table["features"][0])) == (3, 128)
+    assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
+    assert "the artifact: " in _run(serve, tmp_path, repository)
+    assert (tmp_path / "served" / "model.stablehlo").exists()
+
+
+def _weights(commands: list[str]) -> list[str]:
+    """The commands of the section "Weights in and out"."""
+    first = next(i for i, c in enumerate(commands) if "launch/export.py" in c)
+    return commands[first : first + 5]
 
 
 @pytest.mark.slow

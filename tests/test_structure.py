@@ -26,7 +26,7 @@ _ALL_BELOW_PROGRAMS = [
     *_WORDS,
     *["text", "corpus", "examples"],
     *["model", "losses", "optimizer"],
-    *["sharding", "training", "interop"],
+    *["sharding", "training", "interop", "features"],
 ]
 MAY_IMPORT = {
     # floor 0: words
@@ -52,6 +52,11 @@ MAY_IMPORT = {
     "training": ["errors", "files", "progress", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
     "interop": ["errors", "files", "text", "model"],
+    # the vectors of texts: input, computation, result
+    "features": [
+        *["errors", "files", "progress", "text", "corpus", "model", "sharding", "training"],
+        "interop",
+    ],
     # floor 4: programs, and what turns a config into their pieces
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
@@ -63,7 +68,7 @@ _DEVICE_FILES = [
     *["bertjax/sharding/*", "bertjax/training/*"],
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/export.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
-    *["bertjax/extract_features.py", "bertjax/recipe.py", "bertjax/run_folder.py"],
+    *["bertjax/features/compute.py", "bertjax/recipe.py", "bertjax/run_folder.py"],
 ]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
@@ -80,9 +85,9 @@ OUTSIDE = {
     "numpy": ["bertjax/*"],
     "optax": ["bertjax/optimizer.py", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
-    "pyarrow": ["bertjax/corpus/sources.py", "bertjax/extract_features.py"],
+    "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],
-    "sentencepiece": ["bertjax/text/*", "bertjax/interop/sentencepiece_model.py"],
+    "sentencepiece": ["bertjax/text/*"],
     "sentencex": ["bertjax/text/sentences.py"],
     "setuptools": ["setup.py"],
     "tensorboardX": ["bertjax/training/journal.py"],

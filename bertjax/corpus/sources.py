@@ -183,7 +183,7 @@ def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
             ) from error
 
 
-def _lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
     """(byte offset, line with its end) of each line that begins at or after `start`.
 
     Offsets in a compressed file count decompressed bytes.
@@ -245,7 +245,7 @@ class _Text(_LineFiles):
         decodable = True
         document: Document = []
         size = 0
-        for offset, line in _lines(path, part.start):
+        for offset, line in lines(path, part.start):
             if not line.strip():
                 if document or not decodable:
                     yield document if decodable else None
@@ -288,7 +288,7 @@ class _JsonLines(_LineFiles):
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
         path, stop = Path(part.path), self._stop(part)
-        for offset, line in _lines(path, part.start):
+        for offset, line in lines(path, part.start):
             if offset >= stop:
                 return
             if not line.strip():

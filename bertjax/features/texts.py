@@ -57,7 +57,7 @@ def unit_of(source: str) -> str:
 def _read_lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise InputError(f"--input={path}: no such file")
-    for number, (_, line) in enumerate(sources._lines(path, 0), start=1):
+    for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
         try:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

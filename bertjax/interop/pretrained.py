@@ -80,10 +80,10 @@ class Pretrained:
     def summary(self) -> str:
         """What was read, what was left out, and what is missing: lines to print."""
         entries = self.entries
+        parameters = sum(math.prod(entry.shape) for entry in entries)
         lines = [
             f"{self.origin}: {self.architecture}, {self.spec.num_hidden_layers} layers of "
-            f"{self.spec.hidden_size}, {sum(math.prod(entry.shape) for entry in entries):,} parameters "
-            f"in {len(entries)} arrays"
+            f"{self.spec.hidden_size}, {parameters:,} parameters in {len(entries)} arrays"
         ]
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
         lines += [f"  besides: {part}" for part in self.additional]

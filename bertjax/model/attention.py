@@ -12,13 +12,24 @@ from bertjax.model.dropout import dropout
 
 
 def einsum_attention(query, key, value, mask, *, rate: float, seed) -> jax.Array:
-    """Section 3 of "Attention is all you need", softmax in float32."""
-    scores = jnp.einsum("bsnh,btnh->bnst", query, key, preferred_element_type=jnp.float32)
-    scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, jnp.finfo(jnp.float32).min)
-    probabilities = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+    """Section 3 of "Attention is all you need", softmax in float32.
+
+    Softmax's division comes after the product with the values: of H columns, not of S.
+    """
+    heads_first = [x.transpose(0, 2, 1, 3) for x in (query * query.shape[-1] ** -0.5, key, value)]
+    if jax.default_backend() == "cpu":
+        # XLA:CPU would leave each head's rows apart, and run its small products slower.
+        heads_first = jax.lax.optimization_barrier(heads_first)
+    query, key, value = heads_first  # [B, N, S, H]
+    scores = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
+    scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
+    exponentials = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
+    total = exponentials.sum(-1, keepdims=True)  # [B, N, S, 1]
+    weights = exponentials.astype(value.dtype)
     if seed is not None:
-        probabilities = dropout(probabilities, seed, rate)
-    return jnp.einsum("bnst,btnh->bsnh", probabilities, value)
+        weights = dropout(weights, seed, rate)
+    context = jnp.einsum("bnst,bnth->bnsh", weights, value, preferred_element_type=jnp.float32)
+    return (context / total).astype(value.dtype).transpose(0, 2, 1, 3)
 
 
 def fused_attention(query, key, value, mask, *, rate: float, seed) -> jax.Array:

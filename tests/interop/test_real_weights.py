@@ -170,6 +170,27 @@ def test_every_output(both, sides, repository, kind, length):
         _assert_same_function(*sides, batch)
 
 
+@pytest.mark.parametrize("kind", ["real", "random"])
+def test_bfloat16_is_near(minilm, repository, kind):
+    """Each layer within 2 % of its norm, each element within 0.1 (the greatest is 10.5)."""
+    pretrained = read_folder(minilm, "hf:minilm")
+    batch = _inputs(_rows(kind, 127, pretrained, repository), "behind")
+    inside = batch["input_mask"] > 0
+
+    def states(dtype):
+        spec = dataclasses.replace(pretrained.spec, compute_dtype=dtype)
+        found = jax.jit(
+            lambda p, *x: Bert(spec).apply(
+                {"params": p}, *x, deterministic=True, method="hidden_states"
+            )
+        )(pretrained.params["bert"], *batch.values())
+        return [np.asarray(x, np.float32)[inside] for x in found]
+
+    for exact, narrow in zip(states("float32"), states("bfloat16"), strict=True):
+        assert np.linalg.norm(exact - narrow) <= 0.02 * np.linalg.norm(exact)
+        assert 0 < np.abs(exact - narrow).max() <= 0.1
+
+
 def _loss_and_gradient(pretrained, peer, ids, seed=0):
     """Our loss and gradient, and those of transformers under our names."""
     import torch

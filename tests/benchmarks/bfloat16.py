@@ -1,0 +1,82 @@
+"""How often bfloat16 and float32 predict the same token, on real masked tokens of held-out text.
+
+  python tests/benchmarks/bfloat16.py --model=RUN --corpus=DIR [--tokens=1000] [--output=JSON]
+
+The model (a run, hf:..., tf1:...) has a masked-LM head; the corpus was prepared with its
+vocabulary. Masked by the rule of section 3.1, in sequences of 128.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bertjax.batch import MASKED_LM
+from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.masking import MaskingRule
+from bertjax.open_model import open_model
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+
+    pretrained = open_model(options.model)
+    identity = pretrained.tokenizer.identity
+    store = TokenStore.open([options.corpus], HELDOUT, tokenizer_identity=identity)
+    spec = ExampleSpec(
+        objective=MASKED_LM,
+        length=128,
+        batch_size=32,
+        seed=0,
+        stream="bfloat16",
+        short_probability=0.1,
+        masking=MaskingRule(),
+    )
+    examples = Examples(store, pretrained.tokenizer, spec)
+    module = pretrained.model("BertForMaskedLM")
+
+    def logits(dtype: str):
+        other = module.clone(spec=dataclasses.replace(module.spec, compute_dtype=dtype))
+        return jax.jit(
+            lambda params, *inputs: other.apply({"params": params}, *inputs, deterministic=True)[
+                "masked_lm"
+            ]
+        )
+
+    exact, narrow = logits("float32"), logits("bfloat16")
+    params = jax.device_put(pretrained.params)
+    same = right = count = step = 0
+    greatest = 0.0
+    while count < options.tokens:
+        batch = examples.batch(step)
+        inputs = [batch[name] for name in _INPUTS]
+        wanted, found = (np.asarray(compute(params, *inputs)) for compute in (exact, narrow))
+        masked = batch["masked_lm_weights"] > 0
+        same += int((wanted.argmax(-1) == found.argmax(-1))[masked].sum())
+        right += int((wanted.argmax(-1) == batch["masked_lm_ids"])[masked].sum())
+        greatest = max(greatest, float(np.abs(wanted - found)[masked].max()))
+        count, step = count + int(masked.sum()), step + 1
+    result = {
+        "masked_tokens": count,
+        "same_prediction": same / count,
+        "right_in_float32": right / count,
+        "greatest_difference_of_logits": greatest,
+    }
+    print(json.dumps(result, indent=2))
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
