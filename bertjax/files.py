@@ -85,15 +85,20 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block succeeds, and else disappears.
 
     Raises:
-      InputError: `path` is there already.
+      InputError: `path` is there already, or cannot be made.
     """
     path = local_folder(path)
-    if path.exists():
-        raise InputError(f"{path}: is there already: choose another folder, or remove it")
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        if path.exists():
+            raise InputError(f"{path}: is there already: choose another folder, or remove it")
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}): choose another folder"
+        ) from error
+    try:
         yield temporary
         temporary.rename(path)
     finally:

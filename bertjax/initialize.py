@@ -9,6 +9,7 @@ from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.model.spec import BertSpec
 from bertjax.model.storage import from_plain
+from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import Tokenizer
 
 # What the weights decide; the rest of a config's model section is how they are trained.
@@ -28,20 +29,24 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
 def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
     """Checks that the weights and a corpus mean the same by an id.
 
+    Where the weights have an [unusedN] piece, the corpus may have a word of its own.
+
     Raises:
       InputError: they do not.
     """
-    if _meaning(given.tokenizer) != _meaning(tokenizer):
+    unused = set(unused_ids(given.tokenizer))
+    if _meaning(given.tokenizer, unused) != _meaning(tokenizer, unused):
         raise InputError(
             f"{given.origin} and {corpus} have different vocabularies: prepare the corpus with "
             "--vocabulary set to that of the weights"
         )
 
 
-def _meaning(tokenizer: Tokenizer) -> tuple:
-    """What decides which id a text gets; the file may be written in several ways."""
+def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
+    """What decides which of the ids in use a text gets; the file may be written in several ways."""
     normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
-    return tokenizer.kind, *normalization, tokenizer.tokens
+    used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
+    return tokenizer.kind, *normalization, used
 
 
 def load_into(params: dict[str, Any], given: Pretrained, spec: BertSpec) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
-vocab.txt or sentencepiece.model with tokenizer.json, store/, report.json, and
-installed-docs.txt where that is a source. Run again with the same arguments it does what is
+vocab.txt or sentencepiece.model with tokenizer.json, store/, report.json, and where asked for
+domain_words.json and installed-docs.txt. Run again with the same arguments it does what is
 missing and nothing else.
 """
 
@@ -27,6 +27,13 @@ from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
 from bertjax.files import exclusive, local_folder, write_json
 from bertjax.progress import Progress
+from bertjax.text.domain_words import (
+    choose_words,
+    count_pieces,
+    count_words,
+    unused_ids,
+    with_words,
+)
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
     DESCRIPTION_FILE,
@@ -41,6 +48,7 @@ from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_word
 
 RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
+_DOMAIN_WORDS_FILE = "domain_words.json"
 
 # The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
 # for SentencePiece about the sentences that it can take.
@@ -55,6 +63,7 @@ def run(
     *,
     learn_vocabulary: int | None = None,
     vocabulary: str | os.PathLike | None = None,
+    domain_words: int = 0,
     tokenizer: str | None = None,
     model_type: str = "unigram",
     cased: bool | None = None,
@@ -73,6 +82,7 @@ def run(
       output: the corpus folder.
       learn_vocabulary: pieces to learn, or
       vocabulary: a vocab.txt or SentencePiece .model to use. One of the two.
+      domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
       tokenizer: "wordpiece" (the default where it is learned) or "sentencepiece".
       model_type: of a SentencePiece model that is learned: "unigram" or "bpe".
       cased: keep upper case. None: no where it is learned, else as the vocabulary looks.
@@ -100,6 +110,7 @@ def run(
     check_language(language)
     weighted = parse_sources(list(sources))
     request = _vocabulary_request(learn_vocabulary, vocabulary, tokenizer, model_type, cased)
+    request |= _domain_words_request(domain_words, vocabulary, cased)
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     asked = {
@@ -132,7 +143,10 @@ def run(
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
             if vocabulary is not None:
-                Tokenizer.open(vocabulary, cased).save(output)
+                given = Tokenizer.open(vocabulary, cased)
+                if domain_words:
+                    given = _put_domain_words(plan, output, given, domain_words)
+                given.save(output)
             else:
                 _learn(plan, output, request)
         seconds["vocabulary"] = time.monotonic() - stage
@@ -195,6 +209,33 @@ def _vocabulary_request(
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
 
 
+def _domain_words_request(
+    number: int, path: str | os.PathLike | None, cased: bool | None
+) -> dict[str, int]:
+    """What plan.json keeps of --domain_words: nothing where there are none."""
+    if not number:
+        return {}
+    if number < 0:
+        raise InputError(f"--domain_words={number}: a number of words, from 0.")
+    if path is None:
+        raise InputError(
+            f"--domain_words={number}: they go into the [unusedN] pieces of a given vocabulary: "
+            "give --vocabulary=vocab.txt."
+        )
+    given = Tokenizer.open(path, cased)
+    if given.kind != WORDPIECE:
+        raise InputError(
+            f"--domain_words={number}: --vocabulary={path} is a {given.kind} one, and only a "
+            f"{WORDPIECE} one has [unusedN] pieces."
+        )
+    if number > (places := len(unused_ids(given))):
+        raise InputError(
+            f"--domain_words={number}: --vocabulary={path} has only {places} [unusedN] pieces to "
+            "put them in: ask for no more than that."
+        )
+    return {"domain_words": number}
+
+
 def _check_claim(output: Path, asked: dict[str, Any]) -> None:
     """Raises InputError if `output` holds a corpus for which something else was asked."""
     path = output / PLAN_FILE
@@ -226,9 +267,7 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
 def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     """Learns the vocabulary that was asked for and saves its tokenizer."""
     kind, cased, size = request["kind"], request["cased"], request["learn"]
-    most = _SAMPLE_BYTES[kind]
-    documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
-    texts = sample_documents(documents, held_out=plan.held_out, max_bytes=most)
+    texts = _sample(plan, kind)
     path = output / VOCABULARY_FILES[kind]
     characters = sum(map(len, texts))
     print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
@@ -246,6 +285,31 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
         model_type = request["model_type"]
         learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
     Tokenizer.open(path, cased).save(output)
+
+
+def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -> Tokenizer:
+    """`given` with the best `number` words of the sample; what that saves goes to a file."""
+    counts = count_words(_sample(plan, given.kind), given)
+    words = choose_words(counts, given, number)
+    if len(words) < number:
+        print(f"The text has only {len(words)} domain words to put in, not {number}.")
+    changed = with_words(given, words)
+    before, after = count_pieces(counts, given), count_pieces(counts, changed)
+    saved = {
+        "words": words,
+        "sample_pieces_before": before,
+        "sample_pieces_after": after,
+        "saved_percent": 100 * (before - after) / before if before else None,
+    }
+    write_json(output / _DOMAIN_WORDS_FILE, saved)
+    return changed
+
+
+def _sample(plan: Plan, kind: str) -> list[str]:
+    """The training text that a vocabulary of this kind is made for."""
+    most = _SAMPLE_BYTES[kind]
+    documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
+    return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
 
 
 def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
@@ -277,6 +341,8 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
         sources.append({"source": spec, "weight": weight, **_counts(own)})
     peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
     tokenizer = Tokenizer.open(output)
+    words_file = output / _DOMAIN_WORDS_FILE
+    domain = {"domain_words": json.loads(words_file.read_bytes())} if words_file.exists() else {}
     return {
         "tokenizer": {
             "kind": tokenizer.kind,
@@ -284,6 +350,7 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
             "vocabulary_size": tokenizer.vocabulary_size,
             "identity": tokenizer.identity,
         },
+        **domain,
         **_counts(shards),
         "sources": sources,
         "shards": len(shards),
@@ -315,6 +382,13 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
         f"{output}: {tokenizer['vocabulary_size']:,} {tokenizer['kind']} pieces, "
         f"{'cased' if tokenizer['cased'] else 'uncased'}"
     ]
+    if domain := report.get("domain_words"):
+        before, after = domain["sample_pieces_before"], domain["sample_pieces_after"]
+        percent = f" ({domain['saved_percent']:.2f}%)" if before else ""
+        lines.append(
+            f"  {len(domain['words']):,} domain words save {before - after:,}{percent} of the "
+            f"sample's {before:,} pieces: {' '.join(domain['words'])}"
+        )
     for split in SPLITS:
         counts = report[split]
         if counts["tokens"]:

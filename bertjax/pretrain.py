@@ -64,10 +64,13 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     is_first = jax.process_index() == 0
     # -------------------------------------------------------------------- what is read
     recipe = Recipe.from_config(config)
-    given = open_model(recipe.init_from) if recipe.init_from else None
-    if given:
-        sizes = {"model": with_sizes_of(given, recipe.plain["model"])}
-        recipe = Recipe.from_config({**recipe.plain, **sizes})
+    given = None
+    if recipe.init_from:
+        # Once begun, a run has the sizes in its config and the weights in its checkpoints.
+        begun = _begun(workdir, recipe)
+        given = None if begun else open_model(recipe.init_from)
+        model = begun["model"] if begun else with_sizes_of(given, recipe.plain["model"])
+        recipe = Recipe.from_config({**recipe.plain, "model": model})
     if not recipe.corpus:
         raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
     if not workdir:
@@ -140,12 +143,20 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     return 0 if complete else EXIT_STOPPED
 
 
+def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
+    """The config of a run from the same weights that has a checkpoint in `workdir`; or None."""
+    checkpoints = checkpoints_folder(workdir)
+    if not (checkpoints.is_dir() and any(each.name.isdigit() for each in checkpoints.iterdir())):
+        return None
+    config = read_config(workdir)
+    return config if config.get("init_from") == recipe.init_from else None
+
+
 def _check_same_run(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
     """A folder holds one run: the config must be the one it was begun with."""
     if not (folder / "config.json").exists():
         return
-    begun = flat(read_config(folder))
-    now = flat(recipe.plain)
+    begun, now = ({"init_from": ""} | flat(c) for c in (read_config(folder), recipe.plain))
     for key in sorted(begun.keys() | now.keys()):
         if key.split(".")[0] not in _FREE and begun.get(key) != now.get(key):
             raise InputError(

@@ -17,6 +17,9 @@ _SOURCE = flags.DEFINE_multi_string(
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 _LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
 _VOCABULARY = flags.DEFINE_string("vocabulary", None, "Use this vocab.txt or SentencePiece .model.")
+_DOMAIN_WORDS = flags.DEFINE_integer(
+    "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
+)
 _TOKENIZER = flags.DEFINE_enum(
     "tokenizer", None, ["wordpiece", "sentencepiece"], "What to learn (wordpiece by default)."
 )
@@ -49,6 +52,7 @@ def main(_: list[str]) -> None:
         _OUTPUT.value,
         learn_vocabulary=_LEARN.value,
         vocabulary=_VOCABULARY.value,
+        domain_words=_DOMAIN_WORDS.value,
         tokenizer=_TOKENIZER.value,
         model_type=_MODEL_TYPE.value,
         cased=_CASED.value,

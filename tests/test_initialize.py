@@ -7,7 +7,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from tiny_run import metrics_of, tiny_config, write_text
 
-from bertjax import evaluate, export, prepare, pretrain
+from bertjax import convert, evaluate, prepare, pretrain
 from bertjax.errors import InputError
 from bertjax.open_model import open_model
 
@@ -16,7 +16,7 @@ from bertjax.open_model import open_model
 def exported(tiny_run, tmp_path_factory):
     """`tiny_run` as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export.run(str(tiny_run), str(folder), export.HUGGING_FACE)
+    convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{folder}")
     return folder
 
 
@@ -77,8 +77,8 @@ def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_pat
     np.testing.assert_allclose(again["masked_lm"]["bias"], first["masked_lm"]["bias"], atol=1e-9)
 
 
-def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path):
-    """Stopped by its last step and continued: the same parameters as in one go."""
+def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
+    """Stopped by its last step and continued, without the weights: the same as in one go."""
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
     config = tiny_config(tiny_corpus, total_steps=6, **settings)
     assert pretrain.run(config, str(tmp_path / "whole")) == 0
@@ -87,6 +87,7 @@ def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path):
     for path in sorted(newest.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     newest.rmdir()
+    monkeypatch.setattr(pretrain, "open_model", None)
     assert pretrain.run(config, str(tmp_path / "parts")) == 0
     assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
 
@@ -114,3 +115,13 @@ def test_weights_that_are_not_there(tiny_corpus, tmp_path, monkeypatch, source, 
     with pytest.raises(InputError, match=message):
         pretrain.run(tiny_config(tiny_corpus, init_from=source), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_from_before_there_was_init_from(tiny_corpus, tmp_path):
+    config = tiny_config(tiny_corpus, total_steps=2, optimizer=_STILL)
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    file = tmp_path / "run" / "config.json"
+    old = json.loads(file.read_text())
+    del old["init_from"]
+    file.write_text(json.dumps(old))
+    assert pretrain.run(config, str(tmp_path / "run")) == 0

@@ -63,7 +63,7 @@ def test_every_command_is_known(commands):
         "launch/pretrain.py",
         "launch/fill_mask.py",
         "launch/evaluate.py",
-        "launch/export.py",
+        "launch/convert.py",
         "launch/extract_features.py",
         "tests/benchmarks/bfloat16.py",
         "tests/benchmarks/extract_features.py",
@@ -110,8 +110,8 @@ def test_your_own_text_in_three_commands(commands, repository, tmp_path):
     assert output.splitlines()[1].count("%") == 5
 
     (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
-    export, fill_mask, extract, go_on, serve = _weights(commands)
-    assert "read back: " in _run(export, tmp_path, repository)
+    convert, fill_mask, extract, go_on, serve = _weights(commands)
+    assert "read back: " in _run(convert, tmp_path, repository)
     assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
     _run(extract, tmp_path, repository)
     table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
@@ -123,7 +123,7 @@ def test_your_own_text_in_three_commands(commands, repository, tmp_path):
 
 def _weights(commands: list[str]) -> list[str]:
     """The commands of the section "Weights in and out"."""
-    first = next(i for i, c in enumerate(commands) if "launch/export.py" in c)
+    first = next(i for i, c in enumerate(commands) if "launch/convert.py" in c)
     return commands[first : first + 5]
 
 

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
 _WORDS = ["errors", "files", "progress", "axes", "batch"]
 _PROGRAMS = [
-    *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "export"],
+    *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["run_folder", "open_model", "initialize"],
 ]
 _ALL_BELOW_PROGRAMS = [
@@ -66,7 +66,7 @@ MAY_IMPORT = {
 _DEVICE_FILES = [
     *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
-    *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/export.py"],
+    *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
     *["bertjax/features/compute.py", "bertjax/recipe.py", "bertjax/run_folder.py"],
 ]
@@ -75,7 +75,7 @@ OUTSIDE = {
     "apache_beam": ["bertjax/corpus/build.py"],
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
-        *["bertjax/interop/*", "bertjax/export.py"],
+        *["bertjax/interop/*", "bertjax/convert.py"],
     ],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
@@ -229,7 +229,7 @@ def test_the_host_floor_runs_without_jax():
 
 
 def test_doors_are_there():
-    doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "export"}
+    doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
     assert doors <= {p.stem for p in DOORS}
 
 

@@ -22,7 +22,12 @@ def model_folder(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise InputError(f"hf:{name}: no such folder, and not the name of a model on the hub")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(name, allow_patterns=list(_FILES)))
@@ -31,7 +36,9 @@ def model_folder(name: str) -> Path:
             f"hf:{name}: no such folder, and the hub has no model of that name (or it is private: "
             "set HF_TOKEN)"
         ) from error
-    except LocalEntryNotFoundError as error:
+    except HFValidationError as error:
+        raise InputError(f"hf:{name}: no such folder, and no name for a model: {error}") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
         raise InputError(
             f"hf:{name}: no such folder, and the hub cannot be reached: where there is a network, "
             f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "

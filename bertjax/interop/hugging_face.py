@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from bertjax.errors import InputError
 from bertjax.files import write_json
@@ -148,7 +148,10 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
             "M.from_pretrained('FOLDER').save_pretrained('NEW_FOLDER')\", and copy the "
             "tokenizer's files beside the result"
         )
-    raise InputError(f"{origin}: no {WEIGHTS_FILE} in it")
+    raise InputError(
+        f"{origin}: no {WEIGHTS_FILE} in it. If the model has its weights only as {_PICKLE}: that "
+        "is a pickle, never opened here; convert it with transformers' save_pretrained"
+    )
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -207,10 +210,22 @@ def assemble(
             f"{len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
     parts = tuple(dict.fromkeys(map(names.part_of, sorted(found))))
-    if "classifier.weight" in found and len(classes) != len(found["classifier.weight"]):
-        classes = tuple(f"LABEL_{i}" for i in range(len(found["classifier.weight"])))
+    width = len(found["classifier.weight"]) if "classifier.weight" in found else len(classes)
+    if architecture != "BertForMultipleChoice" and len(classes) not in (0, width):
+        raise InputError(
+            f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
+            f"classes (id2label): are these of the same model?"
+        )
+    if len(classes) != width:
+        classes = tuple(f"LABEL_{i}" for i in range(width))
     entries = names.table(parts, spec, len(classes))
     params = names.to_ours(found, entries, origin)
+    # Models may have rows to spare, up to a multiple of 128.
+    if spec.vocab_size - tokenizer.vocabulary_size >= 128:
+        raise InputError(
+            f"{origin}: the vocabulary has {tokenizer.vocabulary_size} pieces, the model "
+            f"{spec.vocab_size}: take the tokenizer it was trained with"
+        )
     for name in found.keys() - {entry.theirs for entry in entries}:
         raise InputError(
             f"{origin}: {name} has no place in a BERT of {spec.num_hidden_layers} layers: the "
@@ -255,7 +270,8 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     arrays = names.to_theirs(pretrained.params, pretrained.entries)
     if pretrained.architecture == "BertModel":  # saved without the prefix
         arrays = {name.removeprefix("bert."): array for name, array in arrays.items()}
-    save_file(arrays, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    # Not `save_file`, whose files only their owner may read.
+    (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
     write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
     write_json(folder / CONFIG_FILE, config_of(pretrained))
 

@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from bertjax.files import write_json
 from bertjax.interop.pretrained import Pretrained
@@ -93,7 +93,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     exported = _export(portable, weights, _axes(pretrained))
     # safetensors writes the memory as it lies, whatever the strides.
     in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    save_file(in_order, folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     (folder / MODEL_FILE).write_bytes(exported.serialize())
     write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
     write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))

@@ -263,6 +263,29 @@ def test_classes_are_named(make_pretrained, tmp_path):
     assert read_folder(tmp_path, "").classes == CLASSES
 
 
+def test_a_classifier_of_other_classes(make_pretrained, tmp_path):
+    write_folder(make_pretrained("BertForSequenceClassification"), tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text()) | {"id2label": {"0": "no", "1": "yes"}}
+    file.write_text(json.dumps(config))
+    with pytest.raises(InputError, match="classifier has 3 rows, and config.json names 2 classes"):
+        read_folder(tmp_path, "hf:model")
+
+
+def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
+    """Rows to spare are common, as many as these are not."""
+    for spare in (127, 128):
+        spec = dataclasses.replace(SPEC, vocab_size=SPEC.vocab_size + spare)
+        folder = tmp_path / str(spare)
+        folder.mkdir()
+        write_folder(make_pretrained(spec=spec), folder)
+        if spare == 127:
+            assert read_folder(folder, "hf:model").spec == spec
+        else:
+            with pytest.raises(InputError, match="the vocabulary has .* pieces, the model"):
+                read_folder(folder, "hf:model")
+
+
 def test_modules_of_sentence_transformers_are_told(written):
     modules = [
         {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},

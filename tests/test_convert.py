@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from tiny_run import tiny_config
 
-from bertjax import evaluate, export, pretrain
+from bertjax import convert, evaluate, pretrain
 from bertjax.errors import InputError
 from bertjax.interop import hugging_face
 from bertjax.open_model import open_model
@@ -40,7 +40,7 @@ def _assert_same(source, other):
 @pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
 def test_a_run_goes_out_and_comes_back(name, request, tmp_path, capsys):
     run = request.getfixturevalue(name)
-    found = export.run(str(run), str(tmp_path / "out"), export.HUGGING_FACE)
+    found = convert.run(str(run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert found["read back"] <= 1e-5
     assert f"read back: {found['read back']:.1e}" in capsys.readouterr().out
     _assert_same(run, f"hf:{tmp_path / 'out'}")
@@ -53,13 +53,15 @@ def test_a_run_goes_out_and_comes_back(name, request, tmp_path, capsys):
     assert config["architectures"] == [architecture]
     assert config.get("is_decoder", False) == (name == "left_to_right_run")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert set(modes.values()) == {modes["config.json"]}  # all may be read by the same people
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
 def test_transformers_agrees(name, request, tmp_path):
     run = request.getfixturevalue(name)
-    found = export.run(str(run), str(tmp_path / "out"), export.HUGGING_FACE)
+    found = convert.run(str(run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert found["transformers"] <= 2e-5
 
 
@@ -68,7 +70,7 @@ def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
     """As a user of Hugging Face would: the pipeline, with the exported tokenizer."""
     import transformers
 
-    export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "out"))
     assert fill("Quack quack [MASK] quack.")[0]["token_str"] == "quack"
 
@@ -91,7 +93,7 @@ def test_plain_storage_is_what_the_run_computes(stacked_run):
 
 
 def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
-    export.run(str(tiny_run), str(tmp_path / "my-bert"), export.HUGGING_FACE)
+    convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'my-bert'}")
     card = (tmp_path / "my-bert" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     assert "# my-bert\n" in card
@@ -107,7 +109,7 @@ def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
 
 def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
     results = evaluate.run(str(stacked_run), None, 2)
-    export.run(str(stacked_run), str(tmp_path / "out"), export.HUGGING_FACE)
+    convert.run(str(stacked_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     card = (tmp_path / "out" / "README.md").read_text()
     for length, metrics in results.items():
         assert f"sequences of {length}, at step 4" in card
@@ -115,30 +117,52 @@ def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
 
 
 def test_to_a_server(tiny_run, tmp_path):
-    found = export.run(str(tiny_run), str(tmp_path / "out"), export.SERVING)
+    found = convert.run(str(tiny_run), f"{convert.SERVING}{tmp_path / 'out'}")
     assert found["the artifact"] <= 1e-5
     assert (tmp_path / "out" / "model.stablehlo").stat().st_size > 1000
+
+
+def test_parts_besides_the_architecture_stay_behind(tiny_run, tmp_path):
+    """As in published masked-LM weights, which hold a pooler: it is told, and not written."""
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'whole'}")
+    config = tmp_path / "whole" / "config.json"
+    config.write_text(config.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
+    found = convert.run(f"hf:{tmp_path / 'whole'}", f"hf:{tmp_path / 'part'}")
+    assert found["read back"] == 0
+    assert set(open_model(f"hf:{tmp_path / 'part'}").params) == {"bert", "masked_lm"}
+
+
+@pytest.mark.parametrize("target", ["somewhere", "hf:", "stablehlo:", "tf1:x"])
+def test_targets_that_are_none(tiny_run, target):
+    with pytest.raises(InputError, match=f"--to={target}: must be hf:FOLDER or stablehlo:FOLDER"):
+        convert.run(str(tiny_run), target)
+
+
+def test_a_target_that_cannot_be_written(tiny_run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="out: cannot be written .*: choose another folder"):
+        convert.run(str(tiny_run), f"hf:{tmp_path / 'file' / 'out'}")
 
 
 def test_what_is_there_is_kept(tiny_run, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="out: is there already"):
-        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+        convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_damaged_export_does_not_appear(tiny_run, tmp_path, monkeypatch):
     """The proof is a proof: a weight that is written wrong is found, and nothing stays."""
-    whole = hugging_face.save_file
+    whole = hugging_face.save
 
-    def damaged(arrays, path, **more):
+    def damaged(arrays, **more):
         name = "bert.encoder.layer.0.output.dense.weight"
         arrays[name] = np.ascontiguousarray(arrays[name][::-1])
-        whole(arrays, path, **more)
+        return whole(arrays, **more)
 
-    monkeypatch.setattr(hugging_face, "save_file", damaged)
+    monkeypatch.setattr(hugging_face, "save", damaged)
     with pytest.raises(RuntimeError, match="do not read back bit for bit"):
-        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+        convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,5 +177,5 @@ def test_a_damaged_tokenizer_does_not_appear(tiny_run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(hugging_face, "write_tokenizer", damaged)
     with pytest.raises(RuntimeError, match="the tokenizer written is not the same"):
-        export.run(str(tiny_run), str(tmp_path / "out"), export.HUGGING_FACE)
+        convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from bertjax.recipe import flat
 from bertjax.run_folder import EVALUATION_FILE, LoadedRun, load_run
 from bertjax.training.journal import HELDOUT, read_metrics
 
-HUGGING_FACE, SERVING = FORMATS = ("hugging_face", "serving")
+HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
 
 # Of a config: where it ran and how often it looked. The corpus is named without its path.
 _NOT_THE_RECIPE = (
@@ -41,27 +41,29 @@ _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000
 Outputs = Mapping[str, np.ndarray]
 
 
-def run(model: str, output: str, format: str) -> dict[str, float]:
-    """Writes `output`, a folder that is whole or absent.
+def run(model: str, target: str) -> dict[str, float]:
+    """Writes a folder that is whole or absent.
 
     Args:
       model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
-      format: one of FORMATS.
+      target: "hf:FOLDER", for transformers, or "stablehlo:FOLDER", for a server.
 
     Returns:
       The greatest differences found, by what was compared with what; also printed.
 
     Raises:
-      InputError: no such model; `output` is there already.
+      InputError: no such model or target; a target that is there already, or cannot be written.
       RuntimeError: what was written is not the same model.
     """
-    if Path(output).exists():
-        raise InputError(f"{output}: is there already: choose another --output, or remove it")
-    trained = load_run(model) if is_run(model) else None
-    pretrained = of_run(trained, model) if trained else open_model(model)
-    print(pretrained.summary())
+    serving = target.startswith(SERVING)
+    output = target.removeprefix(SERVING if serving else HUGGING_FACE)
+    if output in ("", target):
+        raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
     with new_folder(output) as folder:
-        if format == SERVING:
+        trained = load_run(model) if is_run(model) else None
+        pretrained = of_run(trained, model) if trained else open_model(model)
+        print(pretrained.summary())
+        if serving:
             found = {"the artifact": write_serving(pretrained, folder)}
         else:
             write_folder(pretrained, folder)
@@ -79,7 +81,8 @@ def run(model: str, output: str, format: str) -> dict[str, float]:
 def _prove(trained: LoadedRun | None, pretrained: Pretrained, folder: Path) -> dict[str, float]:
     """Compares what is now in a folder with what it came from."""
     again = read_folder(folder, str(folder))
-    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, dict(pretrained.params))):
+    given = {part: pretrained.params[part] for part in again.params}
+    if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
         raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
     _same_tokenizer(pretrained, folder)
     batch = _sample(pretrained)
@@ -157,14 +160,15 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
     recipe = {"steps done": trained.step, "corpus": corpora} | kept
     if trained.recipe.init_from:
         recipe["init_from"] = Path(trained.recipe.init_from).name
-    return recipe, _figures(folder)
+    return recipe, _figures(folder, trained.step)
 
 
-def _figures(folder: Path) -> dict[str, dict[str, Any]]:
-    """Those of launch/evaluate.py, or else of the last evaluation while training."""
+def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:
+    """Those of launch/evaluate.py at this step, or else of the last evaluation while training."""
     evaluation = folder / EVALUATION_FILE
     if evaluation.exists():
         results = json.loads(evaluation.read_text(encoding="utf-8"))
+    if evaluation.exists() and results["step"] == step:
         return {
             f"Held-out text in sequences of {length}, at step {results['step']}": metrics
             for length, metrics in results.items()

@@ -1,0 +1,23 @@
+"""Hands a model on: python launch/convert.py --from=RUN --to=hf:FOLDER
+
+--from is a run, hf:FOLDER, hf:NAME or tf1:FOLDER. --to=hf:FOLDER is what transformers'
+from_pretrained loads; --to=stablehlo:FOLDER runs on a server with jax, without this package.
+"""
+
+from absl import flags
+
+from bertjax import commandline
+
+_FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
+_TO = flags.DEFINE_string("to", None, "hf:FOLDER or stablehlo:FOLDER, not there yet.")
+flags.mark_flags_as_required(["from", "to"])
+
+
+def main(_) -> None:
+    from bertjax import convert
+
+    convert.run(_FROM.value, _TO.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,146 @@
+"""Domain words in the [unusedN] places: which, where, and what they save."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from bertjax import prepare
+from bertjax.corpus.sampling import document_hash, is_held_out
+from bertjax.errors import InputError
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PIECES = [
+    *["[PAD]", "[unused0]", "[unused1]", *SPECIAL_TOKENS[1:], "[unused2]", "[unused10]"],
+    *["the", "cell", "gene", "##s", "##tic", ".", ",", "7", "##7"],
+    *LETTERS,
+    *[f"##{letter}" for letter in LETTERS if letter != "s"],
+]
+# Pieces of each, by longest match; pieces saved by one of its own, over all documents:
+#   genetic = gene ##tic: 1 x 12    cells = cell ##s: 1 x 12    kinase = k ##i ... ##e: 5 x 6
+#   genes = gene ##s: 1 x 9         oxid = o ##x ##i ##d: 3 x 3 ("Oxíd" is the same word)
+#   zygote, 5 x 2: too few;         77, 1 x 12: no letters;     "\u03b2": [UNK], one piece
+PARAGRAPHS = (
+    ["The genetic, cells. Cells genetic 77 77 \u03b2"] * 6
+    + ["kinase the genes"] * 6
+    + ["genes, oxid", "genes Oxíd", "genes oxid."]
+    + ["the zygote"] * 2
+)
+BEST = ["kinase", "cells", "genetic", "genes"]
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join(PIECES).encode() + b"\n")
+    return path
+
+
+@pytest.fixture
+def source(tmp_path):
+    # Each document its own, by words that are pieces: copies of one would be counted alike.
+    documents = [f"{p}\n{'the ' * (1 + i)}" for i, p in enumerate(PARAGRAPHS)]
+    (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n")
+    return f"text:{tmp_path / 'text.txt'}"
+
+
+def run(source, output, vocabulary, **more):
+    return prepare.run(
+        [source], output, vocabulary=vocabulary, **dict(held_out=0.0, workers=1) | more
+    )
+
+
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_best_words_take_the_lowest_places(source, vocabulary, tmp_path, capsys, number):
+    report = run(source, tmp_path / "corpus", vocabulary, domain_words=number)
+    places = [1, 2, 7, 8][:number]
+    lines = vocabulary.read_bytes().split(b"\n")
+    for place, word in zip(places, BEST, strict=False):
+        lines[place] = word.encode() + b"\r"
+    assert (tmp_path / "corpus" / "vocab.txt").read_bytes() == b"\n".join(lines)
+
+    before, after = Tokenizer.open(vocabulary), Tokenizer.open(tmp_path / "corpus")
+    assert [after.tokens[place] for place in places] == BEST[:number]
+    texts = (tmp_path / "text.txt").read_text().split("\n\n")
+    direct = [sum(map(len, each.encode(texts))) for each in (before, after)]
+    domain = report["domain_words"]
+    assert domain["words"] == BEST[:number]
+    assert [domain["sample_pieces_before"], domain["sample_pieces_after"]] == direct
+    assert direct[0] - direct[1] == sum([30, 12, 12, 9][:number])
+    assert domain["saved_percent"] == pytest.approx(100 * (direct[0] - direct[1]) / direct[0])
+    assert report["train"]["tokens"] == direct[1]
+    line = f"{number} domain words save {direct[0] - direct[1]} ({domain['saved_percent']:.2f}%)"
+    assert line in capsys.readouterr().out
+    plan = json.loads((tmp_path / "corpus" / "plan.json").read_bytes())
+    assert plan["vocabulary"]["domain_words"] == number
+
+
+def test_held_out_text_is_not_read(source, vocabulary, tmp_path):
+    report = run(source, tmp_path / "corpus", vocabulary, domain_words=1, held_out=0.3)
+    texts = (tmp_path / "text.txt").read_text().strip("\n").split("\n\n")
+    paragraphs = [[p.strip() for p in text.split("\n")] for text in texts]
+    assert any(is_held_out(document_hash(each), 0.3) for each in paragraphs)
+    assert report["domain_words"]["sample_pieces_after"] == report["train"]["tokens"]
+
+
+def test_again_is_the_same_and_otherwise_is_refused(source, vocabulary, tmp_path):
+    output = tmp_path / "corpus"
+    report = run(source, output, vocabulary, domain_words=2)
+    files = {p: p.read_bytes() for p in sorted(output.rglob("*")) if p.is_file()}
+    assert run(source, output, vocabulary, domain_words=2) == report
+    assert files == {p: p.read_bytes() for p in sorted(output.rglob("*")) if p.is_file()}
+    (output / "report.json").unlink()
+    assert run(source, output, vocabulary, domain_words=2)["domain_words"] == report["domain_words"]
+    for number in (0, 3):
+        with pytest.raises(InputError, match="holds a corpus prepared otherwise"):
+            run(source, output, vocabulary, domain_words=number)
+
+
+def test_fewer_words_than_places(tmp_path, vocabulary, capsys):
+    (tmp_path / "text.txt").write_text("the genes genes\nkinase genes\n")
+    source = f"text:{tmp_path / 'text.txt'}"
+    report = run(source, tmp_path / "corpus", vocabulary, domain_words=4)
+    assert report["domain_words"]["words"] == ["genes"]
+    assert "only 1 domain words to put in, not 4" in capsys.readouterr().out
+    assert Tokenizer.open(tmp_path / "corpus").tokens[2] == "[unused1]"
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (dict(domain_words=5), "domain_words=5: .* has only 4 .unusedN. pieces"),
+        (dict(domain_words=-1), "domain_words=-1: a number of words"),
+        (dict(domain_words=1, vocabulary=None, learn_vocabulary=99), "give --vocabulary=vocab.txt"),
+    ],
+)
+def test_bad_requests(source, vocabulary, tmp_path, more, message):
+    with pytest.raises(InputError, match=message):
+        run(source, tmp_path / "corpus", **dict(vocabulary=vocabulary) | more)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_sentencepiece_has_no_places(source, tmp_path):
+    options = dict(learn_vocabulary=30, tokenizer="sentencepiece", held_out=0.0, workers=1)
+    prepare.run([source], tmp_path / "first", **options)
+    run(source, tmp_path / "first", None, **learn)
+    model = tmp_path / "first" / "sentencepiece.model"
+    with pytest.raises(InputError, match="is a sentencepiece one, and only a wordpiece one"):
+        run(source, tmp_path / "corpus", model, domain_words=1)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_weights_go_on_with_domain_words(source, vocabulary, tmp_path):
+    from bertjax.initialize import check_tokenizer
+
+    run(source, tmp_path / "corpus", vocabulary, domain_words=3)
+    weights = SimpleNamespace(tokenizer=Tokenizer.open(vocabulary), origin="weights")
+    check_tokenizer(weights, Tokenizer.open(tmp_path / "corpus"), "corpus")
+    for pieces in (
+        [piece if piece != "cell" else "cells" for piece in PIECES],  # a piece in use
+        [*PIECES, "cells"],
+        [piece for piece in PIECES if piece != "[unused10]"],
+    ):
+        vocabulary.write_text("\n".join(pieces))
+        with pytest.raises(InputError, match="have different vocabularies"):
+            check_tokenizer(weights, Tokenizer.open(vocabulary), "other")
