@@ -123,7 +123,6 @@ def test_bad_requests(source, vocabulary, tmp_path, more, message):
 def test_sentencepiece_has_no_places(source, tmp_path):
     options = dict(learn_vocabulary=30, tokenizer="sentencepiece", held_out=0.0, workers=1)
     prepare.run([source], tmp_path / "first", **options)
-    run(source, tmp_path / "first", None, **learn)
     model = tmp_path / "first" / "sentencepiece.model"
     with pytest.raises(InputError, match="is a sentencepiece one, and only a wordpiece one"):
         run(source, tmp_path / "corpus", model, domain_words=1)
