@@ -52,10 +52,3 @@ def outputs(
         )
     found = {name: next(key for key in _OUTPUTS[name] if key in result) for name in names}
     return {name: result[key].numpy() for name, key in found.items()}
-
-
-def encode(folder: Path, texts: Sequence[str]) -> list[list[int]]:
-    """The ids that transformers' tokenizer of that folder gives, with [CLS] and [SEP]."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)(list(texts))["input_ids"]
