@@ -11,7 +11,7 @@ readme = here / "README.md"
 setup(
     name="bertjax",
     version=re.search(r'__version__ = "(.+)"', (here / "bertjax/__init__.py").read_text())[1],
-    description="Pre-train BERT-style encoders in JAX, from raw text to a checkpoint",
+    description="Pre-train and fine-tune BERT-style encoders in JAX, from raw text on",
     long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -32,6 +32,8 @@ setup(
         "orbax-checkpoint>=0.12,<1",
         "pyarrow>=25",
         "safetensors>=0.8",
+        "scikit-learn>=1.9",
+        "scipy>=1.17",
         "sentencepiece>=0.2.3",
         "sentencex>=1.0.32",
         "tensorboardX>=2.6.5",

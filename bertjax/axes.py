@@ -6,6 +6,7 @@ Shape letters, used in comments and docstrings throughout:
   S  sequence length              H  width of one head (D = N * H)
   P  masked positions a sequence  F  feed-forward width
   D  model width                  V  vocabulary
+  C  classes, or choices
 
 Logical axes name what a dimension *is*; `bertjax.sharding.rules` says where it lies.
 """

@@ -1,7 +1,7 @@
 """The contract between host and device: the arrays of one batch, for each objective.
 
-The host makes them with numpy (`bertjax.examples.batches`); the step takes them as a
-dict of arrays. Field names are those of google-research/bert.
+The host makes them with numpy (`bertjax.examples.batches`, `bertjax.tasks.encoded`); the step
+takes them as a dict of arrays. Field names are those of google-research/bert.
 """
 
 from typing import NamedTuple
@@ -46,3 +46,33 @@ FIELDS = {
     },
 }
 OBJECTIVES = tuple(FIELDS)
+
+# Fine-tuning (section 4). A batch without labels is for prediction.
+SEQUENCE_CLASSIFICATION = "sequence_classification"
+REGRESSION = "regression"
+MULTIPLE_CHOICE = "multiple_choice"
+TOKEN_CLASSIFICATION = "token_classification"
+QUESTION_ANSWERING = "question_answering"
+
+_IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a batch
+
+TASK_FIELDS = {
+    SEQUENCE_CLASSIFICATION: {**_INPUT, **_IS_REAL, "label_ids": Field("B", "int32")},
+    REGRESSION: {**_INPUT, **_IS_REAL, "targets": Field("B", "float32")},
+    MULTIPLE_CHOICE: {
+        **{name: Field("BCS", "int32") for name in _INPUT},
+        **_IS_REAL,
+        "label_ids": Field("B", "int32"),
+    },
+    TOKEN_CLASSIFICATION: {
+        **_INPUT,
+        **_IS_REAL,
+        "label_ids": Field("BS", "int32"),  # -1 on tokens that are not classified
+    },
+    QUESTION_ANSWERING: {
+        **_INPUT,
+        **_IS_REAL,
+        "start_positions": Field("B", "int32"),  # both 0, [CLS], where there is no answer
+        "end_positions": Field("B", "int32"),
+    },
+}

@@ -69,3 +69,55 @@ def paper_config() -> ml_collections.ConfigDict:
     # One batch, one update and one evaluation of every phase, and nothing is written.
     config.dry_run = False
     return config
+
+
+def finetune_config() -> ml_collections.ConfigDict:
+    """Fine-tuning as in section A.3: batch 32, three epochs, the rate chosen on dev."""
+    config = ml_collections.ConfigDict()
+    # What is learned: a kind of `bertjax.fine_tuning.recipe.TASKS`, and the fields of that task.
+    config.task = dict()
+    # A folder with the official files, or "tfds:".
+    config.data = ""
+    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
+    config.init_from = ""
+
+    # Every combination is tried, each `restarts` times with another seed (order of the examples,
+    # new output layer, dropout), from config.seed on; the best on dev is kept.
+    config.grid = dict(batch_size=(32,), learning_rate=(5e-5,), epochs=(3,), restarts=1)
+    config.seed = 0
+    # Tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into windows).
+    config.max_length = 128
+    # Batches are padded to one of at most so many lengths; each is compiled once.
+    config.buckets = 5
+    # Parts in which an update takes its batch (more parts, less memory).
+    config.accumulate = 1
+
+    # Switches of `BertSpec`; its sizes are those of the weights.
+    config.model = dict(
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        compute_dtype="float32",
+        scan_layers=False,
+        remat="none",
+        attention="einsum",
+    )
+    # See `bertjax.optimizer.OptimizerSpec`; the rate rises over a share of the updates.
+    config.optimizer = dict(
+        name="adamw",
+        warmup_proportion=0.1,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-6,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        bias_correction=True,
+    )
+
+    # Where it runs, as in `paper_config`.
+    config.layout = "data"
+    config.mesh = dict(data=-1, model=1)
+    # Tokens that one device predicts together; 0: 512 on a CPU, 16,384 elsewhere.
+    config.batch_tokens = 0
+    # Steps between lines of metrics, and between checkpoints of a trial under way.
+    config.intervals = dict(log=20, checkpoint=1_000)
+    return config

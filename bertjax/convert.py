@@ -18,9 +18,15 @@ from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.open_model import is_run, of_run, open_model
+from bertjax.open_model import is_fine_tuned, is_run, of_run, open_model
 from bertjax.recipe import flat
-from bertjax.run_folder import EVALUATION_FILE, LoadedRun, load_run
+from bertjax.run_folder import (
+    EVALUATION_FILE,
+    RESULTS_FILE,
+    LoadedRun,
+    load_run,
+    read_config,
+)
 from bertjax.training.journal import HELDOUT, read_metrics
 
 HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
@@ -29,6 +35,7 @@ HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
 _NOT_THE_RECIPE = (
     *("corpus", "init_from", "mesh", "layout", "dry_run", "intervals", "eval_batch_size"),
     *("keep_checkpoints", "keep_checkpoint_every"),
+    *("data", "grid", "batch_tokens"),  # of fine-tuning; the grid's chosen values are told
 )
 
 # Of float32 outputs, relative to the greatest of them where that is over 1.
@@ -60,7 +67,8 @@ def run(model: str, target: str) -> dict[str, float]:
     if output in ("", target):
         raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
     with new_folder(output) as folder:
-        trained = load_run(model) if is_run(model) else None
+        fine_tuned = is_fine_tuned(model)
+        trained = load_run(model) if is_run(model) and not fine_tuned else None
         pretrained = of_run(trained, model) if trained else open_model(model)
         print(pretrained.summary())
         if serving:
@@ -68,7 +76,11 @@ def run(model: str, target: str) -> dict[str, float]:
         else:
             write_folder(pretrained, folder)
             found = _prove(trained, pretrained, folder)
-            recipe, figures = _history(trained, Path(model)) if trained else ({}, {})
+            recipe, figures = {}, {}
+            if trained:
+                recipe, figures = _history(trained, Path(model))
+            elif fine_tuned:
+                recipe, figures = _history_of_fine_tuning(Path(model))
             card = model_card(pretrained, Path(output).name, recipe, figures | {_PROOF: found})
             (folder / "README.md").write_text(card, encoding="utf-8")
     print(f"{output}: written.")
@@ -151,16 +163,30 @@ def _difference(before: Outputs, after: Outputs) -> float:
 
 def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's recipe and its figures, for the card."""
-    kept = {
-        key: value
-        for key, value in flat(trained.recipe.plain).items()
-        if key.split(".")[0] not in _NOT_THE_RECIPE
-    }
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
-    recipe = {"steps done": trained.step, "corpus": corpora} | kept
+    recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.plain)
     if trained.recipe.init_from:
         recipe["init_from"] = Path(trained.recipe.init_from).name
     return recipe, _figures(folder, trained.step)
+
+
+def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As `_history`."""
+    config = read_config(folder)
+    recipe = _recipe(config) | {"init_from": Path(config["init_from"]).name}
+    try:
+        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: its trials are not done: start it again") from error
+    figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
+    return recipe | results["chosen"], figures
+
+
+def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that decides what is learned."""
+    return {
+        key: value for key, value in flat(plain).items() if key.split(".")[0] not in _NOT_THE_RECIPE
+    }
 
 
 def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:

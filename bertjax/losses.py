@@ -3,6 +3,8 @@
 Sums and counts add over micro-batches, devices and hosts, and are divided once.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -73,3 +75,79 @@ def loss_counts(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
 def uses_next_sentence(objective: str) -> bool:
     """Whether an objective of `bertjax.batch` has the next-sentence task."""
     return "next_sentence_labels" in batches.FIELDS[objective]
+
+
+# ------------------------------------------------------------------- fine-tuning (section 4)
+
+Outputs = dict[str, jax.Array]
+Batch = dict[str, jax.Array]
+
+
+def _weighted(values: dict[str, jax.Array], weights: jax.Array) -> Sums:
+    count = weights.sum()
+    return {name: ((value * weights).sum(), count) for name, value in values.items()}
+
+
+def _classification_sums(outputs: Outputs, batch: Batch) -> Sums:
+    """Of sequences, [B, C], or of tokens, [B, S, C]; or of choices, [B, C]."""
+    logits, labels = outputs["logits"], batch["label_ids"]
+    values = {
+        "task_loss": _cross_entropy(logits, labels),
+        "accuracy": (logits.argmax(-1) == labels).astype(jnp.float32),
+    }
+    return _weighted(values, _label_weights(batch))
+
+
+def _label_weights(batch: Batch) -> jax.Array:
+    """1 on what is classified: [B], or [B, S] where tokens are."""
+    labels, real = batch["label_ids"], batch["is_real_example"]
+    return real if labels.ndim == 1 else real[:, None] * (labels >= 0)
+
+
+def _regression_sums(outputs: Outputs, batch: Batch) -> Sums:
+    error = jnp.square(outputs["logits"][:, 0] - batch["targets"])
+    return _weighted({"task_loss": error}, batch["is_real_example"])
+
+
+def _span_sums(outputs: Outputs, batch: Batch) -> Sums:
+    """The mean of the losses of start and end (run_squad.py), over the S tokens without padding."""
+    losses, correct = [], []
+    for side in ("start", "end"):
+        logits = jnp.where(batch["input_mask"] > 0, outputs[side], jnp.finfo(jnp.float32).min)
+        positions = batch[f"{side}_positions"]
+        losses.append(_cross_entropy(logits, positions))
+        correct.append(logits.argmax(-1) == positions)
+    values = {
+        "task_loss": (losses[0] + losses[1]) / 2,
+        "accuracy": (correct[0] & correct[1]).astype(jnp.float32),
+    }
+    return _weighted(values, batch["is_real_example"])
+
+
+_TASK_SUMS: dict[str, Callable[[Outputs, Batch], Sums]] = {
+    batches.SEQUENCE_CLASSIFICATION: _classification_sums,
+    batches.MULTIPLE_CHOICE: _classification_sums,
+    batches.TOKEN_CLASSIFICATION: _classification_sums,
+    batches.REGRESSION: _regression_sums,
+    batches.QUESTION_ANSWERING: _span_sums,
+}
+
+
+def task_sums(objective: str, outputs: Outputs, batch: Batch) -> Sums:
+    """Sums and counts of the loss and the accuracy of a fine-tuning batch.
+
+    Args:
+      objective: a key of `bertjax.batch.TASK_FIELDS`; `batch` has its arrays.
+      outputs: of the model that goes with it (`bertjax.model.fine_tuning`).
+
+    Returns:
+      "task_loss" (nats; squared error of a regression) and "accuracy" (not of a regression): each
+      (sum, count), float32 scalars.
+    """
+    return _TASK_SUMS[objective](outputs, batch)
+
+
+def task_counts(objective: str, batch: Batch) -> dict[str, jax.Array]:
+    """The count that divides "task_loss", as `loss_counts`."""
+    tokens = objective == batches.TOKEN_CLASSIFICATION
+    return {"task_loss": (_label_weights(batch) if tokens else batch["is_real_example"]).sum()}

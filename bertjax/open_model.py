@@ -1,6 +1,5 @@
 """Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:FOLDER."""
 
-import dataclasses
 from pathlib import Path
 
 from bertjax import batch as batches
@@ -8,8 +7,9 @@ from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.model.spec import plain_spec
 from bertjax.model.storage import to_plain
-from bertjax.run_folder import LoadedRun, load_run
+from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
 
 # What a run of each objective trains.
 _ARCHITECTURES = {
@@ -30,6 +30,8 @@ def open_model(source: str) -> Pretrained:
       InputError: no such model, or one that cannot be read whole.
     """
     kind, _, name = source.partition(":")
+    if is_fine_tuned(source):
+        return read_folder(Path(source) / MODEL_FOLDER, source)
     if is_run(source):
         return of_run(load_run(source), source)
     if kind == "hf":
@@ -42,14 +44,18 @@ def is_run(source: str) -> bool:
     return not source.startswith(("hf:", "tf1:"))
 
 
+def is_fine_tuned(source: str) -> bool:
+    """Whether a source is the folder of a run of fine-tuning."""
+    return is_run(source) and "task" in read_config(source)
+
+
 def of_run(run: LoadedRun, origin: str) -> Pretrained:
     """The model that a run trained."""
     spec = run.model.spec
-    plain = dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="none")
     return Pretrained(
         origin=origin,
         architecture=_ARCHITECTURES[run.recipe.objective],
-        spec=plain,
+        spec=plain_spec(spec),
         params=to_plain(run.params, spec),
         tokenizer=run.tokenizer,
     )

@@ -4,6 +4,7 @@ Where this differs, knowingly, from google-research/bert `optimization.py`: see 
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,14 +58,13 @@ def make_schedule(spec: OptimizerSpec, total_steps: int) -> optax.Schedule:
             f"optimizer warmup_steps={spec.warmup_steps}: must be less than the {total_steps} "
             "steps of the run"
         )
+    return lambda count: _rate(count, spec.learning_rate, spec.warmup_steps, total_steps)
 
-    def rate(count):
-        step = count + 1.0
-        up = step / max(spec.warmup_steps, 1)
-        down = (total_steps - count) / (total_steps - spec.warmup_steps)
-        return spec.learning_rate * jnp.minimum(up, jnp.minimum(down, 1.0))
 
-    return rate
+def _rate(count, peak, warmup_steps, total_steps):
+    up = (count + 1.0) / jnp.maximum(warmup_steps, 1)
+    down = (total_steps - count) / (total_steps - warmup_steps)
+    return peak * jnp.minimum(up, jnp.minimum(down, 1.0))
 
 
 def decays(params) -> object:
@@ -92,6 +92,12 @@ def _scale_by_adam_without_bias_correction(b1: float, b2: float, eps: float):
 
 def make_optimizer(spec: OptimizerSpec, total_steps: int) -> optax.GradientTransformation:
     """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order."""
+    rate = optax.scale_by_learning_rate(make_schedule(spec, total_steps))
+    return optax.chain(*_directions(spec), rate)
+
+
+def _directions(spec: OptimizerSpec) -> list[optax.GradientTransformation]:
+    """All but the learning rate."""
     moments = (
         optax.scale_by_adam if spec.bias_correction else _scale_by_adam_without_bias_correction
     )
@@ -103,5 +109,45 @@ def make_optimizer(spec: OptimizerSpec, total_steps: int) -> optax.GradientTrans
     if spec.name == "lamb":
         # As in Google's LAMB, biases and LayerNorm take part in neither decay nor adaptation.
         transforms.append(optax.masked(optax.scale_by_trust_ratio(), decays))
-    transforms.append(optax.scale_by_learning_rate(make_schedule(spec, total_steps)))
-    return optax.chain(*transforms)
+    return transforms
+
+
+class ScheduleState(NamedTuple):
+    """Updates so far (int32), and the numbers of the schedule (float32): scalars."""
+
+    count: jax.Array
+    learning_rate: jax.Array
+    warmup_steps: jax.Array
+    total_steps: jax.Array
+
+
+def make_adjustable_optimizer(spec: OptimizerSpec) -> optax.GradientTransformation:
+    """As `make_optimizer`, with the schedule in the state: one compiled step for every trial.
+
+    `with_schedule` sets it; before that the rate is 0.
+    """
+
+    def init(_):
+        return ScheduleState(jnp.int32(0), *(jnp.float32(x) for x in (0, 0, 1)))
+
+    def update(updates, state, params=None):
+        del params
+        rate = _rate(*state)
+        count = optax.safe_increment(state.count)
+        return jax.tree.map(lambda u: -rate * u, updates), state._replace(count=count)
+
+    return optax.chain(*_directions(spec), optax.GradientTransformation(init, update))
+
+
+def with_schedule(opt_state: Any, spec: OptimizerSpec, total_steps: int) -> Any:
+    """The state of `make_adjustable_optimizer`'s optimizer, with `make_schedule`'s schedule."""
+    *directions, schedule = opt_state
+    numbers = {
+        name: jax.device_put(jnp.float32(value), schedule.count.sharding)
+        for name, value in (
+            ("learning_rate", spec.learning_rate),
+            ("warmup_steps", spec.warmup_steps),
+            ("total_steps", total_steps),
+        )
+    }
+    return (*directions, schedule._replace(**numbers))

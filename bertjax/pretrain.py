@@ -4,7 +4,6 @@ import contextlib
 import json
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,13 +18,17 @@ from bertjax.open_model import open_model
 from bertjax.optimizer import make_optimizer, make_schedule
 from bertjax.recipe import (
     Recipe,
-    flat,
     init_params,
     make_model,
     make_objective,
     make_phases,
 )
-from bertjax.run_folder import checkpoints_folder, read_config
+from bertjax.run_folder import (
+    EXIT_STOPPED,
+    check_same_config,
+    checkpoints_folder,
+    read_config,
+)
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -33,10 +36,8 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.hardware import keep_freed_memory
 from bertjax.training.journal import Journal
-from bertjax.training.loop import Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state
-
-EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
+from bertjax.training.loop import Trainer, restore
+from bertjax.training.state import abstract_state, init_state
 
 # What may differ when a run goes on: where it runs, where its corpus lies (its content may not)
 # and how often it looks, not what it computes.
@@ -80,7 +81,12 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
     identity = tokenizer.identity
     if given:
         check_tokenizer(given, tokenizer, recipe.corpus[0])
-    _check_same_run(folder, recipe, tokenizer)
+    check_same_config(folder, recipe.plain, _FREE)
+    if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
+        raise InputError(
+            f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose another "
+            "--workdir, or the corpus it was begun with"
+        )
     train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
     held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
     spec = recipe.spec(tokenizer.vocabulary_size)
@@ -123,7 +129,7 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
             keep_every=recipe.keep_checkpoint_every,
         )
         stack.enter_context(contextlib.closing(checkpoints))
-        state, window = _restore(checkpoints, abstract, data)
+        state, window = restore(checkpoints, abstract, data)
         if state is None:
             state = init_state(init, optimizer, abstract, recipe.seed)
             if given:
@@ -150,41 +156,6 @@ def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
         return None
     config = read_config(workdir)
     return config if config.get("init_from") == recipe.init_from else None
-
-
-def _check_same_run(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
-    """A folder holds one run: the config must be the one it was begun with."""
-    if not (folder / "config.json").exists():
-        return
-    begun, now = ({"init_from": ""} | flat(c) for c in (read_config(folder), recipe.plain))
-    for key in sorted(begun.keys() | now.keys()):
-        if key.split(".")[0] not in _FREE and begun.get(key) != now.get(key):
-            raise InputError(
-                f"{folder} holds a run with another config: {key} was {begun.get(key)!r}, is "
-                f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
-            )
-
-    if Tokenizer.open(folder).identity != tokenizer.identity:
-        raise InputError(
-            f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose another "
-            "--workdir, or the corpus it was begun with"
-        )
-
-
-def _restore(checkpoints: Checkpoints, abstract, data: dict[str, str]):
-    restored = checkpoints.restore(abstract.parts())
-    if restored is None:
-        return None, {}
-    parts, metadata = restored
-    state = TrainState.from_parts(parts)
-    if metadata["data"] != data:
-        raise InputError(
-            "the run was begun on another corpus than config.corpus holds now: give it the "
-            "corpus it was begun with, or choose another --workdir"
-        )
-    if jax.process_index() == 0:
-        print(f"going on from step {int(state.step)}", flush=True)
-    return state, metadata["window"]
 
 
 def _start(given: Pretrained, params: Mapping[str, Any]) -> str:

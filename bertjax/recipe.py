@@ -91,14 +91,14 @@ class Recipe:
         fields = dict(plain)
         fields.pop("dry_run", None)
         numbered = sorted((key for key in fields if re.fullmatch(r"phase_\d+", key)), key=_number)
-        phases = tuple(_build(key, PhaseSpec, fields.pop(key)) for key in numbered)
+        phases = tuple(build(key, PhaseSpec, fields.pop(key)) for key in numbered)
         names = [name.strip() for name in str(fields.pop("corpus", "")).split(",")]
         sections = dict(
             optimizer=OptimizerSpec, masking=MaskingRule, mesh=MeshSpec, intervals=Intervals
         )
         for key, section in sections.items():
-            fields[key] = _build(key, section, fields.get(key, {}))
-        recipe = _build(
+            fields[key] = build(key, section, fields.get(key, {}))
+        recipe = build(
             "", cls, fields | dict(plain=plain, corpus=tuple(filter(None, names)), phases=phases)
         )
         recipe._check()
@@ -118,7 +118,7 @@ class Recipe:
                 "config.model.scan_layers=True makes one tensor of all layers: set it to False"
             )
         for number, phase in enumerate(self.phases, 1):
-            _build("", partial(self.example_spec, phase), dict(stream="", batch_size=1))
+            build("", partial(self.example_spec, phase), dict(stream="", batch_size=1))
             if phase.length > spec.max_position_embeddings:
                 raise InputError(
                     f"config.phase_{number}.length={phase.length} is over the position table, "
@@ -133,8 +133,8 @@ class Recipe:
         """The model's shape, for a vocabulary of this size."""
         causal = self.objective == batches.LEFT_TO_RIGHT
         fields = {"vocab_size": vocab_size, "causal": causal} | dict(self.model)
-        build = BertSpec.named if "size" in fields else BertSpec
-        spec = _build("model", build, fields)
+        make = BertSpec.named if "size" in fields else BertSpec
+        spec = build("model", make, fields)
         if spec.vocab_size < vocab_size:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
@@ -170,8 +170,8 @@ def _number(key: str) -> int:
     return int(key.rpartition("_")[2])
 
 
-def _build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
-    """make(**fields), with any mistake told as one in the config."""
+def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
+    """make(**fields), with any mistake told as one in a section ("": the whole) of the config."""
     prefix = f"config.{section}" if section else "config"
     if not isinstance(fields, Mapping):
         raise InputError(f"{prefix}={fields!r}: must be a dict of keys")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import jax
 
 from bertjax.errors import InputError
 from bertjax.model.heads import BertForPreTraining
-from bertjax.recipe import Recipe, init_params, make_model
+from bertjax.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -20,6 +21,10 @@ from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.state import placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
+# Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
+MODEL_FOLDER = "model"
+RESULTS_FILE = "results.json"
+EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
 
 
 def checkpoints_folder(run: str | Path) -> Path:
@@ -42,6 +47,26 @@ def read_config(run: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged: {error}") from error
 
 
+def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
+    """A folder holds one run: the config must be the one it was begun with.
+
+    Args:
+      free: the keys, or first parts of them, that may differ.
+
+    Raises:
+      InputError: another one differs, naming it.
+    """
+    if not (run / "config.json").exists():
+        return
+    begun, now = flat(read_config(run)), flat(plain)
+    for key in sorted(begun.keys() | now.keys()):
+        if key.split(".")[0] not in free and begun.get(key) != now.get(key):
+            raise InputError(
+                f"{run} holds a run with another config: {key} was {begun.get(key)!r}, is "
+                f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class LoadedRun:
     """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters."""
@@ -60,7 +85,13 @@ def load_run(run: str | Path) -> LoadedRun:
     Raises:
       InputError: not a run, or one without a checkpoint.
     """
-    recipe = Recipe.from_config(read_config(run))
+    config = read_config(run)
+    if "task" in config:
+        raise InputError(
+            f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
+            f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
+        )
+    recipe = Recipe.from_config(config)
     tokenizer = Tokenizer.open(run)
     model = make_model(recipe.spec(tokenizer.vocabulary_size), recipe.objective)
     # As many devices as divide a batch.

@@ -223,7 +223,7 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     config = json.loads((tiny_run / "config.json").read_text()) | {"corpus": str(corpus)}
     lines = metrics_of(tmp_path / "run")
-    with pytest.raises(InputError, match="begun on another corpus than config.corpus holds now"):
+    with pytest.raises(InputError, match="begun on other data than the config names now"):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
     assert json.loads((tmp_path / "run" / "config.json").read_text())["corpus"] == str(tiny_corpus)

@@ -22,6 +22,7 @@ DISTRIBUTION = {
     "absl": "absl-py",
     "tensorflow": "tensorflow-cpu",
     "orbax": "orbax-checkpoint",
+    "sklearn": "scikit-learn",
 }
 
 

@@ -20,11 +20,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _WORDS = ["errors", "files", "progress", "axes", "batch"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
-    *["run_folder", "open_model", "initialize"],
+    *["finetune", "finetune_glue", "predict"],
+    *["run_folder", "open_model", "initialize", "fine_tuning"],
 ]
 _ALL_BELOW_PROGRAMS = [
     *_WORDS,
-    *["text", "corpus", "examples"],
+    *["text", "corpus", "examples", "tasks"],
     *["model", "losses", "optimizer"],
     *["sharding", "training", "interop", "features"],
 ]
@@ -42,6 +43,7 @@ MAY_IMPORT = {
     "text": _WORDS,
     "corpus": [*_WORDS, "text"],
     "examples": [*_WORDS, "text", "corpus"],
+    "tasks": [*_WORDS, "text", "corpus"],
     # floor 1b: the device; knows no mesh, no data, no optimizer
     "model": ["errors", "axes", "batch"],
     "losses": ["errors", "axes", "batch"],
@@ -54,9 +56,10 @@ MAY_IMPORT = {
     "interop": ["errors", "files", "text", "model"],
     # the vectors of texts: input, computation, result
     "features": [
-        *["errors", "files", "progress", "text", "corpus", "model", "sharding", "training"],
-        "interop",
+        *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],
     ],
+    # trials of fine-tuning: what they share, what is compiled
+    "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
     # floor 4: programs, and what turns a config into their pieces
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
@@ -68,31 +71,37 @@ _DEVICE_FILES = [
     *["bertjax/sharding/*", "bertjax/training/*"],
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
-    *["bertjax/features/compute.py", "bertjax/recipe.py", "bertjax/run_folder.py"],
+    *["bertjax/features/*", "bertjax/recipe.py", "bertjax/run_folder.py"],
+    *["bertjax/fine_tuning/*", "bertjax/finetune.py", "bertjax/predict.py"],
 ]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
-        *["bertjax/interop/*", "bertjax/convert.py"],
+        *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
     ],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
     "matplotlib": ["bertjax/training/journal.py"],
-    "ml_collections": ["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
+    "ml_collections": [
+        *["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
+        "bertjax/fine_tuning/recipe.py",
+    ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
     "optax": ["bertjax/optimizer.py", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],
+    "scipy": ["bertjax/tasks/scores.py"],
+    "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],
     "sentencex": ["bertjax/text/sentences.py"],
     "setuptools": ["setup.py"],
     "tensorboardX": ["bertjax/training/journal.py"],
     "tensorflow": ["bertjax/interop/google.py"],
-    "tensorflow_datasets": ["bertjax/corpus/sources.py"],
+    "tensorflow_datasets": ["bertjax/corpus/tfds.py"],
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
     "torch": ["bertjax/interop/transformers_check.py"],
     "tqdm": ["bertjax/progress.py"],
@@ -222,7 +231,7 @@ def test_import_of_the_package_is_light():
 
 def test_the_host_floor_runs_without_jax():
     """Workers that make batches must not start an accelerator runtime."""
-    host = [m for m in _modules() if _part(m) in ("text", "corpus", "examples", *_WORDS)]
+    host = [m for m in _modules() if _part(m) in ("text", "corpus", "examples", "tasks", *_WORDS)]
     program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
     result = _run("-c", program)
     assert (result.stdout, result.stderr) == ("False\n", "")
@@ -230,6 +239,7 @@ def test_the_host_floor_runs_without_jax():
 
 def test_doors_are_there():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
+    doors |= {"finetune_glue", "finetune_squad", "finetune_swag", "finetune_ner", "predict"}
     assert doors <= {p.stem for p in DOORS}
 
 
@@ -251,6 +261,7 @@ def test_door_gives_help_at_once(door):
 
 def test_configs_are_there():
     names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
+    names |= {"finetune_glue", "finetune_squad", "finetune_swag", "finetune_ner"}
     assert names <= {path.stem for path in CONFIGS}
 
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from bertjax.corpus import tfds
 from bertjax.corpus.weights import check_weights, split_weight
 from bertjax.errors import InputError
 
@@ -164,7 +165,7 @@ def _decompressor(path: Path):
 
 
 @contextlib.contextmanager
-def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Opens a file, compressed or not; a damaged compressed file raises InputError."""
     decompressor = _decompressor(path)
     if decompressor is None:
@@ -188,7 +189,7 @@ def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
 
     Offsets in a compressed file count decompressed bytes.
     """
-    with _open_bytes(path) as file:
+    with open_bytes(path) as file:
         offset = 0
         if start:
             # The line that holds the byte before `start` belongs to the range before.
@@ -206,7 +207,7 @@ def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
 
 def _line_number(path: Path, offset: int) -> int:
     """The number, from 1, of the line that begins at `offset`. For messages: it reads the file."""
-    with _open_bytes(path) as file:
+    with open_bytes(path) as file:
         lines = 1
         while offset > 0 and (block := file.read(min(1 << 20, offset))):
             lines += block.count(b"\n")
@@ -424,33 +425,18 @@ class _Tfds(Source):
         if not self._name or not self._split:
             raise InputError(f"tfds:{place}: write tfds:NAME/SPLIT#feature, as in imdb/train#text.")
 
-    def _builder(self):
-        import tensorflow_datasets as tfds
-        import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
-
-        try:
-            # The one format that is read at random without TensorFlow.
-            return tfds.builder(self._name, file_format="array_record")
-        except tfds.core.registered.DatasetNotFoundError as error:
-            reason = str(error).strip().split("\n")[0]
-            raise InputError(f"tfds:{self._place}: {reason}") from error
-
     def extents(self) -> list[Extent]:
-        builder = self._builder()
-        builder.download_and_prepare()
-        splits = builder.info.splits
-        if self._split not in splits:
-            raise InputError(f"tfds:{self._place}: no such split; it has {', '.join(splits)}.")
+        builder = tfds.prepare(self._name, self._split)
         if self._feature not in builder.info.features:
             names = ", ".join(builder.info.features)
             raise InputError(f"tfds:{self._place}: no feature {self._feature!r}; it has {names}.")
-        split = splits[self._split]
+        split = builder.info.splits[self._split]
         if not split.num_examples:
             raise InputError(f"tfds:{self._place}: the split is empty.")
         return [Extent(self._place, split.num_examples, split.num_bytes)]
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        records = self._builder().as_data_source(self._split)
+        records = tfds.open_split(self._name, self._split)
         for number in range(part.start, part.stop):
             where = f"tfds:{self._place} example {number} feature {self._feature!r}"
             yield _decoded(records[number][self._feature], where, skip_undecodable)

@@ -1,7 +1,6 @@
 """The encoder over texts: batches of like length on all devices, and what is asked of them."""
 
 import dataclasses
-import hashlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -57,7 +56,7 @@ class Extractor:
       options: as given.
       encoder: makes what `vectors` takes.
       width: W, of the vectors.
-      identity: hex hash over all that determines the model's function.
+      identity: of the model, see `Pretrained`.
       padding: the share of padding in what was computed so far.
 
     Raises:
@@ -82,7 +81,7 @@ class Extractor:
         self.options, self._spec, self._max_length = options, spec, max_length
         self.encoder = Encoder(pretrained.tokenizer, options.features, max_length)
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
-        self.identity = _identity(pretrained)
+        self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
         self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
         on_cpu = jax.default_backend() == "cpu"
@@ -192,10 +191,3 @@ def _compute(spec: BertSpec, options: Options, params, batch: dict[str, jax.Arra
     if options.normalize:
         x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
     return x
-
-
-def _identity(pretrained: Pretrained) -> str:
-    digest = hashlib.sha256(f"{pretrained.spec} {pretrained.tokenizer.identity}".encode())
-    for path, leaf in jax.tree_util.tree_leaves_with_path(pretrained.params["bert"]):
-        digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
-    return digest.hexdigest()

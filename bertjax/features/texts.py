@@ -10,6 +10,7 @@ import numpy as np
 
 from bertjax.corpus import sources
 from bertjax.errors import InputError
+from bertjax.text.pairs import kept_lengths
 from bertjax.text.tokenizer import Tokenizer
 
 TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
@@ -140,7 +141,7 @@ class Encoder:
     def _join(self, halves: list[_Half]) -> Encoded:
         tokenizer = self._tokenizer
         length = 1 + sum(len(half.ids) + 1 for half in halves)
-        kept = _kept([len(half.ids) for half in halves], self._max_length - 1 - len(halves))
+        kept = kept_lengths([len(half.ids) for half in halves], self._max_length - 1 - len(halves))
         ids, word_of, words = [tokenizer.cls_id], [[-1]], []
         for half, count in zip(halves, kept, strict=True):
             ids += half.ids[:count] + [tokenizer.sep_id]
@@ -172,12 +173,3 @@ class Encoder:
         if self._kind == FIRST_PIECES:
             groups[1:][groups[1:] == groups[:-1]] = -1
         return groups, places, words
-
-
-def _kept(lengths: list[int], room: int) -> list[int]:
-    """How many pieces of one or two texts fit."""
-    kept = list(lengths)
-    while sum(kept) > room:
-        longer = 0 if len(kept) == 1 or kept[0] > kept[1] else 1
-        kept[longer] -= 1
-    return kept

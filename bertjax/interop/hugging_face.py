@@ -35,6 +35,7 @@ _SIZES = (
 _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 _DECODER = "cls.predictions.decoder"
+_TASK_KEY = "bertjax_task"  # in config.json: `Pretrained.task`
 
 
 # ------------------------------------------------------------------------------------ in
@@ -58,7 +59,11 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     for file in files:
         raw |= _read_safetensors(file)
     model = assemble(raw, spec, _architecture(config, origin), tokenizer, origin, _classes(config))
-    return dataclasses.replace(model, left_out=model.left_out | _modules_beside(folder))
+    return dataclasses.replace(
+        model,
+        left_out=model.left_out | _modules_beside(folder),
+        task=_task(config, model.architecture),
+    )
 
 
 def _modules_beside(folder: Path) -> dict[str, str]:
@@ -126,6 +131,14 @@ def _architecture(config: Mapping[str, Any], origin: str) -> str:
 def _classes(config: Mapping[str, Any]) -> tuple[str, ...]:
     labels = config.get("id2label") or {}
     return tuple(labels[key] for key in sorted(labels, key=int))
+
+
+def _task(config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+    """What a classifier is for: ours say so themselves, others by their problem_type."""
+    kind = config.get("problem_type")
+    if architecture == "BertForSequenceClassification" and not kind:
+        kind = "regression" if len(_classes(config)) == 1 else "single_label_classification"
+    return {"problem_type": kind} | config.get(_TASK_KEY, {}) if kind else config.get(_TASK_KEY, {})
 
 
 def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
@@ -293,6 +306,11 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     }
     if spec.causal:
         config["is_decoder"] = True
+    task = dict(pretrained.task)
+    if "problem_type" in task:
+        config["problem_type"] = task.pop("problem_type")
+    if task:
+        config[_TASK_KEY] = task
     if pretrained.classes:
         config["id2label"] = {str(i): name for i, name in enumerate(pretrained.classes)}
         config["label2id"] = {name: i for i, name in enumerate(pretrained.classes)}

@@ -1,10 +1,13 @@
 """Weights from anywhere, as everything here takes them."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import numpy as np
 from flax import linen as nn
 
 from bertjax.errors import InputError
@@ -26,6 +29,8 @@ class Pretrained:
       tokenizer: the one it was trained with.
       classes: the names of a classifier's classes.
       left_out: arrays of the source that have no place here, each with the reason.
+      task: what it was fine-tuned for and how new text is to be put to it, where that is known:
+        the fields of a task's family, "max_length", and what was decided on its dev set.
     """
 
     origin: str
@@ -35,6 +40,7 @@ class Pretrained:
     tokenizer: Tokenizer
     classes: tuple[str, ...] = ()
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:
@@ -58,6 +64,14 @@ class Pretrained:
     def additional(self) -> tuple[str, ...]:
         """The parts that it has besides those of its architecture."""
         return tuple(p for p in self.params if p not in ARCHITECTURES[self.architecture].parts)
+
+    @property
+    def identity(self) -> str:
+        """Hex hash over all that determines the encoder's function."""
+        digest = hashlib.sha256(f"{self.spec} {self.tokenizer.identity}".encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params["bert"]):
+            digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
+        return digest.hexdigest()
 
     def model(self, architecture: str | None = None) -> nn.Module:
         """The module that these weights are for.

@@ -111,3 +111,8 @@ class BertSpec:
         attention = layers * 2 * width * length
         head = predicted / length * (width * self.vocab_size + width * width)
         return 6.0 * (products + attention + head)
+
+
+def plain_spec(spec: BertSpec) -> BertSpec:
+    """The same model in plain storage: see `bertjax.model.storage`."""
+    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="none")

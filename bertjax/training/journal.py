@@ -8,6 +8,7 @@ from typing import Any
 from bertjax.files import atomic_write
 
 TRAIN, HELDOUT = "train", "heldout"
+METRICS_FILE = "metrics.jsonl"
 
 
 class Journal:
@@ -23,7 +24,7 @@ class Journal:
         from tensorboardX import SummaryWriter
 
         self._folder = folder
-        self._path = folder / "metrics.jsonl"
+        self._path = folder / METRICS_FILE
         self._rows = [row for row in read_metrics(folder) if row["step"] <= step]
         with atomic_write(self._path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in self._rows)
@@ -68,7 +69,7 @@ class Journal:
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl; a last line that a crash cut short is left out."""
-    path = Path(folder) / "metrics.jsonl"
+    path = Path(folder) / METRICS_FILE
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,6 +1,7 @@
 """The training loop: phases of steps, with evaluation, checkpoints, and a way to stop and go on."""
 
 import contextlib
+import copy
 import dataclasses
 import logging
 import math
@@ -15,7 +16,7 @@ import jax
 import optax
 from jax.experimental import multihost_utils
 
-from bertjax.errors import NonFiniteLoss
+from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.progress import Progress
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.training.checkpoint import Checkpoints
@@ -37,18 +38,18 @@ class Phase:
       name: for messages.
       first_step, last_step: updates first_step + 1 to last_step are made in this phase.
       batch: (step within the phase, rows) -> those rows of the batch, on the host.
-      held_out: what it is evaluated on.
+      held_out: what it is evaluated on while it trains; None: nothing.
       batch_size: rows of a training batch, over all hosts.
       accumulate: parts that a training batch is taken in.
-      tokens: positions of a training batch, padding included.
-      flops: useful operations of one update.
+      tokens: positions of a training batch, padding included; their mean where lengths differ.
+      flops: useful operations of one update; as the tokens.
     """
 
     name: str
     first_step: int
     last_step: int
     batch: Callable[[int, slice], HostBatch]
-    held_out: HeldOut
+    held_out: HeldOut | None
     batch_size: int
     accumulate: int
     tokens: int
@@ -91,26 +92,34 @@ class Trainer:
         self._objective, self._optimizer, self._seed = objective, optimizer, seed
         self._schedule, self._placement = schedule, placement
         self._evaluator = Evaluator(objective, placement)
+        self._compiled: dict[int, Callable] = {}
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
 
+    def again(self, *, schedule: optax.Schedule, seed: int) -> "Trainer":
+        """The same, with the steps it has compiled, for a run that differs in these only."""
+        trainer = copy.copy(self)
+        trainer._schedule, trainer._seed = schedule, seed
+        return trainer
+
     def compiled_step(self, abstract: TrainState, phase: Phase):
         """The jitted update of one phase: (state, batch) -> (state, sums); the state is donated."""
-        step = partial(
-            train_step,
-            objective=self._objective,
-            optimizer=self._optimizer,
-            seed=self._seed,
-            accumulate=phase.accumulate,
-        )
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-        return jax.jit(
-            step,
-            in_shardings=(shardings, self._placement.batch),
-            out_shardings=(shardings, self._placement.replicated),
-            donate_argnums=0,
-        )
+        if phase.accumulate not in self._compiled:
+            step = partial(
+                train_step,
+                objective=self._objective,
+                optimizer=self._optimizer,
+                accumulate=phase.accumulate,
+            )
+            shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+            self._compiled[phase.accumulate] = jax.jit(
+                lambda state, batch, seed: step(state, batch, seed=seed),
+                in_shardings=(shardings, self._placement.batch, self._placement.replicated),
+                out_shardings=(shardings, self._placement.replicated),
+                donate_argnums=0,
+            )
+        return partial(_with_seed, self._compiled[phase.accumulate], self._seed)
 
     def put(self, phase: Phase, number: int) -> dict[str, jax.Array]:
         """Batch `number` of a phase, on the devices."""
@@ -119,8 +128,9 @@ class Trainer:
     def check(self, phases: list[Phase]) -> None:
         """That every phase's batches divide over the devices; before anything is compiled."""
         for phase in phases:
-            for size in (phase.batch_size // phase.accumulate, phase.held_out.batch_size):
-                self._placement.host_rows(size)
+            self._placement.host_rows(phase.batch_size // phase.accumulate)
+            if phase.held_out:
+                self._placement.host_rows(phase.held_out.batch_size)
 
     def dry_run(self, state: TrainState, phases: list[Phase]) -> dict[str, dict[str, float]]:
         """One update and one evaluation of every phase: what each gives."""
@@ -236,7 +246,7 @@ class Trainer:
             session.total = {}
             clock.restart()
         with clock.paused():
-            if step % intervals.evaluate == 0 or at_end:
+            if phase.held_out and (step % intervals.evaluate == 0 or at_end):
                 metrics = self._evaluator.evaluate(
                     state.params, phase.held_out, intervals.eval_batches
                 )
@@ -259,6 +269,36 @@ class Trainer:
             "host_wait": clock.host_wait(),
             **({"mfu": mfu} if mfu else {}),
         }
+
+
+def _with_seed(compiled: Callable, seed: int, state: TrainState, batch: HostBatch):
+    return compiled(state, batch, seed)
+
+
+def restore(
+    checkpoints: Checkpoints, abstract: TrainState, data: dict[str, str]
+) -> tuple[TrainState | None, dict[str, Any]]:
+    """The state that a run goes on from (None: it has not begun), and the window of `train`.
+
+    Args:
+      data: the identity of what it is trained on, as in `train`'s metadata under "data".
+
+    Raises:
+      InputError: it was begun on other data.
+    """
+    restored = checkpoints.restore(abstract.parts())
+    if restored is None:
+        return None, {}
+    parts, metadata = restored
+    if metadata["data"] != data:
+        raise InputError(
+            "the run was begun on other data than the config names now: give it what it was "
+            "begun with, or choose another --workdir"
+        )
+    state = TrainState.from_parts(parts)
+    if jax.process_index() == 0:
+        print(f"going on from step {int(state.step)}", flush=True)
+    return state, metadata["window"]
 
 
 @dataclasses.dataclass

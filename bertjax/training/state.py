@@ -66,10 +66,18 @@ def init_state(
     seed: int,
 ) -> TrainState:
     """A fresh state, made where it lies: the same values on any mesh."""
+    return compiled_init(init, optimizer, abstract)(seed)
 
-    def make(key):
-        params = nn.unbox(init(key))
+
+def compiled_init(
+    init: Callable[[jax.Array], Any],
+    optimizer: optax.GradientTransformation,
+    abstract: TrainState,
+) -> Callable[[int], TrainState]:
+    """seed -> a fresh state, compiled once."""
+
+    def make(seed):
+        params = nn.unbox(init(jax.random.key(seed)))
         return TrainState(jnp.int32(0), params, optimizer.init(params))
 
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-    return jax.jit(make, out_shardings=shardings)(jax.random.key(seed))
+    return jax.jit(make, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, abstract))

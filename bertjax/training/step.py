@@ -31,7 +31,7 @@ def train_step(
     *,
     objective: Objective,
     optimizer: optax.GradientTransformation,
-    seed: int,
+    seed: jax.Array | int,
     accumulate: int,
 ) -> tuple[TrainState, Sums]:
     """One update.

@@ -1,0 +1,43 @@
+"""Data sets of tensorflow-datasets, read at random without TensorFlow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bertjax.errors import InputError
+
+
+def prepare(name: str, split: str) -> Any:
+    """The builder of a data set, which is downloaded if it is not on this machine.
+
+    Args:
+      name: with its config, as in "glue/mrpc".
+      split: one that is needed.
+
+    Raises:
+      InputError: no such data set, or no such split in it.
+    """
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
+
+    try:
+        # The one format that is read at random without TensorFlow.
+        builder = tfds.builder(name, file_format="array_record")
+    except ValueError as error:  # what DatasetNotFoundError is, too
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"tfds:{name}/{split}: {reason}") from error
+    builder.download_and_prepare()
+    splits = builder.info.splits
+    if split not in splits:
+        raise InputError(f"tfds:{name}/{split}: no such split; it has {', '.join(splits)}.")
+    return builder
+
+
+def open_split(name: str, split: str) -> Sequence[dict[str, Any]]:
+    """The examples of one split, in any order: texts are bytes, classes are numbers.
+
+    Its `dataset_info.features` says what the features are.
+
+    Raises:
+      InputError: see `prepare`.
+    """
+    return prepare(name, split).as_data_source(split)

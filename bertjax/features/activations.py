@@ -1,0 +1,214 @@
+"""What every layer has at each word, computed once: the input of a BiLSTM (section 5.3, Table 7).
+
+A file NAME-HASH.npy for each data set, float16 [layers, words, D]: layer by layer, so that what
+a choice of layers leaves out is never read. The hash is of all that determines the content.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.errors import InputError
+from bertjax.features.compute import Extractor, Options
+from bertjax.features.texts import FIRST_PIECES
+from bertjax.features.texts import Encoded as EncodedText
+from bertjax.files import exclusive, write_json
+from bertjax.interop.pretrained import Pretrained
+from bertjax.progress import Progress
+from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
+
+_BLOCK_BYTES = 256 << 20  # of float32 activations, between two notes of what is done
+
+
+class Choice(NamedTuple):
+    """Layers of the encoder, and how they become one vector (`bertjax.model.bilstm.COMBINE`).
+
+    `layers`: 0 is the embeddings; negative ones count from the last; () stands for all but the
+    embeddings.
+    """
+
+    layers: tuple[int, ...]
+    combine: str
+
+
+# Table 7.
+CHOICES = {
+    "embeddings": Choice((0,), "concat"),
+    "second_to_last": Choice((-2,), "concat"),
+    "last": Choice((-1,), "concat"),
+    "weighted_sum_last_four": Choice((-4, -3, -2, -1), "weighted_sum"),
+    "concat_last_four": Choice((-4, -3, -2, -1), "concat"),
+    "weighted_sum_all": Choice((), "weighted_sum"),
+}
+
+
+def chosen_layers(choice: Choice, depth: int) -> tuple[int, ...]:
+    """The layers, from 0, of a model of `depth` layers.
+
+    Raises:
+      InputError: it has not as many.
+    """
+    if depth + min(choice.layers, default=0) < 0:
+        raise InputError(f"{-min(choice.layers)} layers of a model that has {depth}: choose fewer")
+    return tuple(layer % (depth + 1) for layer in choice.layers) or tuple(range(1, depth + 1))
+
+
+def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32") -> Extractor:
+    """The encoder, for `compute`."""
+    layers = tuple(range(given.spec.num_hidden_layers + 1))
+    options = Options(FIRST_PIECES, layers, max_length=max_length, compute_dtype=compute_dtype)
+    return Extractor(given, options)
+
+
+def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor) -> np.ndarray:
+    """The activations of every word, float16 [layers, words, D], mapped from `folder`.
+
+    What is there is not computed again, and what was interrupted goes on.
+
+    Args:
+      encoded: words in their windows, of which they take their context.
+      extractor: of `all_layers`, for windows of that length.
+
+    Raises:
+      InputError: the disk has no room, or another process is at work in the folder.
+    """
+    identity = _identity(encoded, extractor)
+    path = folder / f"{name}-{identity[:16]}.npy"
+    if not path.exists():
+        with exclusive(folder):
+            _fill(path, encoded, extractor)
+    return np.load(path, mmap_mode="r")
+
+
+def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
+    digest = hashlib.sha256(f"{extractor.identity} {extractor.options}".encode())
+    for array in (encoded.ids, encoded.starts, encoded.words):
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _fill(path: Path, encoded: EncodedWords, extractor: Extractor) -> None:
+    """Makes the file, under another name until it is whole."""
+    layers = len(extractor.options.layers)
+    shape = (layers, len(encoded.words), extractor.width // layers)
+    partial, note = path.with_suffix(".partial"), path.with_suffix(".json")
+    done = json.loads(note.read_bytes())["windows"] if note.exists() and partial.exists() else 0
+    if not done:
+        _allocate(partial, shape)
+    array = np.lib.format.open_memmap(partial, "r+")
+
+    order = np.argsort(encoded.words)  # words in the order of the windows they are told of in
+    tokens = encoded.words[order]
+    bounds = np.searchsorted(tokens, encoded.starts)
+    at_once = max(1, _BLOCK_BYTES // (4 * extractor.width))  # words
+    with Progress(f"activations of {len(order)} words", len(encoded), " windows") as progress:
+        progress.update(done)
+        while done < len(encoded):
+            stop = max(done + 1, int(np.searchsorted(bounds, bounds[done] + at_once, "right")) - 1)
+            texts = [
+                _text(
+                    encoded.ids[encoded.starts[window] : encoded.starts[window + 1]],
+                    tokens[bounds[window] : bounds[window + 1]] - encoded.starts[window],
+                )
+                for window in range(done, stop)
+            ]
+            vectors = np.concatenate(extractor.vectors(texts, progress))
+            words = order[bounds[done] : bounds[stop]]
+            array[:, words] = vectors.reshape(len(words), layers, -1).swapaxes(0, 1)
+            array.flush()
+            done = stop
+            write_json(note, {"windows": done})
+    partial.rename(path)
+    note.unlink(missing_ok=True)
+
+
+def _allocate(path: Path, shape: tuple[int, ...]) -> None:
+    """An array of zeros on disk; its room is taken now, because a mapped file cannot ask later."""
+    np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    with open(path, "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            path.unlink()
+            raise InputError(
+                f"{path.parent}: no room for {size / 1e9:.1f} GB of activations "
+                f"({error.strerror}): choose another folder"
+            ) from error
+
+
+def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
+    """A window as the extractor takes it, with a vector for the tokens at `places`."""
+    groups, numbers = np.full(len(ids), -1, np.int32), np.arange(len(places))
+    groups[places] = numbers
+    return EncodedText(ids, len(ids), groups, numbers, [""] * len(places), len(ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class WordFeatures(EncodedWords):
+    """Sentences as sequences of words, each word the activations of some layers.
+
+    The "tokens" are words, and `ids` are their numbers in `activations`; so batches, outputs and
+    `Tagging.decode` are those of any tagging.
+
+    Attributes:
+      activations: float16 [layers, words, D], of `compute`.
+      layers: those that are taken, of `chosen_layers`.
+    """
+
+    activations: np.ndarray = dataclasses.field(kw_only=True)
+    layers: tuple[int, ...] = dataclasses.field(kw_only=True)
+
+    @classmethod
+    def of_sentences(
+        cls,
+        examples: Sequence[Sentence],
+        family: Tagging,
+        activations: np.ndarray,
+        layers: tuple[int, ...],
+        *,
+        labelled: bool,
+    ) -> "WordFeatures":
+        """From the sentences whose activations these are.
+
+        Raises:
+          InputError: see `Tagging.class_ids`.
+        """
+        lengths = np.array([len(sentence.words) for sentence in examples], np.int64)
+        numbers = np.arange(lengths.sum(), dtype=np.int32)
+        return cls(
+            ids=numbers,
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            first=lengths.astype(np.int32),
+            labels={"label_ids": family.class_ids(examples)} if labelled else {},
+            words=numbers,
+            activations=activations,
+            layers=layers,
+        )
+
+    def batch(
+        self, objective: str, examples: np.ndarray, rows: int, length: int, pad_id: int
+    ) -> dict[str, np.ndarray]:
+        """As `Encoded.batch`, but for the input: words instead of tokens.
+
+        Returns:
+          "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
+          "label_ids", if there are labels.
+        """
+        batch = super().batch(TOKEN_CLASSIFICATION, examples, rows, length, pad_id=0)
+        numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
+        del batch["segment_ids"]
+        there = mask > 0
+        activations = np.zeros(
+            (*numbers.shape, len(self.layers), self.activations.shape[-1]), self.activations.dtype
+        )
+        for place, layer in enumerate(self.layers):
+            activations[there, place] = self.activations[layer, numbers[there]]
+        return batch | {"activations": activations, "word_mask": mask}

@@ -1,0 +1,68 @@
+"""A family as a fine-tuned model remembers it, so that new text is put to it as in training."""
+
+import dataclasses
+from typing import Any
+
+from bertjax import batch as batches
+from bertjax.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.tasks.choice import MultipleChoice
+from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.question_answering import QuestionAnswering
+from bertjax.tasks.tagging import Tagging
+from bertjax.tasks.task import Family
+
+_PROBLEM_TYPES = {  # transformers' words for what it does with a sequence's logits
+    "single_label_classification": Classification,
+    "regression": Regression,
+}
+_FAMILIES = {
+    "BertForMultipleChoice": MultipleChoice,
+    "BertForTokenClassification": Tagging,
+    "BertForQuestionAnswering": QuestionAnswering,
+}
+_SEQUENCE = "BertForSequenceClassification"
+_QUESTIONS_LENGTH = 384  # of a window, where a model does not say: that of `run_squad.py`
+
+
+def remembered(family: Family, max_length: int) -> dict[str, Any]:
+    """What goes into `Pretrained.task`; `family_of` reads it."""
+    fields = dataclasses.asdict(family)
+    fields.pop("classes", None)  # a model has them besides
+    kinds = {
+        batches.SEQUENCE_CLASSIFICATION: "single_label_classification",
+        batches.REGRESSION: "regression",
+    }
+    kind = kinds.get(family.objective)
+    return ({"problem_type": kind} if kind else {}) | {"max_length": max_length} | fields
+
+
+def family_of(pretrained: Pretrained) -> tuple[Family, int]:
+    """How new text is put to a fine-tuned model, and the tokens of its longest sequence.
+
+    Raises:
+      InputError: a model without the head of a task, or with one of another kind.
+    """
+    task, architecture = pretrained.task, pretrained.architecture
+    if architecture == _SEQUENCE:
+        kind = task["problem_type"]
+        if kind not in _PROBLEM_TYPES:
+            raise InputError(
+                f"{pretrained.origin}: problem_type={kind!r}: must be one of "
+                f"{', '.join(_PROBLEM_TYPES)}"
+            )
+        family = _PROBLEM_TYPES[kind]
+    elif architecture in _FAMILIES:
+        family = _FAMILIES[architecture]
+    else:
+        raise InputError(
+            f"{pretrained.origin}: {architecture} has no head of a task: give one of "
+            f"{', '.join((_SEQUENCE, *_FAMILIES))}, as launch/finetune_*.py makes them"
+        )
+    own = {field.name for field in dataclasses.fields(family) if field.init}
+    fields = {name: value for name, value in task.items() if name in own}
+    if "classes" in own:
+        fields["classes"] = pretrained.classes
+    longest = pretrained.spec.max_position_embeddings
+    usual = min(longest, _QUESTIONS_LENGTH) if family is QuestionAnswering else longest
+    return family(**fields), task.get("max_length", usual)

@@ -1,0 +1,156 @@
+"""A model with the head of a task: its training objective, and its outputs for any examples."""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from bertjax import batch as batches
+from bertjax import losses
+from bertjax.model.architectures import ARCHITECTURES
+from bertjax.model.spec import BertSpec
+from bertjax.progress import Progress
+from bertjax.sharding.placement import Placement
+from bertjax.tasks.buckets import in_order_of_length
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.task import Family, Outputs
+from bertjax.training.step import Objective
+
+# The model that learns each objective of `bertjax.batch.TASK_FIELDS`.
+ARCHITECTURE = {
+    batches.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
+    batches.REGRESSION: "BertForSequenceClassification",
+    batches.MULTIPLE_CHOICE: "BertForMultipleChoice",
+    batches.TOKEN_CLASSIFICATION: "BertForTokenClassification",
+    batches.QUESTION_ANSWERING: "BertForQuestionAnswering",
+}
+_OF_TOKENS = (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
+
+
+def class_names(family: Family) -> tuple[str, ...]:
+    """The names of the rows of the output layer; none where its shape is fixed."""
+    if family.objective == batches.QUESTION_ANSWERING:
+        return ()
+    return family.classes or ("LABEL_0",)  # as transformers calls the one of a number or a score
+
+
+def make_task_model(family: Family, spec: BertSpec) -> nn.Module:
+    """The encoder with the head that learns what a family asks."""
+    architecture = ARCHITECTURES[ARCHITECTURE[family.objective]]
+    return architecture.build(spec, len(class_names(family)))
+
+
+def init_params(model: nn.Module, choices: int, key: jax.Array):
+    """Fresh parameters, each with its logical axes."""
+    ids = jax.numpy.zeros((1, choices, 8) if choices > 1 else (1, 8), "int32")
+    return model.init(key, ids, ids, ids, deterministic=True)["params"]
+
+
+def apply(model: nn.Module, params: Any, batch, key: jax.Array | None) -> dict[str, jax.Array]:
+    """The outputs of a fine-tuning model; with dropout if there is a key."""
+    return model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch["input_mask"],
+        batch["segment_ids"],
+        deterministic=key is None,
+        rngs=None if key is None else {"dropout": key},
+    )
+
+
+def make_objective(model: nn.Module, objective: str) -> Objective:
+    """The model's loss as the training step wants it."""
+
+    def sums(params, batch, key):
+        return losses.task_sums(objective, apply(model, params, batch, key), batch)
+
+    return Objective(sums, partial(losses.task_counts, objective))
+
+
+class Predictor:
+    """A model on the devices, for examples of any length; each length is compiled once.
+
+    Args:
+      objective: of `bertjax.batch.TASK_FIELDS`.
+      batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: str,
+        placement: Placement,
+        *,
+        pad_id: int,
+        batch_tokens: int,
+    ):
+        self._objective, self._placement, self._pad_id = objective, placement, pad_id
+        on_cpu = jax.default_backend() == "cpu"
+        self._batch_tokens = batch_tokens or (512 if on_cpu else 16_384)
+        self._apply = jax.jit(
+            lambda params, batch: apply(model, params, batch, None),
+            out_shardings=placement.replicated,
+        )
+
+    def outputs(
+        self, params: Any, encoded: Encoded, buckets: tuple[int, ...], what: str
+    ) -> Outputs:
+        """The model's outputs for each sequence of all examples, in their order.
+
+        The longest come first; the next batch is launched before the last one is fetched.
+
+        Args:
+          params: on the devices.
+          buckets: lengths that batches are padded to, ascending.
+          what: is being done, for the progress.
+        """
+        lengths = encoded.lengths
+        rows = {bucket: self._rows(bucket, encoded) for bucket in buckets}
+        results: dict[str, list[np.ndarray]] = {}
+        launched: deque[tuple[np.ndarray, dict[str, jax.Array]]] = deque()
+
+        def fetch() -> None:
+            examples, outputs = launched.popleft()
+            for name, array in jax.device_get(outputs).items():
+                into = results.setdefault(name, [np.empty(0)] * len(encoded.first))
+                for sequence, row in self._sequences(array, examples, encoded):
+                    into[sequence] = row
+            progress.update(len(examples))
+
+        with Progress(what, len(encoded), " examples") as progress:
+            for examples, bucket in in_order_of_length(lengths, buckets, rows):
+                count = rows[bucket]
+                batch = encoded.batch(self._objective, examples, count, bucket, self._pad_id)
+                batch = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+                on_devices = self._placement.put(
+                    lambda held, batch=batch: {name: x[held] for name, x in batch.items()}, count
+                )
+                with self._placement.active():
+                    launched.append((examples, self._apply(params, on_devices)))
+                if len(launched) > 1:
+                    fetch()
+            while launched:
+                fetch()
+        return results
+
+    def _rows(self, length: int, encoded: Encoded) -> int:
+        """Examples of a batch: all devices full, but no more than there are."""
+        devices = self._placement.mesh.size
+        fit = max(1, self._batch_tokens // (length * encoded.choices))
+        return devices * min(fit, -(-len(encoded) // devices))
+
+    def _sequences(
+        self, array: np.ndarray, examples: np.ndarray, encoded: Encoded
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The number of each sequence of a batch, and what one output says of it."""
+        for row, example in zip(array, examples, strict=False):
+            if self._objective in _OF_TOKENS:
+                yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
+            elif encoded.choices > 1:
+                yield from enumerate(row, example * encoded.choices)
+            else:
+                yield example, row

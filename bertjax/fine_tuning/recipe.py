@@ -1,0 +1,193 @@
+"""A config of fine-tuning as the pieces of its trials; every mistake in it is found here."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from bertjax.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.spec import BertSpec
+from bertjax.optimizer import OptimizerSpec
+from bertjax.recipe import build
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.rules import layout
+from bertjax.tasks.conll import Conll
+from bertjax.tasks.glue import Glue
+from bertjax.tasks.squad import Squad
+from bertjax.tasks.swag import Swag
+from bertjax.tasks.table import Table
+from bertjax.tasks.task import Task
+
+TASKS = {"glue": Glue, "squad": Squad, "swag": Swag, "ner": Conll, "table": Table}
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """What is tried (section A.3): every combination, each `restarts` times.
+
+    Attributes:
+      batch_size, learning_rate, epochs: the values of each.
+      restarts: with the seeds seed, seed + 1, ...: new orders and new heads.
+    """
+
+    batch_size: tuple[int, ...]
+    learning_rate: tuple[float, ...]
+    epochs: tuple[int, ...]
+    restarts: int = 1
+
+    def __post_init__(self):
+        for field in ("batch_size", "learning_rate", "epochs"):
+            values = getattr(self, field)
+            values = tuple(values) if isinstance(values, list | tuple) else (values,)
+            if not values or not all(value > 0 for value in values):
+                raise ValueError(f"{field}={values}: must be one or more positive numbers")
+            object.__setattr__(self, field, values)
+        if self.restarts < 1:
+            raise ValueError(f"restarts={self.restarts}: must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One way of training."""
+
+    batch_size: int
+    learning_rate: float
+    epochs: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        rate = f"{self.learning_rate:g}"
+        return f"batch{self.batch_size}-rate{rate}-epochs{self.epochs}-seed{self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """The optimizer's section: `OptimizerSpec`, but for the rate, which is the grid's.
+
+    Attributes:
+      warmup_proportion: the share of the updates in which the rate rises.
+    """
+
+    name: str = "adamw"
+    warmup_proportion: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool = True
+
+    def __post_init__(self):
+        if not 0 <= self.warmup_proportion < 1:
+            raise ValueError(f"warmup_proportion={self.warmup_proportion}: must be in [0, 1)")
+        self.spec(1e-5, 100)
+
+    def spec(self, learning_rate: float, total_steps: int) -> OptimizerSpec:
+        """For one trial."""
+        fields = dataclasses.asdict(self)
+        warmup = int(fields.pop("warmup_proportion") * total_steps)
+        return OptimizerSpec(learning_rate=learning_rate, warmup_steps=warmup, **fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Every:
+    """Steps between lines of metrics, and between checkpoints of a trial under way."""
+
+    log: int
+    checkpoint: int
+
+    def __post_init__(self):
+        for field in ("log", "checkpoint"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field}={getattr(self, field)}: must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRecipe:
+    """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
+
+    plain: Mapping[str, Any]
+    task: Task
+    init_from: str
+    seed: int
+    grid: Grid
+    max_length: int
+    buckets: int
+    accumulate: int
+    model: Mapping[str, Any]
+    optimizer: Adam
+    mesh: MeshSpec
+    layout: str
+    intervals: Every
+    batch_tokens: int
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "TaskRecipe":
+        """Reads a config such as `configs/finetune_*.py`.
+
+        Raises:
+          InputError: an unknown or missing key, or a value that does not fit, naming it.
+        """
+        plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+        plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
+        fields = dict(plain)
+        fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
+        sections = dict(grid=Grid, optimizer=Adam, mesh=MeshSpec, intervals=Every)
+        for key, section in sections.items():
+            fields[key] = build(key, section, fields.get(key, {}))
+        recipe = build("", cls, fields | dict(plain=plain))
+        recipe._check()
+        return recipe
+
+    def _check(self) -> None:
+        if not self.init_from:
+            raise InputError(
+                "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
+                "hf:NAME or tf1:FOLDER"
+            )
+        for name in ("buckets", "accumulate"):
+            if getattr(self, name) < 1:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
+        for size in self.grid.batch_size:
+            if size % self.accumulate:
+                raise InputError(
+                    f"config.grid.batch_size={size} does not divide into "
+                    f"config.accumulate={self.accumulate} parts"
+                )
+        layout(self.layout)
+
+    def trials(self) -> list[Trial]:
+        """Every combination of the grid, with each seed."""
+        grid = self.grid
+        seeds = range(self.seed, self.seed + grid.restarts)
+        combinations = itertools.product(grid.batch_size, grid.learning_rate, grid.epochs, seeds)
+        return [Trial(*values) for values in combinations]
+
+    def spec(self, given: Pretrained) -> BertSpec:
+        """The given weights' sizes, with the switches of config.model.
+
+        Raises:
+          InputError: a sequence longer than the weights have positions for.
+        """
+        longest = given.spec.max_position_embeddings
+        if not 8 <= self.max_length <= longest:
+            raise InputError(
+                f"config.max_length={self.max_length}: must be from 8 to {longest}, what "
+                f"{given.origin} takes"
+            )
+        sizes = dataclasses.asdict(given.spec)
+        return build("model", BertSpec, sizes | dict(self.model))
+
+
+def _task(data: str, section: Any) -> Task:
+    fields = dict(section) if isinstance(section, Mapping) else {}
+    kind = fields.pop("kind", None)
+    if kind not in TASKS:
+        raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASKS)}")
+    return build("task", TASKS[kind], {"data": data} | fields)

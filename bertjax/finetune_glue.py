@@ -1,0 +1,46 @@
+"""Fine-tuning on GLUE: one task, or all of them and the leaderboard's zip."""
+
+from pathlib import Path
+from typing import Any
+
+from bertjax import finetune
+from bertjax.errors import InputError
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.tasks.glue import SETS, SUBMITTED, submission
+from bertjax.tasks.task import TRAIN
+
+ALL = "all"  # config.task.name: every task, each in a folder of its own
+
+
+def run(config: Any, workdir: str) -> int:
+    """As `bertjax.finetune.run`; for all tasks, RUN/TASK each, and RUN/submission.zip.
+
+    Raises:
+      InputError: as there; for all tasks, whatever is wrong in any file, before the first is run.
+    """
+    if config.task.get("name") != ALL:
+        return finetune.run(config, workdir)
+    folder = Path(workdir)
+    configs = {name: config.copy_and_resolve_references() for name in SETS}
+    for name, each in configs.items():
+        each.task.name = name
+        _check(each)
+    for name, each in configs.items():
+        if code := finetune.run(each, str(folder / name)):
+            return code
+    submission({name: folder / name / "predictions" for name in SETS}, folder / "submission.zip")
+    print(f"{folder / 'submission.zip'}: what the leaderboard takes")
+    return 0
+
+
+def _check(config: Any) -> None:
+    """Reads every file of a task."""
+    task = TaskRecipe.from_config(config).task
+    wanted = {split for name, split in SUBMITTED if name == task.name}
+    if absent := wanted.difference(task.test_splits):
+        raise InputError(
+            f"config.data={config.data}: {task.name} has no {' and no '.join(sorted(absent))}, "
+            "which the leaderboard wants predicted: complete the folder, or run one task at a time"
+        )
+    for split in (TRAIN, *task.dev_splits, *task.test_splits):
+        task.read(split)

@@ -1,0 +1,137 @@
+"""The tagger of the feature-based approach: a BiLSTM over fixed activations (section 5.3, Table 7).
+
+An LSTM as in PyTorch and cuDNN: gates i, f, g, o; c = f c + i g; h = o tanh(c).
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax import axes
+from bertjax.model.dropout import dropout
+from bertjax.model.layers import dropout_seed, parameter
+
+CONCAT, WEIGHTED_SUM = COMBINE = ("concat", "weighted_sum")
+
+
+class BiLstmTagger(nn.Module):
+    """A class for each word: "logits" [B, W, C].
+
+    Attributes:
+      num_classes: C.
+      combine: how the layers of the activations become one vector: "concat", side by side; or
+        "weighted_sum", with learned weights, the softmax of one number a layer (as in ELMo; the
+        paper does not say how they are made).
+      hidden: the width of each direction.
+      depth: layers of the LSTM.
+      dropout: the probability of dropping an element of what goes into a layer.
+    """
+
+    num_classes: int
+    combine: str = CONCAT
+    hidden: int = 768
+    depth: int = 2
+    dropout: float = 0.1
+
+    @nn.compact
+    def __call__(
+        self, activations: jax.Array, word_mask: jax.Array, *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """activations: [B, W, K, D], of K layers; word_mask: [B, W], 1 on words, then 0."""
+        x = activations.astype(jnp.float32)
+        if self.combine == WEIGHTED_SUM:
+            scale = parameter(self, "scale", (axes.LAYERS,), x.shape[2:3], nn.initializers.zeros)
+            x = jnp.einsum("bwkd,k->bwd", x, jax.nn.softmax(scale))
+        else:
+            x = x.reshape(*x.shape[:2], -1)
+        for number in range(self.depth):
+            x = BiLstm(self.hidden, name=f"lstm_{number}")(self._drop(x, deterministic), word_mask)
+        x = self._drop(x, deterministic)
+        names, shape = (axes.EMBED, axes.CLASSES), (x.shape[-1], self.num_classes)
+        kernel = parameter(self, "kernel", names, shape, nn.initializers.glorot_uniform())
+        bias = parameter(self, "bias", names[1:], shape[1:], nn.initializers.zeros)
+        return {"logits": x @ kernel + bias}
+
+    def _drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        if deterministic or not self.dropout:
+            return x
+        return dropout(x, dropout_seed(self), self.dropout)
+
+
+class BiLstm(nn.Module):
+    """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, word_mask: jax.Array) -> jax.Array:
+        x, mask = x.swapaxes(0, 1), word_mask.astype(x.dtype).T[..., None]  # [W, B, ...]
+        forward = Lstm(self.hidden, name="forward")(x, mask)
+        backward = Lstm(self.hidden, name="backward")(x[::-1], mask[::-1])[::-1]
+        return jnp.concatenate([forward, backward], -1).swapaxes(0, 1)
+
+
+class Lstm(nn.Module):
+    """One layer in one direction: [W, B, D] and a mask [W, B, 1] -> [W, B, H]."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        size, init = self.hidden, nn.initializers
+        shape, names = (x.shape[-1], 4 * size), (axes.EMBED, axes.MLP)
+        kernel = parameter(self, "kernel", names, shape, init.glorot_uniform())
+        recurrent = parameter(self, "recurrent", names, (size, 4 * size), _orthogonal)
+        bias = parameter(self, "bias", (axes.MLP,), (4 * size,), _forget_gate_open)
+        # All steps at once; only what depends on the step before is left to the scan.
+        return _recurrence(x @ kernel + bias, mask, recurrent)
+
+
+def _orthogonal(key: jax.Array, shape: tuple[int, int], dtype) -> jax.Array:
+    """Gate by gate."""
+    init = nn.initializers.orthogonal()
+    parts = [init(key, (shape[0], shape[0]), dtype) for key in jax.random.split(key, 4)]
+    return jnp.concatenate(parts, -1)
+
+
+def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype) -> jax.Array:
+    """1 for the forget gate (Jozefowicz et al., 2015), else 0."""
+    del key
+    return jnp.repeat(jnp.array([0, 1, 0, 0], dtype), shape[0] // 4)
+
+
+def _states(gates: jax.Array, mask: jax.Array, recurrent: jax.Array) -> jax.Array:
+    """The states h of one direction, [W, B, H].
+
+    Args:
+      gates: [W, B, 4 H], what the inputs give to the gates i, f, g, o.
+      mask: [W, B, 1]; where it is 0 the state is 0, so that padding before words says nothing.
+      recurrent: [H, 4 H].
+    """
+
+    def step(state, inputs):
+        h, c = state
+        gates, mask = inputs
+        i, f, g, o = jnp.split(gates + h @ recurrent, 4, -1)
+        c = mask * (jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g))
+        h = mask * jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zeros = jnp.zeros((gates.shape[1], recurrent.shape[0]), gates.dtype)
+    return jax.lax.scan(step, (zeros, zeros), (gates, mask))[1]
+
+
+def _forward(gates, mask, recurrent):
+    h, pull = jax.vjp(lambda gates: _states(gates, mask, recurrent), gates)
+    return h, (h, pull)
+
+
+def _backward(kept, gradient):
+    """The gradient of `recurrent` as one product over all steps, where autodiff has one a step."""
+    h, pull = kept
+    (dgates,) = pull(gradient)
+    return dgates, None, jnp.einsum("wbh,wbg->hg", h[:-1], dgates[1:])
+
+
+_recurrence = jax.custom_vjp(_states)
+_recurrence.defvjp(_forward, _backward)

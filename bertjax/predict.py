@@ -1,0 +1,93 @@
+"""What a fine-tuned model says of new text: labels, numbers, choices, tags, answers."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+
+from bertjax.errors import InputError
+from bertjax.features.texts import read_texts
+from bertjax.files import atomic_write
+from bertjax.fine_tuning.family import family_of
+from bertjax.fine_tuning.model import Predictor, make_task_model
+from bertjax.interop.pretrained import Pretrained
+from bertjax.open_model import open_model
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.hardware import keep_freed_memory
+
+STANDARD = "-"  # standard input, or output
+
+_AT_ONCE = 1_000  # lines that are predicted together
+_LENGTHS = (16, 32, 64, 128, 256, 512)  # that batches are padded to
+
+
+def run(model: str, source: str, output: str) -> None:
+    """Writes a JSON object for each line, in their order.
+
+    Args:
+      model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned BERT.
+      source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
+        "A", "A ||| B", words with spaces between them, or a JSON object.
+      output: a file, whole or absent; or "-".
+
+    Raises:
+      InputError: no such model or file; an output that exists; a line that cannot be used.
+    """
+    if output != STANDARD and Path(output).exists():
+        raise InputError(f"--output={output}: is there already: choose another, or remove it")
+    pretrained = open_model(model)
+    print(pretrained.summary(), file=sys.stderr)
+    answers = predictions(pretrained, _lines(source), source)
+    with contextlib.ExitStack() as stack:
+        file: IO = sys.stdout
+        if output != STANDARD:
+            file = stack.enter_context(atomic_write(output, "w"))
+        for answer in answers:
+            print(json.dumps(answer, ensure_ascii=False), file=file, flush=file is sys.stdout)
+
+
+def _lines(source: str) -> Iterator[str]:
+    if source == STANDARD:
+        return (line.rstrip("\r\n") for line in sys.stdin)
+    return read_texts(source)
+
+
+def predictions(
+    pretrained: Pretrained, lines: Iterable[str], origin: str
+) -> Iterator[dict[str, Any]]:
+    """What a model says of each line; empty ones are left out.
+
+    Args:
+      origin: where the lines come from, for messages.
+    """
+    family, max_length = family_of(pretrained)
+    if jax.default_backend() == "cpu":
+        keep_freed_memory()
+    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    tokenizer = pretrained.tokenizer
+    predictor = Predictor(
+        make_task_model(family, pretrained.spec),
+        family.objective,
+        placement,
+        pad_id=tokenizer.pad_id,
+        batch_tokens=0,
+    )
+    params = jax.device_put(pretrained.params, placement.replicated)
+    buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    # Someone who types waits for each answer.
+    at_once = 1 if origin == STANDARD and sys.stdin.isatty() else _AT_ONCE
+    while some := list(islice(numbered, at_once)):
+        examples = [family.parse(line, f"{origin} line {number}") for number, line in some]
+        encoded = family.encode(examples, tokenizer, max_length, labelled=False)
+        outputs = predictor.outputs(params, encoded, buckets, "predicting")
+        found = family.decode(examples, encoded, outputs)
+        for example, prediction in zip(examples, found, strict=True):
+            yield family.show(example, prediction, pretrained.task)

@@ -1,0 +1,109 @@
+"""One of several continuations of a text (section 4.4): a sequence and a score for each."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertjax.batch import MULTIPLE_CHOICE
+from bertjax.errors import InputError
+from bertjax.tasks.classification import sequences, softmax
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.rows import json_object
+from bertjax.tasks.task import Outputs
+from bertjax.text.tokenizer import Tokenizer
+
+
+class Choice(NamedTuple):
+    """A text and its possible continuations.
+
+    Attributes:
+      id: of the example, as the data set has it.
+      context: the first sentence, A of every sequence.
+      prompt: how each second sentence begins; may be "".
+      choices: how each may go on; sequence B is the prompt, a space, and this.
+      label: the number of the right one; None where it is not known.
+      where: file and line, for messages.
+    """
+
+    id: str
+    context: str
+    prompt: str
+    choices: tuple[str, ...]
+    label: int | None
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
+class MultipleChoice:
+    """The family of multiple choice; a prediction is float64 [C], the probabilities.
+
+    Attributes:
+      choices: C, the continuations of each example.
+    """
+
+    choices: int = 4
+
+    objective = MULTIPLE_CHOICE
+    classes = ()
+
+    def encode(
+        self, examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int, *, labelled: bool
+    ) -> Encoded:
+        """See `Family`."""
+        labels = {"label_ids": self.label_ids(examples)} if labelled else {}
+        pairs = [
+            (example.context, f"{example.prompt} {choice}".strip())
+            for example in examples
+            for choice in example.choices
+        ]
+        rows = sequences(pairs, tokenizer, max_length)
+        return Encoded.of(rows, labels, choices=self.choices)
+
+    def label_ids(self, examples: Sequence[Choice]) -> np.ndarray:
+        """int32 [N], the right choice of each example.
+
+        Raises:
+          InputError: an example without one.
+        """
+        for example in examples:
+            if example.label is None:
+                raise InputError(f"{example.where}: no label")
+        return np.array([example.label for example in examples], np.int32)
+
+    def decode(
+        self, examples: Sequence[Choice], encoded: Encoded, outputs: Outputs
+    ) -> list[np.ndarray]:
+        """See `Family`."""
+        return list(softmax(np.asarray(outputs["logits"]).reshape(len(examples), self.choices)))
+
+    def degenerate(self, predictions: Sequence[np.ndarray]) -> str:
+        """See `Family`."""
+        chosen = np.unique(np.argmax(predictions, axis=-1))
+        return f"all are choice {chosen[0]}" if len(chosen) == 1 else ""
+
+    def parse(self, line: str, where: str) -> Choice:
+        """An example from {"context": "...", "prompt": "...", "choices": ["...", ...]}."""
+        form = f'{{"context": "...", "prompt": "...", "choices": [{self.choices} texts]}}'
+        value = {"prompt": ""} | json_object(line, where, form)
+        choices = value.get("choices")
+        if value.keys() != {"context", "prompt", "choices"} or not isinstance(choices, list):
+            raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
+        texts = [value["context"], value["prompt"], *choices]
+        if len(choices) != self.choices or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{where}: {len(choices)} choices in it, or no texts: write {form}")
+        return Choice(where, value["context"], value["prompt"], tuple(choices), None, where)
+
+    def show(
+        self, example: Choice, prediction: np.ndarray, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `Family`."""
+        chosen = int(np.argmax(prediction))
+        return {
+            "context": example.context,
+            "prompt": example.prompt,
+            "choice": chosen,
+            "text": example.choices[chosen],
+            "probabilities": prediction.tolist(),
+        }

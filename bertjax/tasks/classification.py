@@ -1,0 +1,200 @@
+"""One text or two to a class, or to a number (section 4.1, Figure 4a and b)."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertjax.batch import REGRESSION, SEQUENCE_CLASSIFICATION
+from bertjax.errors import InputError
+from bertjax.progress import Progress
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.rows import json_object
+from bertjax.tasks.task import Outputs
+from bertjax.text.pairs import joined
+from bertjax.text.tokenizer import Tokenizer
+
+_PAIR = " ||| "  # google-research/bert, extract_features.py
+_AT_ONCE = 10_000  # examples whose texts are cut into tokens together
+
+
+class TextPair(NamedTuple):
+    """A text or two, and what they are.
+
+    Attributes:
+      id: of the example, as the data set has it.
+      b: None for a single text.
+      label: a class, or a number; None where it is not known.
+      where: file and line, for messages.
+    """
+
+    id: str
+    a: str
+    b: str | None
+    label: str | float | None
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """The family of classification tasks; a prediction is float64 [C], the probabilities.
+
+    Attributes:
+      classes: C names; the number of a class is its place here.
+    """
+
+    classes: tuple[str, ...]
+
+    objective = SEQUENCE_CLASSIFICATION
+
+    def encode(
+        self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
+    ) -> Encoded:
+        """See `Family`."""
+        labels = {"label_ids": self.label_ids(examples)} if labelled else {}
+        pairs = [(example.a, example.b) for example in examples]
+        return Encoded.of(sequences(pairs, tokenizer, max_length), labels)
+
+    def label_ids(self, examples: Sequence[TextPair]) -> np.ndarray:
+        """int32 [N], the class of each example.
+
+        Raises:
+          InputError: a label that is no class, or none.
+        """
+        number_of = {name: number for number, name in enumerate(self.classes)}
+        result = np.empty(len(examples), np.int32)
+        for row, example in enumerate(examples):
+            if example.label not in number_of:
+                raise InputError(
+                    f"{example.where}: label {example.label!r} is unknown; the known ones are "
+                    f"{', '.join(map(repr, self.classes))}"
+                )
+            result[row] = number_of[example.label]
+        return result
+
+    def decode(
+        self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
+    ) -> list[np.ndarray]:
+        """See `Family`."""
+        return list(softmax(np.stack(outputs["logits"])))
+
+    def degenerate(self, predictions: Sequence[np.ndarray]) -> str:
+        """See `Family`."""
+        chosen = np.unique(np.argmax(predictions, axis=-1))
+        return f"all are {self.classes[chosen[0]]!r}" if len(chosen) == 1 else ""
+
+    def parse(self, line: str, where: str) -> TextPair:
+        """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
+        return parse_pair(line, where)
+
+    def show(
+        self, example: TextPair, prediction: np.ndarray, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `Family`."""
+        probabilities = dict(zip(self.classes, prediction.tolist(), strict=True))
+        label = self.classes[int(np.argmax(prediction))]
+        return show_pair(example) | {"label": label, "probabilities": probabilities}
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression:
+    """The family of tasks with a number to predict, by its squared error; so is a prediction."""
+
+    objective = REGRESSION
+    classes = ()
+
+    def encode(
+        self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
+    ) -> Encoded:
+        """See `Family`."""
+        labels = {"targets": self.targets(examples).astype(np.float32)} if labelled else {}
+        pairs = [(example.a, example.b) for example in examples]
+        return Encoded.of(sequences(pairs, tokenizer, max_length), labels)
+
+    def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
+        """float64 [N], the number of each example.
+
+        Raises:
+          InputError: a label that is no finite number.
+        """
+        result = np.empty(len(examples))
+        for row, example in enumerate(examples):
+            if not isinstance(example.label, float) or not np.isfinite(example.label):
+                raise InputError(f"{example.where}: label {example.label!r} is not a number")
+            result[row] = example.label
+        return result
+
+    def decode(
+        self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
+    ) -> list[float]:
+        """See `Family`."""
+        return np.asarray(outputs["logits"], np.float64).reshape(len(examples)).tolist()
+
+    def degenerate(self, predictions: Sequence[float]) -> str:
+        """See `Family`."""
+        if not np.isfinite(predictions).all():
+            return "some are not numbers"
+        constant = np.ptp(predictions) <= 1e-3
+        return f"all are about {np.mean(predictions):.3f}" if constant else ""
+
+    def parse(self, line: str, where: str) -> TextPair:
+        """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
+        return parse_pair(line, where)
+
+    def show(
+        self, example: TextPair, prediction: float, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `Family`."""
+        return show_pair(example) | {"value": prediction}
+
+
+# ------------------------------------------------------------------- what families share
+
+
+def sequences(
+    pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_length: int
+) -> Iterator[tuple[list[int], int]]:
+    """The ids of each text or two as one sequence, and how many of them are of segment 0."""
+    long = len(pairs) > _AT_ONCE
+    with Progress("tokens", len(pairs), " examples") if long else nullcontext() as progress:
+        for start in range(0, len(pairs), _AT_ONCE):
+            some = pairs[start : start + _AT_ONCE]
+            tokens_of_a = tokenizer.encode([a for a, _ in some])
+            tokens_of_b = iter(tokenizer.encode([b for _, b in some if b is not None]))
+            for a, (_, text_b) in zip(tokens_of_a, some, strict=True):
+                b = None if text_b is None else next(tokens_of_b)
+                yield joined(tokenizer, a, b, max_length)
+            if progress:
+                progress.update(len(some))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """float64 probabilities over the last axis."""
+    logits = logits.astype(np.float64)
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def parse_pair(line: str, where: str) -> TextPair:
+    """See `Classification.parse`.
+
+    Raises:
+      InputError: a line that begins with "{" and is not such an object.
+    """
+    if not line.lstrip().startswith("{"):
+        a, bar, b = line.rpartition(_PAIR)
+        return TextPair(where, a, b, None, where) if bar else TextPair(where, b, None, None, where)
+    form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
+    value = json_object(line, where, form)
+    a, b = value.get("text"), value.get("text_b")
+    if not isinstance(a, str) or not isinstance(b, str | None) or value.keys() - {"text", "text_b"}:
+        raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
+    return TextPair(where, a, b, None, where)
+
+
+def show_pair(example: TextPair) -> dict[str, Any]:
+    """The texts of an example, as `parse_pair` takes them."""
+    texts = {"text": example.a, "text_b": example.b}
+    return {name: text for name, text in texts.items() if text is not None}

@@ -1,0 +1,95 @@
+"""Entities in tags, and their precision, recall and F1 as the script `conlleval` counts them.
+
+A tag is "O" or a prefix, "-" and a type. One rule reads every scheme, IOB1, IOB2, IOE, IOBES and
+BILOU, and whatever a model predicts: an entity goes on while its type does, until a tag that
+begins another (B; S or U) or behind one that ends it (E or L; S or U).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+OUTSIDE = "O"
+_TAG = re.compile("O|[BIESLU]-.+", re.DOTALL)
+_BEGINS = ("B", "S", "U")
+_ENDS = ("E", "S", "L", "U")
+
+
+class Entity(NamedTuple):
+    """Words start..stop-1 of a sentence."""
+
+    type: str
+    start: int
+    stop: int
+
+
+def is_entity_tag(tag: str) -> bool:
+    """Whether a tag is "O" or PREFIX-TYPE."""
+    return _TAG.fullmatch(tag) is not None
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of a sentence, in order; tags as `is_entity_tag` has them."""
+    found: list[Entity] = []
+    open_type = None  # of the entity that the next word may go on
+    for place, tag in enumerate(tags):
+        prefix, _, kind = tag.partition("-")
+        if tag == OUTSIDE:
+            open_type = None
+            continue
+        if kind != open_type or prefix in _BEGINS:
+            found.append(Entity(kind, place, place + 1))
+        else:
+            found[-1] = found[-1]._replace(stop=place + 1)
+        open_type = None if prefix in _ENDS else kind
+    return found
+
+
+def iob2(tags: Sequence[str]) -> list[str]:
+    """The same entities, each as B-TYPE I-TYPE I-TYPE ..."""
+    result = [OUTSIDE] * len(tags)
+    for kind, start, stop in entities(tags):
+        result[start:stop] = [f"B-{kind}", *[f"I-{kind}"] * (stop - start - 1)]
+    return result
+
+
+def entity_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Scores of tags, sentence by sentence; in percent, and 0 where conlleval divides by 0.
+
+    Returns:
+      "f1", "precision" and "recall" of entities, right if type and both borders are; "accuracy"
+      of tags; and "f1_TYPE", "precision_TYPE", "recall_TYPE" for each type, in order of name.
+    """
+    right, of_gold, of_predicted = Counter(), Counter(), Counter()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        there, guessed = entities(gold_tags), entities(predicted_tags)
+        of_gold.update(entity.type for entity in there)
+        of_predicted.update(entity.type for entity in guessed)
+        right.update(entity.type for entity in set(there) & set(guessed))
+    scores = _rates(right.total(), of_gold.total(), of_predicted.total())
+    scores["accuracy"] = accuracy(gold, predicted)
+    for kind in sorted(of_gold | of_predicted):
+        rates = _rates(right[kind], of_gold[kind], of_predicted[kind])
+        scores |= {f"{name}_{kind}": value for name, value in rates.items()}
+    return scores
+
+
+def accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
+    """The tags that are right, in percent."""
+    pairs = [pair for tags in zip(gold, predicted, strict=True) for pair in zip(*tags, strict=True)]
+    return _percent(sum(a == b for a, b in pairs), len(pairs))
+
+
+def _rates(right: int, gold: int, predicted: int) -> dict[str, float]:
+    return {
+        "f1": _percent(2 * right, gold + predicted),
+        "precision": _percent(right, predicted),
+        "recall": _percent(right, gold),
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0

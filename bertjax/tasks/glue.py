@@ -1,0 +1,352 @@
+"""GLUE (section 4.1): its nine tasks and the diagnostic set, from its TSV files or TFDS."""
+
+import dataclasses
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertjax.corpus import tfds
+from bertjax.errors import InputError
+from bertjax.files import atomic_write
+from bertjax.tasks import official_files, scores
+from bertjax.tasks.classification import Classification, Regression, TextPair
+from bertjax.tasks.task import TRAIN
+
+_TFDS = "tfds:"
+
+
+class _Set(NamedTuple):
+    """One task.
+
+    Attributes:
+      classes: in the order of google-research/bert `run_classifier.py` where it has the task, and
+        of GLUE's baselines elsewhere; () for a number.
+      numbered: files have a class's number instead of its name.
+      texts: the columns of the text, or the two.
+      label: the column of the label.
+      metric: the one of the paper's Table 1.
+      tfds: the data set of TFDS.
+      features: what TFDS calls the texts, if not as the files do.
+    """
+
+    classes: tuple[str, ...]
+    numbered: bool
+    texts: tuple[str, ...]
+    label: str
+    metric: str
+    tfds: str
+    features: tuple[str, ...] = ()
+
+
+_NLI = ("contradiction", "entailment", "neutral")
+_ENTAILED = ("entailment", "not_entailment")
+_SENTENCES = ("sentence1", "sentence2")
+_QUESTIONS = ("question1", "question2")
+_STRINGS = ("#1 String", "#2 String")
+SETS = {
+    "CoLA": _Set(
+        ("unacceptable", "acceptable"), True, ("sentence",), "label", "matthews", "glue/cola"
+    ),
+    "SST-2": _Set(("negative", "positive"), True, ("sentence",), "label", "accuracy", "glue/sst2"),
+    "MRPC": _Set(
+        ("not_equivalent", "equivalent"), True, _STRINGS, "Quality", "f1", "glue/mrpc", _SENTENCES
+    ),
+    "STS-B": _Set((), False, _SENTENCES, "score", "spearman", "glue/stsb"),
+    "QQP": _Set(("not_duplicate", "duplicate"), True, _QUESTIONS, "is_duplicate", "f1", "glue/qqp"),
+    "MNLI": _Set(
+        *(_NLI, False, _SENTENCES, "gold_label", "accuracy", "glue/mnli"),
+        ("premise", "hypothesis"),
+    ),
+    "QNLI": _Set(_ENTAILED, False, ("question", "sentence"), "label", "accuracy", "glue/qnli"),
+    "RTE": _Set(_ENTAILED, False, _SENTENCES, "label", "accuracy", "glue/rte"),
+    "WNLI": _Set(
+        ("not_entailment", "entailment"), True, _SENTENCES, "label", "accuracy", "glue/wnli"
+    ),
+}
+_COLA_COLUMNS = ("source", "label", "star", "sentence")  # of the files without a header
+DIAGNOSTIC = "diagnostic"  # predicted by the model of MNLI
+_DIAGNOSTIC_TFDS = "glue/ax"
+_MATCHED, _MISMATCHED = "dev_matched", "dev_mismatched"
+
+# What the leaderboard takes, and of how many rows: (task, split) -> file.
+SUBMITTED = {
+    ("CoLA", "test"): ("CoLA.tsv", 1063),
+    ("SST-2", "test"): ("SST-2.tsv", 1821),
+    ("MRPC", "test"): ("MRPC.tsv", 1725),
+    ("STS-B", "test"): ("STS-B.tsv", 1379),
+    ("QQP", "test"): ("QQP.tsv", 390965),
+    ("MNLI", "test_matched"): ("MNLI-m.tsv", 9796),
+    ("MNLI", "test_mismatched"): ("MNLI-mm.tsv", 9847),
+    ("QNLI", "test"): ("QNLI.tsv", 5463),
+    ("RTE", "test"): ("RTE.tsv", 3000),
+    ("WNLI", "test"): ("WNLI.tsv", 146),
+    ("MNLI", DIAGNOSTIC): ("AX.tsv", 1104),
+}
+_HEADER = "index\tprediction"
+
+
+@dataclasses.dataclass(frozen=True)
+class Glue:
+    """One task of GLUE.
+
+    Attributes:
+      data: the folder of all tasks, as GLUE's download makes it, or of this one (there, files may
+        be compressed); or "tfds:", or "tfds:NAME" for another version, as "glue/mrpc:2.0.0".
+      name: a key of `SETS`.
+
+    Raises:
+      InputError: another name.
+    """
+
+    data: str
+    name: str
+
+    def __post_init__(self):
+        if self.name not in SETS:
+            raise InputError(f"name={self.name!r}: must be one of {', '.join(SETS)}")
+
+    @property
+    def _set(self) -> _Set:
+        return SETS[self.name]
+
+    @property
+    def family(self) -> Classification | Regression:
+        return Classification(self._set.classes) if self._set.classes else Regression()
+
+    @property
+    def metric(self) -> str:
+        return self._set.metric
+
+    @cached_property
+    def dev_splits(self) -> tuple[str, ...]:
+        if self.name != "MNLI":
+            return ("dev",)
+        return (_MATCHED, *self._those_there(_MISMATCHED))
+
+    @cached_property
+    def test_splits(self) -> tuple[str, ...]:
+        if self.name != "MNLI":
+            return self._those_there("test")
+        return self._those_there("test_matched", "test_mismatched", DIAGNOSTIC)
+
+    def _those_there(self, *splits: str) -> tuple[str, ...]:
+        if self._in_tfds:
+            return splits
+        there = official_files.exists
+        return tuple(s for s in splits if there(self._folder(s), f"{s}.tsv"))
+
+    @property
+    def _in_tfds(self) -> bool:
+        return self.data.startswith(_TFDS)
+
+    def _folder(self, split: str) -> Path:
+        data = Path(self.data)
+        usual = [data / self.name, data]
+        # GLUE has put the diagnostic set into different folders.
+        places = [data / DIAGNOSTIC, *usual, data / "AX"] if split == DIAGNOSTIC else usual
+        there = (place for place in places if official_files.exists(place, f"{split}.tsv"))
+        return next(there, usual[0])
+
+    def read(self, split: str) -> list[TextPair]:
+        """The examples of a split, in the order of GLUE's file; those to be predicted unlabelled.
+
+        Rows of QQP that lack columns are left out and counted, as GLUE's baselines do.
+
+        Raises:
+          InputError: no such file, one without a row or a column that is needed, a row with too
+            many or too few columns, an unknown label.
+        """
+        labelled = split == TRAIN or split in self.dev_splits
+        read = self._read_tfds if self._in_tfds else self._read_file
+        examples = list(read(split, labelled))
+        if not examples:
+            raise InputError(f"{self.data}: no example of {self.name} {split}")
+        return examples
+
+    def _read_file(self, split: str, labelled: bool) -> Iterator[TextPair]:
+        name, folder = f"{split}.tsv", self._folder(split)
+        path = official_files.find(folder, name)
+        rows = _rows(path, official_files.lines(folder, name))
+        header: Sequence[str] = _COLA_COLUMNS
+        if self.name != "CoLA" or not labelled:
+            _, header = next(rows, (0, ()))
+        wanted = (*self._set.texts, *([self._set.label] if labelled else []))
+        if missing := [column for column in wanted if column not in header]:
+            raise InputError(
+                f"{path}: no column {', '.join(map(repr, missing))}, which {self.name} {split} "
+                f"needs; it has {', '.join(map(repr, header)) or 'none: it is empty'}"
+            )
+        places = [header.index(column) for column in wanted]
+        index = header.index("index") if "index" in header else None
+        count = short = 0
+        for number, row in rows:
+            if len(row) < len(header) and self.name == "QQP" and labelled:
+                short += 1
+                continue
+            if len(row) != len(header):
+                raise InputError(
+                    f"{path} line {number}: {len(row)} columns, but {self.name} {split} has "
+                    f"{len(header)}: {' '.join(row)[:80]!r}"
+                )
+            where = f"{path} line {number}"
+            values = [row[place] for place in places]
+            label = self._label(values.pop(), where) if labelled else None
+            b = values[1] if len(values) == 2 else None
+            yield TextPair(str(count) if index is None else row[index], values[0], b, label, where)
+            count += 1
+        if short:
+            print(f"{path}: {short} rows with too few columns left out, {count} read", flush=True)
+
+    def _label(self, value: str, where: str) -> str | float:
+        classes, numbered = self._set.classes, self._set.numbered
+        if not classes:
+            try:
+                return float(value)
+            except ValueError:
+                raise InputError(f"{where}: {self._set.label} {value!r}: no number") from None
+        known = {str(n) if numbered else name: name for n, name in enumerate(classes)}
+        if value not in known:
+            raise InputError(
+                f"{where}: {self._set.label} {value!r}: unknown; the known ones are "
+                f"{', '.join(known)}"
+            )
+        return known[value]
+
+    def _read_tfds(self, split: str, labelled: bool) -> Iterator[TextPair]:
+        name = self.data.removeprefix(_TFDS) or self._set.tfds
+        name, split = (
+            (_DIAGNOSTIC_TFDS, "test")
+            if split == DIAGNOSTIC
+            else (name, split.replace("dev", "validation"))
+        )
+        records = tfds.open_split(name, split)
+        features = self._set.features or self._set.texts
+        # They come shuffled; the leaderboard wants the order of its files.
+        for record in sorted(map(records.__getitem__, range(len(records))), key=_index):
+            texts = [record[feature].decode("utf-8") for feature in features]
+            label = None
+            if labelled and self._set.classes:
+                label = records.dataset_info.features["label"].names[record["label"]]
+            elif labelled:
+                label = float(record["label"])
+            b = texts[1] if len(texts) == 2 else None
+            index = _index(record)
+            yield TextPair(str(index), texts[0], b, label, f"tfds:{name}/{split} example {index}")
+
+    def tune(self, examples: Sequence[TextPair], predictions: Sequence[Any]) -> dict[str, Any]:
+        """See `Task`: nothing."""
+        return {}
+
+    def score(
+        self, examples: Sequence[TextPair], predictions: Sequence[Any], settings: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """GLUE's metrics of the task in percent; of two, their mean too, as GLUE ranks by it."""
+        if not self._set.classes:
+            gold = self.family.targets(examples)
+            pair = {
+                "spearman": scores.spearman(gold, predictions),
+                "pearson": scores.pearson(gold, predictions),
+            }
+            return pair | {"mean": sum(pair.values()) / 2}
+        gold, chosen = self.family.label_ids(examples), np.argmax(predictions, axis=-1)
+        accuracy = {"accuracy": scores.accuracy(gold, chosen)}
+        if self.metric == "matthews":
+            return {"matthews": scores.matthews(gold, chosen)} | accuracy
+        if self.metric == "f1":
+            pair = {"f1": scores.f1(gold, chosen)} | accuracy
+            return pair | {"mean": sum(pair.values()) / 2}
+        return accuracy
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextPair],
+        predictions: Sequence[Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """A test split as the leaderboard's file, in its words; a dev split with its labels."""
+        words = list(map(self._word, predictions))
+        if split in self.dev_splits:
+            name, header = f"{self.name}-{split}.tsv", f"{_HEADER}\tlabel"
+            labels = map(self._word, self._gold(examples))
+            columns = zip((e.id for e in examples), words, labels, strict=True)
+        else:
+            (name, _), header = SUBMITTED[self.name, split], _HEADER
+            columns = zip((e.id for e in examples), words, strict=True)
+        with atomic_write(folder / name, "w") as file:
+            file.writelines(f"{line}\n" for line in (header, *map("\t".join, columns)))
+
+    def _gold(self, examples: Sequence[TextPair]) -> list[Any]:
+        """The labels in the form of predictions."""
+        if not self._set.classes:
+            return self.family.targets(examples).tolist()
+        return list(np.eye(len(self._set.classes))[self.family.label_ids(examples)])
+
+    def _word(self, prediction: Any) -> str:
+        if not self._set.classes:
+            return f"{min(max(0.0, prediction), 5.0):.3f}"
+        chosen = int(np.argmax(prediction))
+        return str(chosen) if self._set.numbered else self._set.classes[chosen]
+
+
+def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """(line number, columns) of each line; empty ones at the end do not count.
+
+    Quotes are characters as all others: they are unbalanced in these files.
+    """
+    empty = []
+    for number, line in enumerate(lines, start=1):
+        if line:
+            yield from ((each, [""]) for each in empty)
+            empty = []
+            yield number, line.split("\t")
+        else:
+            empty.append(number)
+
+
+def _index(record: Mapping[str, Any]) -> int:
+    return int(record["idx"])
+
+
+def submission(runs: Mapping[str, Path], output: Path) -> None:
+    """The leaderboard's zip file, from the predictions of all tasks.
+
+    Args:
+      runs: each task of `SETS` -> the folder that `Glue.write` wrote the test splits into.
+
+    Raises:
+      InputError: files that are missing (all of them are named), or one that is not of the
+        official test set.
+    """
+    wanted = {
+        file: (Path(runs[task]) / file if task in runs else None, rows)
+        for (task, _), (file, rows) in SUBMITTED.items()
+    }
+    missing = [file for file, (path, _) in wanted.items() if path is None or not path.is_file()]
+    if missing:
+        raise InputError(
+            f"the leaderboard wants {len(SUBMITTED)} files, and these are missing: "
+            f"{', '.join(missing)}: fine-tune and predict those tasks with their test files"
+        )
+    contents = {file: _checked(path, rows) for file, (path, rows) in wanted.items()}
+    with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, content in contents.items():
+            # With a fixed date, so that the same predictions are the same file.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+
+
+def _checked(path: Path, rows: int) -> str:
+    """A file of predictions, which has the header and as many rows as the test set."""
+    text = path.read_text(encoding="utf-8")
+    header, *lines = text.splitlines()
+    if header != _HEADER or len(lines) != rows:
+        raise InputError(
+            f"{path}: {len(lines)} predictions below {header!r}; the official test set has {rows}, "
+            f"below {_HEADER!r}: predict it again from GLUE's own test file"
+        )
+    return text

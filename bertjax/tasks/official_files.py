@@ -1,0 +1,64 @@
+"""The files of a data set, under their official names, plain or compressed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertjax.corpus import sources
+from bertjax.errors import InputError
+
+COMPRESSED = ("", ".gz", ".xz", ".zst")
+
+
+def find(folder: Path, *names: str) -> Path:
+    """The first of `names` that is in `folder`, as it is or compressed.
+
+    Raises:
+      InputError: none is.
+    """
+    paths = (folder / (name + suffix) for name in names for suffix in COMPRESSED)
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        what = f"no {' or '.join(names)} in it" if folder.is_dir() else "no such folder"
+        raise InputError(
+            f"{folder}: {what}: name the folder that has {names[0]} (or compressed, {names[0]}.xz)"
+        )
+    return path
+
+
+def exists(folder: Path, *names: str) -> bool:
+    """Whether `find` finds one."""
+    return any((folder / (name + suffix)).is_file() for name in names for suffix in COMPRESSED)
+
+
+def lines(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[str]:
+    r"""The lines of a file without their ends; only "\n" ends one, and a "\r" before it goes too.
+
+    Raises:
+      InputError: see `find`; a damaged file; a line in another encoding.
+    """
+    path = find(folder, *names)
+    for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
+        try:
+            yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path} line {number}: not {encoding} at its byte {error.start} "
+                f"({error.reason}): convert it"
+            ) from error
+
+
+def text(folder: Path, *names: str) -> tuple[Path, str]:
+    """A whole file of UTF-8, and which one it is.
+
+    Raises:
+      InputError: see `lines`.
+    """
+    path = find(folder, *names)
+    with sources.open_bytes(path) as file:
+        data = file.read()
+    try:
+        return path, data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not UTF-8 at byte {error.start} ({error.reason}): convert it"
+        ) from error

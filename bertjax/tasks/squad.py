@@ -1,0 +1,306 @@
+"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3): its files, its scores, its form of predictions."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.corpus import tfds
+from bertjax.errors import InputError
+from bertjax.files import write_json
+from bertjax.tasks import official_files
+from bertjax.tasks.question_answering import (
+    NULL_THRESHOLD,
+    Answer,
+    Question,
+    QuestionAnswering,
+    Spans,
+)
+from bertjax.tasks.squad_scores import best_threshold, exact_and_f1
+from bertjax.tasks.task import TRAIN
+
+DEV = "dev"
+VERSIONS = {"v1.1": "SQuAD 1.1", "v2.0": "SQuAD 2.0"}
+_TFDS = "tfds:"
+_TFDS_SPLITS = {TRAIN: "train", DEV: "validation"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Squad:
+    """The data set.
+
+    Attributes:
+      data: the folder of the official files; or "tfds:", or "tfds:NAME" for a set of like form.
+      version: "v1.1" or "v2.0", where questions may have no answer.
+      train: the file (or TFDS split) to learn from, if not train-VERSION.json.
+      dev: the one to score, if not dev-VERSION.json.
+      max_query_length, stride, max_answer_length, n_best: see `QuestionAnswering`.
+    """
+
+    data: str
+    version: str = "v1.1"
+    train: str = ""
+    dev: str = ""
+    max_query_length: int = 64
+    stride: int = 128
+    max_answer_length: int = 30
+    n_best: int = 20
+
+    dev_splits = (DEV,)
+    test_splits = ()
+
+    def __post_init__(self):
+        if self.version not in VERSIONS:
+            raise InputError(f"version={self.version!r}: must be one of {', '.join(VERSIONS)}")
+
+    @property
+    def name(self) -> str:
+        """As the paper writes it."""
+        return VERSIONS[self.version]
+
+    @property
+    def unanswerable(self) -> bool:
+        """Whether questions may have no answer."""
+        return self.version == "v2.0"
+
+    @property
+    def metric(self) -> str:
+        """F1; for 2.0, with the threshold that `tune` finds."""
+        return "f1_tuned" if self.unanswerable else "f1"
+
+    @property
+    def family(self) -> QuestionAnswering:
+        """Windows in, spans out."""
+        return QuestionAnswering(
+            unanswerable=self.unanswerable,
+            max_query_length=self.max_query_length,
+            stride=self.stride,
+            max_answer_length=self.max_answer_length,
+            n_best=self.n_best,
+        )
+
+    def read(self, split: str) -> list[Question]:
+        """The questions of `TRAIN` or `DEV`.
+
+        Of a training file, questions marked "answer_start_exact": false are left out, and their
+        number is printed: whoever made it had lost the places of their answers.
+
+        Raises:
+          InputError: no such file, or what is wrong in it.
+        """
+        part = getattr(self, split)
+        if self.data.startswith(_TFDS):
+            name = self.data.removeprefix(_TFDS) or f"squad/{self.version}"
+            records = _tfds_records(name, part or _TFDS_SPLITS[split])
+        else:
+            folder = Path(self.data)
+            records = _json_records(folder, part or f"{split}-{self.version}.json")
+        questions, inexact, ids = [], 0, {}
+        for where, context, record in records:
+            question = self._question(where, context, record)
+            if question.id in ids:
+                raise InputError(f"{where}: the id is taken: {ids[question.id]} has it too")
+            ids[question.id] = where
+            if split == TRAIN and record.get("answer_start_exact") is False:
+                inexact += 1
+            else:
+                questions.append(question)
+        if inexact:
+            print(
+                f"{self.name}: {inexact:,} of {len(ids):,} questions to learn from left out: the "
+                "places of their answers are marked as not exact",
+                flush=True,
+            )
+        if not questions:
+            raise InputError(f"{self.data} {part or split}: no questions")
+        return questions
+
+    def _question(self, where: str, context: str, record: Mapping[str, Any]) -> Question:
+        impossible = bool(record.get("is_impossible", False))
+        if impossible and not self.unanswerable:
+            raise InputError(f"{where}: marked is_impossible, which SQuAD 1.1 has not: take v2.0")
+        answers = tuple(
+            Answer(_field(each, "text", str, where), _field(each, "answer_start", int, where))
+            for each in _field(record, "answers", list, where)
+        )
+        if not answers and not impossible:
+            raise InputError(f"{where}: no answers, and not marked is_impossible")
+        question = Question(
+            _field(record, "id", str, where),
+            _field(record, "question", str, where),
+            context,
+            answers,
+            impossible,
+            where,
+        )
+        for name in ("question", "context"):
+            if not getattr(question, name).strip():
+                raise InputError(f"{where}: the {name} is empty")
+        return question
+
+    def tune(self, examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
+        """For 2.0, the threshold of `Spans.answer` with the highest F1."""
+        return tune(examples, predictions) if self.unanswerable else {}
+
+    def score(
+        self,
+        examples: Sequence[Question],
+        predictions: Sequence[Spans],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
+        """See `score`."""
+        return score(examples, predictions, settings)
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Question],
+        predictions: Sequence[Spans],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """See `write`: squad-SPLIT.json and so on."""
+        write(folder, f"squad-{split}", examples, predictions, settings)
+
+
+# --------------------------------------------------------------------------- scores and files
+
+
+def tune(examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
+    """The threshold of `Spans.answer` with the highest F1, where questions may have no answer."""
+    answered, unanswered = _scores(examples, predictions)
+    odds = np.array([prediction.null_odds for prediction in predictions])
+    return {NULL_THRESHOLD: best_threshold(odds, answered[:, 1], unanswered[:, 1])}
+
+
+def score(
+    examples: Sequence[Question], predictions: Sequence[Spans], settings: Mapping[str, Any]
+) -> dict[str, float]:
+    """Exact match and F1 in percent, as the official scripts count them.
+
+    Where questions may have no answer: "exact" and "f1" with the threshold 0, "exact_tuned" and
+    "f1_tuned" with that of the settings; with the latter also by type, HasAns_ and NoAns_.
+    """
+    answered, unanswered = _scores(examples, predictions)
+    odds = np.array([prediction.null_odds for prediction in predictions])[:, None]
+    plain = np.where(odds > 0, unanswered, answered)
+    result = _means("", plain)
+    if NULL_THRESHOLD not in settings:
+        return result
+    tuned = np.where(odds > settings[NULL_THRESHOLD], unanswered, answered)
+    result |= _means("_tuned", tuned)
+    has_answer = np.array([bool(example.answers) for example in examples])
+    for prefix, of_type in (("HasAns_", has_answer), ("NoAns_", ~has_answer)):
+        if of_type.any():
+            means = _means("_tuned", tuned[of_type])
+            result |= {prefix + name: value for name, value in means.items()}
+    return result
+
+
+def _means(suffix: str, scores: np.ndarray) -> dict[str, float]:
+    exact, f1 = 100 * scores.mean(0)
+    return {f"exact{suffix}": float(exact), f"f1{suffix}": float(f1)}
+
+
+def _scores(
+    examples: Sequence[Question], predictions: Sequence[Spans]
+) -> tuple[np.ndarray, np.ndarray]:
+    """float64 [N, 2] each, exact and F1: of the best answers, and of no answer."""
+    answered, unanswered = [], []
+    for example, prediction in zip(examples, predictions, strict=True):
+        golds = [answer.text for answer in example.answers]
+        unanswerable = prediction.null_score is not None
+        text = prediction.answers[0].text
+        answered.append(exact_and_f1(text, golds, unanswerable=unanswerable))
+        unanswered.append(exact_and_f1("", golds, unanswerable=unanswerable))
+    return np.array(answered), np.array(unanswered)
+
+
+def write(
+    folder: Path,
+    name: str,
+    examples: Sequence[Question],
+    predictions: Sequence[Spans],
+    settings: Mapping[str, Any],
+) -> None:
+    """Predictions as `run_squad.py` writes them, for the official scripts.
+
+    NAME.json {id: answer}; NAME-nbest.json {id: [answers]}; and where questions may have no answer,
+    NAME-null_odds.json {id: `Spans.null_odds`}, for --na-prob-file of evaluate-v2.0.py.
+    """
+    threshold = settings.get(NULL_THRESHOLD, 0.0)
+    by_id = {e.id: prediction for e, prediction in zip(examples, predictions, strict=True)}
+    write_json(folder / f"{name}.json", {i: p.answer(threshold) for i, p in by_id.items()})
+    write_json(folder / f"{name}-nbest.json", {i: _ranked(p) for i, p in by_id.items()})
+    odds = {i: p.null_odds for i, p in by_id.items() if p.null_score is not None}
+    if odds:
+        write_json(folder / f"{name}-null_odds.json", odds)
+
+
+def _ranked(prediction: Spans) -> list[dict[str, Any]]:
+    """All answers, and no answer where it belongs, the most probable first."""
+    ranked = [span._asdict() for span in prediction.answers]
+    if prediction.null_score is not None:
+        null = {"score": prediction.null_score, "probability": prediction.null_probability}
+        ranked.append({"text": "", **null})
+    return sorted(ranked, key=lambda each: -each["score"])
+
+
+# -------------------------------------------------------------------------------- the readers
+
+# Where a question stands, its paragraph, and its fields.
+_Records = Iterator[tuple[str, str, Mapping[str, Any]]]
+
+
+def _json_records(folder: Path, name: str) -> _Records:
+    path, text = official_files.text(folder, name)
+    try:
+        articles = _field(json.loads(text), "data", list, str(path))
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}: not JSON at line {error.lineno} column {error.colno} ({error.msg}): "
+            "download it again"
+        ) from error
+    for number, article in enumerate(articles, start=1):
+        place = f"{path} article {number}"
+        for part, paragraph in enumerate(_field(article, "paragraphs", list, place), start=1):
+            where = f"{place} paragraph {part}"
+            context = _field(paragraph, "context", str, where)
+            for record in _field(paragraph, "qas", list, where):
+                yield f"{path} question {_field(record, 'id', str, where)}", context, record
+
+
+def _tfds_records(name: str, split: str) -> _Records:
+    for number, example in enumerate(tfds.open_split(name, split)):
+        place = f"tfds:{name} {split} example {number}"
+        fields = {key: _plain(value) for key, value in example.items()}
+        answers = _field(fields, "answers", dict, place)
+        texts, starts = (_field(answers, key, list, place) for key in ("text", "answer_start"))
+        fields["answers"] = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+        yield f"{place} (id {fields.get('id')})", _field(fields, "context", str, place), fields
+
+
+def _plain(value: Any) -> Any:
+    """A feature of TFDS as JSON would have it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _field(record: Any, name: str, kind: type, where: str) -> Any:
+    """A field of a record of JSON."""
+    if not isinstance(record, dict) or name not in record:
+        raise InputError(f"{where}: no field {name!r}: is this a SQuAD file?")
+    value = record[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{where}: {name!r} is {value!r:.100}, not of type {kind.__name__}")
+    return value

@@ -1,0 +1,108 @@
+"""SWAG (section 4.4): which of four endings goes on from a sentence."""
+
+import csv
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.corpus import tfds
+from bertjax.errors import InputError
+from bertjax.files import atomic_write
+from bertjax.tasks import official_files, scores
+from bertjax.tasks.choice import Choice, MultipleChoice
+from bertjax.tasks.rows import Row, read_rows
+from bertjax.tasks.task import TRAIN
+
+_FILES = {TRAIN: "train.csv", "dev": "val.csv", "test": "test.csv"}
+_TFDS = "tfds:"
+_TFDS_SPLITS = {TRAIN: "train", "dev": "validation", "test": "test"}
+_ENDINGS = tuple(f"ending{number}" for number in range(4))
+
+
+@dataclasses.dataclass(frozen=True)
+class Swag:
+    """The data set, of files with the columns sent1, sent2, ending0 to ending3 and label.
+
+    Attributes:
+      data: the folder of train.csv, val.csv and test.csv (compressed or not); or "tfds:NAME", a
+        set with these columns as features.
+    """
+
+    data: str
+
+    name = "SWAG"
+    metric = "accuracy"
+    family = MultipleChoice(len(_ENDINGS))
+    dev_splits = ("dev",)
+
+    @cached_property
+    def test_splits(self) -> tuple[str, ...]:
+        if self.data.startswith(_TFDS):
+            return ("test",)
+        return ("test",) if official_files.exists(Path(self.data), _FILES["test"]) else ()
+
+    def read(self, split: str) -> list[Choice]:
+        """The examples of a split: A is sent1, B is sent2 and an ending (as transformers has it).
+
+        Raises:
+          InputError: no such file, or one without a row or a column; an empty text, a label that
+            is none of the endings.
+        """
+        if self.data.startswith(_TFDS):
+            rows = _tfds_rows(self.data.removeprefix(_TFDS), _TFDS_SPLITS[split])
+        else:
+            rows = read_rows(Path(self.data), _FILES[split])
+        examples = [_example(row, labelled=split != "test") for row in rows]
+        if not examples:
+            raise InputError(f"{self.data}: no example in {_FILES[split]}")
+        return examples
+
+    def tune(self, examples: Sequence[Choice], predictions: Sequence[Any]) -> dict[str, Any]:
+        """See `Task`: nothing."""
+        return {}
+
+    def score(
+        self, examples: Sequence[Choice], predictions: Sequence[Any], settings: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Accuracy in percent."""
+        gold = self.family.label_ids(examples)
+        return {"accuracy": scores.accuracy(gold, np.argmax(predictions, axis=-1))}
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Choice],
+        predictions: Sequence[Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """swag-SPLIT.csv with the column "pred", as the authors' csv_predict.py writes it."""
+        with atomic_write(folder / f"swag-{split}.csv", "w") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["", "pred"])
+            for example, prediction in zip(examples, predictions, strict=True):
+                writer.writerow([example.id, int(np.argmax(prediction))])
+
+
+def _example(row: Row, *, labelled: bool) -> Choice:
+    return Choice(
+        str(row.number),
+        row.text("sent1"),
+        row.value("sent2"),  # empty where an ending is a whole sentence
+        tuple(map(row.text, _ENDINGS)),
+        row.whole("label", len(_ENDINGS)) if labelled else None,
+        row.where,
+    )
+
+
+def _tfds_rows(name: str, split: str) -> Iterator[Row]:
+    for number, record in enumerate(tfds.open_split(name, split)):
+        fields = {
+            column: value.decode("utf-8") if isinstance(value, bytes) else value
+            for column, value in record.items()
+        }
+        yield Row(number, f"{_TFDS}{name}/{split} example {number}", fields)

@@ -1,0 +1,375 @@
+"""One's own data: a table with named columns, to classify, to score, to tag or to answer from."""
+
+import abc
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.files import atomic_write
+from bertjax.tasks import official_files, scores, squad
+from bertjax.tasks.classification import Classification, Regression, TextPair
+from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
+from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
+from bertjax.tasks.rows import FORMATS, Row, read_rows
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
+from bertjax.tasks.task import TRAIN, Family
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Files as `bertjax.tasks.rows` reads them, and which column is what.
+
+    Attributes:
+      data: the folder.
+      problem: a key of `PROBLEMS`: "classification" (text, text_b -> label), "regression" (text,
+        text_b -> label, a number), "tagging" (words -> tags) or "questions" (question, context ->
+        answer).
+      train, dev, test: the files in it, if not train, dev and test with .csv, .tsv or .jsonl.
+        There need not be one to test; of that, labels are not read.
+      text, text_b, label: columns; text_b is "" for single texts.
+      words, tags: columns of lists, or of texts with spaces between words.
+      question, context, answer: columns; an empty answer is none, a list (JSON) is of all right
+        ones, of which training takes the first.
+      answer_start: the column of the character each answer starts at in the context; may be "" if
+        each stands in its context once.
+      max_query_length, stride: see `QuestionAnswering`.
+
+    Raises:
+      InputError: another problem.
+    """
+
+    data: str
+    problem: str = "classification"
+    train: str = ""
+    dev: str = ""
+    test: str = ""
+    text: str = "text"
+    text_b: str = ""
+    label: str = "label"
+    words: str = "words"
+    tags: str = "tags"
+    question: str = "question"
+    context: str = "context"
+    answer: str = "answer"
+    answer_start: str = ""
+    max_query_length: int = 64
+    stride: int = 128
+
+    name = "table"
+    dev_splits = ("dev",)
+
+    def __post_init__(self):
+        if self.problem not in PROBLEMS:
+            raise InputError(f"problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}")
+
+    @cached_property
+    def test_splits(self) -> tuple[str, ...]:
+        there = self.test or official_files.exists(Path(self.data), *_names("test"))
+        return ("test",) if there else ()
+
+    @cached_property
+    def _problem(self) -> "_Problem":
+        return PROBLEMS[self.problem](self)
+
+    @cached_property
+    def _training(self) -> list[Any]:
+        return self._examples(TRAIN)
+
+    @cached_property
+    def family(self) -> Family:
+        """With the classes of the training file.
+
+        Raises:
+          InputError: as `read`; or a training file of one class.
+        """
+        return self._problem.family(self._training)
+
+    @property
+    def metric(self) -> str:
+        return self._problem.metric(self.family)
+
+    def read(self, split: str) -> list[Any]:
+        """The examples of a split, in order.
+
+        Raises:
+          InputError: no such file, one without a row or a column, an empty text; a label that is
+            missing, or is not in the training file; an answer that is not in its context.
+        """
+        if split == TRAIN:
+            return self._training
+        examples = self._examples(split)
+        if split in self.dev_splits:
+            self._problem.check(self.family, examples)
+        return examples
+
+    def _examples(self, split: str) -> list[Any]:
+        given = getattr(self, split)
+        names = (given,) if given else _names(split)
+        rows = read_rows(Path(self.data), *names)
+        examples = [self._problem.example(row, split) for row in rows]
+        if not examples:
+            raise InputError(f"{official_files.find(Path(self.data), *names)}: no row in it")
+        return examples
+
+    def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
+        """See `Task`: a threshold where questions may have no answer."""
+        return self._problem.tune(self.family, examples, predictions)
+
+    def score(
+        self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """The metrics of the problem, in percent."""
+        return self._problem.score(self.family, examples, predictions, settings)
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Any],
+        predictions: Sequence[Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """SPLIT.jsonl: on each line what launch/predict.py says of an example."""
+        with atomic_write(folder / f"{split}.jsonl", "w") as file:
+            for example, prediction in zip(examples, predictions, strict=True):
+                shown = self.family.show(example, prediction, settings)
+                file.write(json.dumps(shown, ensure_ascii=False) + "\n")
+
+
+def _names(split: str) -> tuple[str, ...]:
+    return tuple(split + suffix for suffix in FORMATS)
+
+
+# ------------------------------------------------------------------------------- the problems
+
+
+class _Problem(abc.ABC):
+    """How a row becomes an example, and what is made of all of them."""
+
+    def __init__(self, table: Table):
+        self._table = table
+
+    @abc.abstractmethod
+    def example(self, row: Row, split: str) -> Any: ...
+
+    @abc.abstractmethod
+    def family(self, training: Sequence[Any]) -> Family: ...
+
+    @abc.abstractmethod
+    def metric(self, family: Any) -> str: ...
+
+    @abc.abstractmethod
+    def check(self, family: Any, examples: Sequence[Any]) -> None:
+        """Raises InputError for a label that the training file has not."""
+
+    def tune(
+        self, family: Any, examples: Sequence[Any], predictions: Sequence[Any]
+    ) -> dict[str, Any]:
+        return {}
+
+    @abc.abstractmethod
+    def score(
+        self,
+        family: Any,
+        examples: Sequence[Any],
+        predictions: Sequence[Any],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]: ...
+
+
+class _Texts(_Problem):
+    """Texts, or pairs of them, with a label."""
+
+    def example(self, row: Row, split: str) -> TextPair:
+        table = self._table
+        a = row.text(table.text)
+        b = row.text(table.text_b) if table.text_b else None
+        label = self._label(row) if split in (TRAIN, *table.dev_splits) else None
+        return TextPair(str(row.number), a, b, label, row.where)
+
+    @abc.abstractmethod
+    def _label(self, row: Row) -> str | float: ...
+
+
+class _Classes(_Texts):
+    def _label(self, row: Row) -> str:
+        return row.label(self._table.label)
+
+    def family(self, training: Sequence[TextPair]) -> Classification:
+        classes = _in_order({example.label for example in training})
+        if len(classes) == 1:
+            raise InputError(
+                f"{self._table.data}: every row of the training file has the label {classes[0]!r}"
+            )
+        return Classification(classes)
+
+    def metric(self, family: Classification) -> str:
+        return "accuracy"
+
+    def check(self, family: Classification, examples: Sequence[TextPair]) -> None:
+        family.label_ids(examples)
+
+    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+        gold, chosen = family.label_ids(examples), np.argmax(predictions, axis=-1)
+        result = {
+            "accuracy": scores.accuracy(gold, chosen),
+            "macro_f1": scores.macro_f1(gold, chosen),
+        }
+        # Of the second class, which is "1", "true", "yes", ... where it is not the other.
+        return result | ({"f1": scores.f1(gold, chosen)} if len(family.classes) == 2 else {})
+
+
+def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Numbers by their value, then other labels by the alphabet."""
+
+    def key(label: str) -> tuple[bool, int, str]:
+        return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+
+    return tuple(sorted(labels, key=key))
+
+
+class _Numbers(_Texts):
+    def _label(self, row: Row) -> float:
+        return row.real(self._table.label)
+
+    def family(self, training: Sequence[TextPair]) -> Regression:
+        return Regression()
+
+    def metric(self, family: Regression) -> str:
+        return "spearman"
+
+    def check(self, family: Regression, examples: Sequence[TextPair]) -> None:
+        family.targets(examples)
+
+    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+        gold = family.targets(examples)
+        return {
+            "spearman": scores.spearman(gold, predictions),
+            "pearson": scores.pearson(gold, predictions),
+        }
+
+
+class _Tags(_Problem):
+    """A class for each word; scored as entities where all are tags of such (B-TYPE, I-TYPE, O)."""
+
+    def example(self, row: Row, split: str) -> Sentence:
+        words = row.texts(self._table.words)
+        if not words:
+            raise InputError(f"{row.where}: {self._table.words!r} is empty")
+        tags = row.texts(self._table.tags) if split in (TRAIN, *self._table.dev_splits) else None
+        return Sentence(words, tags, NO_DOCUMENT, row.where)
+
+    def family(self, training: Sequence[Sentence]) -> Tagging:
+        classes = _in_order({tag for sentence in training for tag in sentence.tags})
+        return Tagging(classes, document_context=False)
+
+    def metric(self, family: Tagging) -> str:
+        return "f1" if _of_entities(family) else "accuracy"
+
+    def check(self, family: Tagging, examples: Sequence[Sentence]) -> None:
+        family.class_ids(examples)
+
+    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+        gold = [sentence.tags for sentence in examples]
+        if _of_entities(family):
+            return entity_scores(gold, predictions)
+        return {"accuracy": accuracy(gold, predictions)}
+
+
+def _of_entities(family: Tagging) -> bool:
+    return family.classes != (OUTSIDE,) and all(map(is_entity_tag, family.classes))
+
+
+class _Questions(_Problem):
+    """Questions whose answers are in a paragraph."""
+
+    def example(self, row: Row, split: str) -> Question:
+        table = self._table
+        context, answers = row.text(table.context), ()
+        if split in (TRAIN, *table.dev_splits):
+            answers = tuple(self._answers(row, context, split))
+        return Question(
+            str(row.number),
+            row.text(table.question),
+            context,
+            answers,
+            impossible=not answers,
+            where=row.where,
+        )
+
+    def _answers(self, row: Row, context: str, split: str) -> Iterator[Answer]:
+        table = self._table
+        texts = _listed(row.value(table.answer))
+        starts = _listed(row.value(table.answer_start)) if table.answer_start else []
+        if starts and len(starts) != len(texts):
+            raise InputError(
+                f"{row.where}: {len(texts)} answers in {table.answer!r}, but {len(starts)} places "
+                f"in {table.answer_start!r}"
+            )
+        for number, text in enumerate(texts):
+            if not isinstance(text, str) or text not in context:
+                raise InputError(
+                    f"{row.where}: {table.answer!r} {text!r:.80} does not stand in its context"
+                )
+            if starts:
+                yield Answer(text, _start(row, table.answer_start, starts[number]))
+                continue
+            # Where it stands matters to learning only.
+            if split == TRAIN and context.find(text) != context.rfind(text):
+                raise InputError(
+                    f"{row.where}: {table.answer!r} {text!r:.80} stands in its context more than "
+                    "once: give the character it starts at in a column, as config.task.answer_start"
+                )
+            yield Answer(text, context.find(text))
+
+    def family(self, training: Sequence[Question]) -> QuestionAnswering:
+        return QuestionAnswering(
+            unanswerable=any(question.impossible for question in training),
+            max_query_length=self._table.max_query_length,
+            stride=self._table.stride,
+        )
+
+    def metric(self, family: QuestionAnswering) -> str:
+        return "f1_tuned" if family.unanswerable else "f1"
+
+    def check(self, family: QuestionAnswering, examples: Sequence[Question]) -> None:
+        for example in examples:
+            if example.impossible and not family.unanswerable:
+                raise InputError(
+                    f"{example.where}: {self._table.answer!r} is empty, but all questions of the "
+                    "training file have answers"
+                )
+
+    def tune(self, family, examples, predictions) -> dict[str, Any]:
+        return squad.tune(examples, predictions) if family.unanswerable else {}
+
+    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+        return squad.score(examples, predictions, settings)
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list as it is, nothing or an empty text as an empty one, else a list of the value."""
+    if isinstance(value, list):
+        return value
+    return [] if value in (None, "") else [value]
+
+
+def _start(row: Row, column: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{row.where}: {column!r} is {value!r:.80}, not a whole number") from None
+
+
+PROBLEMS = {
+    "classification": _Classes,
+    "regression": _Numbers,
+    "tagging": _Tags,
+    "questions": _Questions,
+}

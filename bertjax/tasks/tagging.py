@@ -1,0 +1,216 @@
+"""Tagging: a class for each word of a sentence, at its first token (section 5.3, Figure 4d)."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.errors import InputError
+from bertjax.tasks.context import windows
+from bertjax.tasks.encoded import IGNORED, Encoded
+from bertjax.tasks.entity_scores import entities, is_entity_tag
+from bertjax.tasks.task import Outputs
+from bertjax.text.tokenizer import Tokenizer
+
+NO_DOCUMENT = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """Words, with or without their tags.
+
+    Attributes:
+      document: a number that sentences behind one another share if they are of one document;
+        `NO_DOCUMENT`: this one stands alone.
+      where: the place it was read from, for messages.
+
+    Raises:
+      InputError: the tags are not as many as the words.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int
+    where: str
+
+    def __post_init__(self):
+        if self.tags is not None and len(self.tags) != len(self.words):
+            raise InputError(
+                f"{self.where}: {len(self.words)} words, but {len(self.tags)} tags: each word "
+                "needs one"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedWords(Encoded):
+    """Windows over documents; each word is told of in one of them.
+
+    Attributes:
+      words: int64 [words of all sentences], where in `ids` the first token of each is.
+    """
+
+    words: np.ndarray = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    """The family of tagging tasks; a prediction is the tuple of a sentence's tags.
+
+    A sequence is [CLS] words [SEP], all of segment 0. A sentence that is longer than a sequence
+    is cut between words into overlapping windows. A word without any piece (a control character)
+    is [UNK], so that each word has a first token, and gets its tag.
+
+    Attributes:
+      classes: the tags.
+      document_context: fills the sequence with the neighbouring sentences of the document, whole
+        ones; otherwise there is a sequence for each sentence.
+    """
+
+    classes: tuple[str, ...]
+    document_context: bool = True
+
+    objective = TOKEN_CLASSIFICATION
+
+    def encode(
+        self,
+        examples: Sequence[Sentence],
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        labelled: bool,
+    ) -> EncodedWords:
+        """Windows over the documents (`bertjax.tasks.context`).
+
+        They overlap where tags are to be predicted, and do not (but for the last of a document)
+        in training.
+
+        Raises:
+          InputError: a sentence without tags, or a tag that is none of the classes.
+        """
+        room = max_length - 2
+        pieces = tokenizer.encode([word for sentence in examples for word in sentence.words])
+        pieces = [ids[:room] or [tokenizer.unk_id] for ids in pieces]
+        sizes = np.array([len(ids) for ids in pieces], np.int64)
+        first_tokens = np.zeros(len(pieces), np.int64)
+
+        sequences, tokens, done = [], 0, 0
+        for document in self._documents(examples):
+            bounds = _bounds(document, sizes, done, room)
+            part_sizes = np.add.reduceat(sizes[: bounds[-1]], bounds[:-1])
+            for start, stop, told in windows(part_sizes, room, overlapping=not labelled):
+                begin, end = bounds[start], bounds[stop]
+                places = tokens + 1 + np.cumsum(sizes[begin:end]) - sizes[begin:end]
+                for part in told:
+                    some = slice(bounds[part], bounds[part + 1])
+                    first_tokens[some] = places[some.start - begin : some.stop - begin]
+                ids = [tokenizer.cls_id, *chain.from_iterable(pieces[begin:end]), tokenizer.sep_id]
+                sequences.append((ids, len(ids)))
+                tokens += len(ids)
+            done = bounds[-1]
+
+        labels = {}
+        if labelled:
+            label_ids = np.full(tokens, IGNORED, np.int32)
+            label_ids[first_tokens] = self.class_ids(examples)
+            labels["label_ids"] = label_ids
+        return EncodedWords.of(sequences, labels, words=first_tokens)
+
+    def _documents(self, examples: Sequence[Sentence]) -> list[list[Sentence]]:
+        """The sentences that are context to one another; those without words left out."""
+        result, last = [], NO_DOCUMENT
+        for sentence in examples:
+            if not sentence.words:
+                continue
+            if self.document_context and sentence.document == last != NO_DOCUMENT:
+                result[-1].append(sentence)
+            else:
+                result.append([sentence])
+            last = sentence.document
+        return result
+
+    def class_ids(self, examples: Sequence[Sentence]) -> np.ndarray:
+        """int32 [words of all sentences], the number of each one's tag.
+
+        Raises:
+          InputError: a sentence without tags, or a tag that is none of the classes.
+        """
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        result = []
+        for sentence in examples:
+            if sentence.tags is None:
+                raise InputError(f"{sentence.where}: no tags, which training and scores need")
+            try:
+                result += [numbers[tag] for tag in sentence.tags]
+            except KeyError as error:
+                place = sentence.tags.index(error.args[0])
+                raise InputError(
+                    f"{sentence.where}: the tag {error.args[0]!r} of word {place + 1} "
+                    f"({sentence.words[place]!r}) is not one of {' '.join(self.classes)}"
+                ) from error
+        return np.array(result, np.int32)
+
+    def decode(
+        self, examples: Sequence[Sentence], encoded: EncodedWords, outputs: Outputs
+    ) -> list[tuple[str, ...]]:
+        """The likeliest tag of each word."""
+        logits = np.concatenate([np.zeros((0, len(self.classes)), np.float32), *outputs["logits"]])
+        return self.tags_of(examples, logits[encoded.words])
+
+    def tags_of(self, examples: Sequence[Sentence], logits: np.ndarray) -> list[tuple[str, ...]]:
+        """The likeliest tags, from logits [words of all sentences, C]."""
+        tags = iter([self.classes[number] for number in logits.argmax(-1)])
+        return [tuple(next(tags) for _ in sentence.words) for sentence in examples]
+
+    def degenerate(self, predictions: Sequence[tuple[str, ...]]) -> str:
+        """That every word has the same tag; or ""."""
+        tags = set(chain.from_iterable(predictions))
+        return f"all tags are {tags.pop()!r}" if len(tags) == 1 else ""
+
+    def parse(self, line: str, where: str) -> Sentence:
+        """A line of words with spaces between them, or the JSON object {"words": [...]}.
+
+        Raises:
+          InputError: JSON of another form.
+        """
+        if not line.lstrip().startswith("{"):
+            return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
+        try:
+            words = json.loads(line)["words"]
+        except (ValueError, KeyError) as error:
+            raise InputError(f'{where}: not a JSON object {{"words": [...]}}') from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(f'{where}: "words" must be a list of strings')
+        return Sentence(tuple(words), None, NO_DOCUMENT, where)
+
+    def show(
+        self, example: Sentence, prediction: tuple[str, ...], settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """{"words", "tags"}, and "entities" where the tags are of entities (stop is exclusive)."""
+        shown = {"words": list(example.words), "tags": list(prediction)}
+        if all(map(is_entity_tag, self.classes)):
+            shown["entities"] = [
+                {**entity._asdict(), "text": " ".join(example.words[entity.start : entity.stop])}
+                for entity in entities(prediction)
+            ]
+        return shown
+
+
+def _bounds(document: list[Sentence], sizes: np.ndarray, first: int, room: int) -> np.ndarray:
+    """Where the parts of a document begin that a window shows whole or not at all; and its end.
+
+    Parts are sentences, and the words of a sentence that is longer than a window.
+
+    Args:
+      sizes: int [words of all documents], their tokens.
+      first: the number of the document's first word.
+    """
+    bounds = [first]
+    for sentence in document:
+        begin, end = bounds[-1], bounds[-1] + len(sentence.words)
+        fits = sizes[begin:end].sum() <= room
+        bounds += [end] if fits else range(begin + 1, end + 1)
+    return np.array(bounds)

@@ -1,0 +1,25 @@
+"""Predicts on new text: python launch/predict.py --model=RUN --input=FILE --output=FILE"""
+
+from absl import flags
+
+from bertjax import commandline
+
+_MODEL = flags.DEFINE_string("model", None, "RUN of launch/finetune_*.py, hf:FOLDER or hf:NAME.")
+_INPUT = flags.DEFINE_string(
+    "input",
+    "-",
+    "A file of lines, or - for standard input. A line is a text, 'A ||| B', words to tag, or JSON: "
+    '{"text", "text_b"}, {"question", "context"}, {"words"}, {"context", "prompt", "choices"}.',
+)
+_OUTPUT = flags.DEFINE_string("output", "-", "A file of JSON lines, or - for standard output.")
+flags.mark_flag_as_required("model")
+
+
+def main(_) -> None:
+    from bertjax import predict
+
+    predict.run(_MODEL.value, _INPUT.value, _OUTPUT.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,299 @@
+"""Scores and seconds of fine-tuning on a CPU in float32, beside transformers (PyTorch).
+
+  python tests/benchmarks/finetune.py --data=GLUE --weights=FOLDER --tasks=MRPC,RTE,STS-B,CoLA \\
+    --seeds=3 --epochs=2 --output=finetune.json
+
+Tasks: those of GLUE; squad (1.1, scored on 2,000 questions); ner (each sentence alone), and
+ner-context, which has no counterpart there. What is in the output is not run again: further tasks
+and seeds go into the same file.
+
+  bertjax       the whole program, in this process; the first seed compiles, and that counts
+  transformers  the model that transformers makes of the same weights, with its own loss; a new
+                process for each seed, loading not counted. It gets our features, order of
+                batches at random, each padded to its longest member; it predicts in batches of
+                like length, of the size that was its best; our code decodes and scores
+
+Both: AdamW, no decay of biases and LayerNorm, clipping at 1.0, linear warm-up over a tenth and
+linear decay, dropout 0.1. Seconds are those of training, dev predictions and scores.
+
+Needs the extra `peers`.
+"""
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax import batch as batches
+from bertjax.config import finetune_config
+from bertjax.files import write_json
+from bertjax.tasks import official_files
+from bertjax.tasks.encoded import IGNORED, Encoded
+from bertjax.tasks.glue import SETS
+from bertjax.tasks.task import Outputs
+
+WAYS = ("bertjax", "transformers")
+ONLY_OURS = ("ner-context",)
+SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 2000
+PREDICTED = 8  # sequences of a batch of transformers when it predicts
+AUTO_MODELS = {
+    batches.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
+    batches.REGRESSION: "AutoModelForSequenceClassification",
+    batches.TOKEN_CLASSIFICATION: "AutoModelForTokenClassification",
+    batches.QUESTION_ANSWERING: "AutoModelForQuestionAnswering",
+}
+ARGUMENTS = {  # a field of a batch -> what transformers calls it
+    "input_ids": "input_ids",
+    "input_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+    "label_ids": "labels",
+    "targets": "labels",
+    "start_positions": "start_positions",
+    "end_positions": "end_positions",
+}
+OUTPUTS = {"logits": "logits", "start": "start_logits", "end": "end_logits"}
+
+Result = dict[str, Any]  # of a seed: "seconds" and "dev", its figures
+
+
+def config_of(task: str, arguments: argparse.Namespace) -> Any:
+    """The recipe of a task, for both ways."""
+    config = finetune_config()
+    config.data, config.init_from = arguments.data, f"hf:{arguments.weights}"
+    config.grid.batch_size = (arguments.batch_size,)
+    config.grid.learning_rate, config.grid.epochs = (arguments.rate,), (arguments.epochs,)
+    config.grid.restarts = arguments.seeds
+    if task in SETS:
+        config.task = dict(kind="glue", name=task)
+    elif task == "squad":
+        dev = arguments.work.resolve() / SQUAD_DEV
+        write_some_questions(Path(arguments.data), dev)
+        config.task = dict(kind="squad", train=SQUAD_TRAIN, dev=str(dev))
+        config.max_length = 384
+    elif task == "ner":
+        config.task = dict(kind="ner", document_context=False)
+    elif task == "ner-context":  # as in configs/finetune_ner.py: windows of about 20 sentences
+        config.task = dict(kind="ner", document_context=True)
+        config.max_length, config.grid.batch_size = 512, (8,)
+    else:
+        sys.exit(f"--tasks: {task!r} is none of {', '.join((*SETS, 'squad', 'ner', *ONLY_OURS))}")
+    return config
+
+
+def write_some_questions(data: Path, output: Path) -> None:
+    """The questions of the dev file whose ids have the smallest hashes: always the same ones."""
+    _, text = official_files.text(data, SQUAD_DEV)
+    content = json.loads(text)
+    paragraphs = [p for article in content["data"] for p in article["paragraphs"]]
+    ids = [question["id"] for paragraph in paragraphs for question in paragraph["qas"]]
+    chosen = set(sorted(ids, key=lambda i: hashlib.sha256(i.encode()).digest())[:SQUAD_QUESTIONS])
+    for paragraph in paragraphs:
+        paragraph["qas"] = [each for each in paragraph["qas"] if each["id"] in chosen]
+    write_json(output, content)
+
+
+# ------------------------------------------------------------------------------- the two ways
+
+
+def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
+    """The program's own results, by seed."""
+    from bertjax.finetune import run
+
+    if code := run(config, str(workdir)):
+        sys.exit(code)
+    trials = json.loads((workdir / "results.json").read_text(encoding="utf-8"))["trials"]
+    return {str(t["seed"]): {"seconds": t["seconds"], "dev": t["dev"]} for t in trials}
+
+
+def transformers_seed(config: Any, seed: int) -> Result:
+    """Trains and scores in PyTorch."""
+    import torch
+    import transformers
+
+    from bertjax.fine_tuning.data import TaskData
+    from bertjax.fine_tuning.recipe import TaskRecipe
+    from bertjax.open_model import open_model
+
+    recipe = TaskRecipe.from_config(config)
+    task, family = recipe.task, recipe.task.family
+    given = open_model(recipe.init_from)
+    data = TaskData.read(task, given, recipe.max_length)
+    trial = recipe.trials()[seed]
+    steps = trial.epochs * -(-len(data.train) // trial.batch_size)
+    adamw = recipe.optimizer.spec(trial.learning_rate, steps)
+
+    torch.manual_seed(seed)
+    switches = {name: recipe.model[name] for name in recipe.model if name.endswith("dropout_prob")}
+    if family.objective != batches.QUESTION_ANSWERING:
+        switches["num_labels"] = len(family.classes) or 1
+    auto_model = getattr(transformers, AUTO_MODELS[family.objective])
+    folder = recipe.init_from.removeprefix("hf:")
+    model = auto_model.from_pretrained(folder, dtype=torch.float32, **switches)
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1]},
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(
+        groups,
+        adamw.learning_rate,
+        betas=(adamw.beta1, adamw.beta2),
+        eps=adamw.epsilon,
+        weight_decay=adamw.weight_decay,
+    )
+    warmup = adamw.warmup_steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda n: min((n + 1) / max(warmup, 1), (steps - n) / (steps - warmup)),
+    )
+
+    def inputs(encoded: Encoded, members: np.ndarray) -> dict[str, Any]:
+        """A batch as long as its longest member."""
+        length = int(encoded.lengths[members].max())
+        pad_id = given.tokenizer.pad_id
+        arrays = encoded.batch(family.objective, members, len(members), length, pad_id)
+        tensors = {ARGUMENTS[k]: torch.from_numpy(arrays[k]) for k in arrays if k in ARGUMENTS}
+        tensors = {k: v if v.is_floating_point() else v.long() for k, v in tensors.items()}
+        if family.objective == batches.TOKEN_CLASSIFICATION and "labels" in tensors:
+            tensors["labels"][tensors["labels"] == IGNORED] = -100
+        return tensors
+
+    def train() -> None:
+        model.train()
+        for _ in range(trial.epochs):
+            for members in torch.randperm(len(data.train)).split(trial.batch_size):
+                model(**inputs(data.train, members.numpy())).loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), adamw.clip_norm)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+
+    @torch.inference_mode()
+    def predict(encoded: Encoded) -> Outputs:
+        model.eval()
+        of_tokens = family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
+        order = np.argsort(-encoded.lengths, kind="stable")
+        results: dict[str, list[Any]] = {}
+        for members in np.split(order, range(PREDICTED, len(order), PREDICTED)):
+            outputs = model(**inputs(encoded, members))
+            for name, theirs in OUTPUTS.items():
+                if theirs not in outputs:
+                    continue
+                into = results.setdefault(name, [None] * len(order))
+                for member, row in zip(members, outputs[theirs].numpy(), strict=True):
+                    into[member] = row[: encoded.lengths[member]] if of_tokens else row
+        return results
+
+    begin = time.perf_counter()
+    train()
+    trained = time.perf_counter()
+    predictions = {
+        name: family.decode(split.examples, split.encoded, predict(split.encoded))
+        for name, split in data.dev.items()
+    }
+    first = task.dev_splits[0]
+    settings = task.tune(data.dev[first].examples, predictions[first])
+    dev = {
+        name: task.score(split.examples, predictions[name], settings)
+        for name, split in data.dev.items()
+    }
+    done = time.perf_counter()
+    return {"seconds": done - begin, "of_these_training": trained - begin, "dev": dev}
+
+
+# --------------------------------------------------------------------------------- the report
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown: every metric of the (first) dev split, mean and standard deviation over seeds."""
+    lines = [
+        "| task | metric | dev examples | bertjax | transformers | seconds a seed: bertjax "
+        "| transformers | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task, result in results.items():
+        dev = {way: [next(iter(r["dev"].values())) for r in result[way].values()] for way in WAYS}
+        spent = {way: [r["seconds"] for r in result[way].values() if r["seconds"]] for way in WAYS}
+        mean = {way: statistics.mean(spent[way]) if spent[way] else None for way in WAYS}
+        ratio = mean["bertjax"] / mean["transformers"] if all(mean.values()) else None
+        times = [f"{x:.{digits}f}" if x else "" for x, digits in zip(
+            (*mean.values(), ratio), (1, 1, 2), strict=True)]  # fmt: skip
+        for metric in next(iter(dev["bertjax"] + dev["transformers"]), {}):
+            figures = (spread([scores[metric] for scores in dev[way]]) for way in WAYS)
+            cells = (task, metric, f"{result['examples']:,}", *figures, *times)
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float]) -> str:
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True, help="folder of GLUE, of SQuAD or of CoNLL-2003")
+    parser.add_argument("--weights", required=True, help="a BERT in the form of transformers")
+    parser.add_argument("--tasks", required=True, type=lambda text: text.split(","))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--output", type=Path, required=True, help="a JSON file")
+    parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
+    arguments = parser.parse_args()
+    arguments.work = arguments.work or arguments.output.with_suffix("")
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    from bertjax.fine_tuning.recipe import TaskRecipe
+
+    facts = {
+        "weights": Path(arguments.weights).name,
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": {name: version(name) for name in ("jax", "torch", "transformers")},
+    }
+    report = {**facts, "tasks": {}}
+    if arguments.output.exists():
+        report = json.loads(arguments.output.read_text(encoding="utf-8"))
+        if changed := [key for key in facts if report[key] != facts[key]]:
+            sys.exit(f"{arguments.output}: was made with other {', '.join(changed)}")
+    for task in arguments.tasks:
+        config = config_of(task, arguments)
+        recipe = TaskRecipe.from_config(config)
+        how = {key: recipe.plain[key] for key in ("max_length", "grid", "optimizer", "model")}
+        del how["grid"]["restarts"]
+        examples = len(recipe.task.read(recipe.task.dev_splits[0]))
+        new = {"recipe": how, "examples": examples, **{way: {} for way in WAYS}}
+        result = report["tasks"].setdefault(task, new)
+        if result["recipe"] != how or result["examples"] != examples:
+            sys.exit(f"{arguments.output}: {task} was run with another recipe or other data")
+        seeds = [str(seed) for seed in range(arguments.seeds)]
+        if not result["bertjax"].keys() >= set(seeds):
+            result["bertjax"] |= bertjax_seeds(config, arguments.work / task)
+            write_json(arguments.output, report)
+        for seed in seeds:
+            if task not in ONLY_OURS and seed not in result["transformers"]:
+                # In a process of its own, so that no thread pool sees another.
+                spawn = multiprocessing.get_context("spawn")
+                with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                    plain = config.to_dict()
+                    call = pool.submit(transformers_seed, plain, int(seed))
+                    result["transformers"][seed] = call.result()
+                write_json(arguments.output, report)
+                print(f"transformers, seed {seed}: {result['transformers'][seed]}", flush=True)
+        print(table(report["tasks"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

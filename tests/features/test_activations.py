@@ -1,0 +1,200 @@
+"""The store of activations, and batches of words from it."""
+
+import dataclasses
+import errno
+import json
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.errors import InputError
+from bertjax.features import activations
+from bertjax.features.activations import CHOICES, WordFeatures, all_layers, chosen_layers, compute
+from bertjax.features.compute import Extractor
+from bertjax.interop.pretrained import Pretrained
+from bertjax.model.bert import Bert
+from bertjax.model.spec import BertSpec
+from bertjax.tasks.tagging import Sentence, Tagging
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+CLASSES = ("O", "B-PER", "I-PER")
+MAX_LENGTH, WIDTH, LAYERS = 16, 24, 3
+LETTERS = "abcdefgh"
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory) -> Pretrained:
+    """Three layers of 24, of random weights; a piece for each letter."""
+    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    file.write_text("\n".join(pieces) + "\n")
+    spec = BertSpec(
+        vocab_size=len(pieces),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=3,
+        intermediate_size=40,
+        max_position_embeddings=MAX_LENGTH,
+        initializer_range=0.3,
+    )
+    ids = np.zeros((1, 8), np.int32)
+    boxed = jax.jit(lambda key: Bert(spec).init(key, ids, ids, ids, deterministic=True))(
+        jax.random.key(0)
+    )
+    params = jax.tree.map(
+        lambda box: np.asarray(box.value), boxed["params"], is_leaf=lambda x: hasattr(x, "value")
+    )
+    return Pretrained("random", "BertModel", spec, {"bert": params}, Tokenizer.open(file))
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[Sentence]:
+    """Two documents of several windows each, and a sentence alone."""
+    rng = np.random.default_rng(0)
+    result = []
+    for document in [1] * 6 + [2] * 7 + [0]:
+        letters = rng.choice(list(LETTERS), (rng.integers(1, 9), 3))
+        words = tuple("".join(some[: rng.integers(1, 4)]) for some in letters)
+        result.append(Sentence(words, tuple(rng.choice(CLASSES, len(words))), document, "here"))
+    return result
+
+
+@pytest.fixture(scope="module")
+def encoded(given, sentences):
+    return Tagging(CLASSES).encode(sentences, given.tokenizer, MAX_LENGTH, labelled=False)
+
+
+@pytest.fixture(scope="module")
+def expected(given, encoded) -> np.ndarray:
+    """[layers, words, D], window by window."""
+    bert = Bert(given.spec)
+    forward = jax.jit(
+        lambda params, *batch: bert.apply(
+            {"params": params}, *batch, deterministic=True, method="hidden_states"
+        )
+    )
+    tokens = []
+    for window in range(len(encoded)):
+        ids = np.full((1, MAX_LENGTH), given.tokenizer.pad_id)
+        some = encoded.ids[encoded.starts[window] : encoded.starts[window + 1]]
+        ids[0, : len(some)] = some
+        mask = (np.arange(MAX_LENGTH) < len(some)).astype(np.int32)[None]
+        states = forward(given.params["bert"], ids, mask, np.zeros_like(ids))
+        tokens.append(np.stack([state[0, : len(some)] for state in states]))
+    return np.concatenate(tokens, 1)[:, encoded.words]
+
+
+def test_activations_of_every_word(given, encoded, expected, tmp_path):
+    found = compute(tmp_path / "store", "train", encoded, all_layers(given, MAX_LENGTH))
+    assert found.dtype == np.float16
+    assert found.shape == (LAYERS + 1, len(encoded.words), WIDTH)
+    np.testing.assert_allclose(found, expected, atol=4e-3)  # half of the last bit at 4 is 2e-3
+    (file,) = (path for path in (tmp_path / "store").iterdir() if path.name != ".lock")
+    assert file.name.startswith("train-") and file.suffix == ".npy"
+
+
+def test_computed_once(given, encoded, tmp_path, monkeypatch):
+    extractor = all_layers(given, MAX_LENGTH)
+    first = compute(tmp_path, "dev", encoded, extractor)
+    with monkeypatch.context() as patch:
+        patch.setattr(Extractor, "vectors", lambda *_: pytest.fail("computed again"))
+        np.testing.assert_array_equal(compute(tmp_path, "dev", encoded, extractor), first)
+
+    # Other words, windows or weights: another file.
+    ids = np.where(encoded.ids == 5, 6, encoded.ids)
+    other = compute(tmp_path, "dev", dataclasses.replace(encoded, ids=ids), extractor)
+    assert np.abs(other - first).max() > 0.1
+    params = jax.tree.map(lambda x: x * 1.1, given.params)
+    scaled = all_layers(dataclasses.replace(given, params=params), MAX_LENGTH)
+    assert np.abs(compute(tmp_path, "dev", encoded, scaled) - first).max() > 0.1
+    assert len(list(tmp_path.glob("dev-*.npy"))) == 3
+
+
+def test_goes_on_where_it_was_interrupted(given, encoded, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(activations, "_BLOCK_BYTES", 4 * (LAYERS + 1) * WIDTH * 12)  # 12 words
+    extractor, computed, vectors = all_layers(given, MAX_LENGTH), [], Extractor.vectors
+
+    def some(self, texts, progress):
+        if sum(computed) > len(encoded) // 2 and interrupted:
+            raise KeyboardInterrupt
+        computed.append(len(texts))
+        return vectors(self, texts, progress)
+
+    monkeypatch.setattr(Extractor, "vectors", some)
+    interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        compute(tmp_path, "train", encoded, extractor)
+    assert not list(tmp_path.glob("*.npy"))
+    (note,) = tmp_path.glob("*.json")
+    assert json.loads(note.read_text()) == {"windows": sum(computed)}
+    assert len(computed) > 1
+
+    interrupted = False
+    found = compute(tmp_path, "train", encoded, extractor)
+    assert sum(computed) == len(encoded)
+    np.testing.assert_allclose(found, expected, atol=4e-3)
+    assert not list(tmp_path.glob("*.json")) + list(tmp_path.glob("*.partial"))
+
+
+def test_a_full_disk_is_noticed_beforehand(given, encoded, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match="no room for 0.0 GB .*No space left"):
+        compute(tmp_path, "train", encoded, all_layers(given, MAX_LENGTH))
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
+    store = compute(tmp_path, "train", encoded, all_layers(given, MAX_LENGTH))
+    family, layers = Tagging(CLASSES), (3, 1)
+    words = WordFeatures.of_sentences(sentences, family, store, layers, labelled=True)
+    assert len(words) == len(sentences)
+    assert words.lengths.tolist() == [len(sentence.words) for sentence in sentences]
+
+    numbers, length = np.array([7, 0, 13]), 8
+    batch = words.batch(TOKEN_CLASSIFICATION, numbers, 4, length, given.tokenizer.pad_id)
+    shapes = {name: (array.shape, array.dtype.name) for name, array in batch.items()}
+    assert shapes == {
+        "activations": ((4, length, 2, WIDTH), "float16"),
+        "word_mask": ((4, length), "int32"),
+        "label_ids": ((4, length), "int32"),
+        "is_real_example": ((4,), "float32"),
+    }
+    ends = np.cumsum(words.lengths)
+    for row, number in enumerate(numbers):
+        size = words.lengths[number]
+        some = slice(ends[number] - size, ends[number])
+        for place, layer in enumerate(layers):
+            found = batch["activations"][row, :size, place]
+            np.testing.assert_allclose(found, expected[layer, some], atol=4e-3)
+        assert not batch["activations"][row, size:].any()
+        assert batch["word_mask"][row].tolist() == [1] * size + [0] * (length - size)
+        tags = [CLASSES.index(tag) for tag in sentences[number].tags]
+        assert batch["label_ids"][row].tolist() == tags + [-1] * (length - size)
+    assert not batch["word_mask"][3].any()
+    assert batch["is_real_example"].tolist() == [1, 1, 1, 0]
+
+    # Outputs are decoded as those of any tagging.
+    right = np.eye(len(CLASSES))[family.class_ids(sentences)].astype(np.float32)
+    outputs = {"logits": np.split(right, ends[:-1])}
+    assert family.decode(sentences, words, outputs) == [each.tags for each in sentences]
+
+
+def test_choices_of_table_7():
+    assert {name: chosen_layers(choice, 12) for name, choice in CHOICES.items()} == {
+        "embeddings": (0,),
+        "second_to_last": (11,),
+        "last": (12,),
+        "weighted_sum_last_four": (9, 10, 11, 12),
+        "concat_last_four": (9, 10, 11, 12),
+        "weighted_sum_all": tuple(range(1, 13)),
+    }
+    assert chosen_layers(CHOICES["last"], 1) == (1,)
+    assert chosen_layers(CHOICES["concat_last_four"], 4) == (1, 2, 3, 4)
+    with pytest.raises(InputError, match="4 layers of a model that has 3"):
+        chosen_layers(CHOICES["weighted_sum_last_four"], 3)

@@ -1,0 +1,169 @@
+"""Small data sets in official formats and their oddities, in the language of tests/tiny_run.py.
+
+What is to be learned is easy, too: whether a sound is of the first half of the list.
+"""
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tiny_run import SOUNDS
+
+from bertjax.config import finetune_config
+
+_HIGH = SOUNDS[: len(SOUNDS) // 2]
+_ODD = ('" ', "“é” ", "'' ", "")  # begins of texts: unbalanced quotes, other characters
+
+
+def _sound(rng: random.Random, high: bool) -> str:
+    return rng.choice([word for word in SOUNDS if (word in _HIGH) == high])
+
+
+def _saying(rng: random.Random, high: bool) -> str:
+    """One word again and again."""
+    word = _sound(rng, high)
+    return rng.choice(_ODD) + " ".join([word] * rng.randint(1, 12))
+
+
+def write_mrpc(folder: Path, rows: int = 192, seed: int = 0) -> Path:
+    """MRPC: a BOM, quotes that do not close; equivalent if the second is of the first half."""
+    rng = random.Random(seed)
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    (folder / "MRPC").mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", rows), ("dev", 51), ("test", 13)):
+        lines = []
+        for number in range(count):
+            a, b = rng.random() < 0.5, rng.random() < 0.5
+            first = "index" if split == "test" else "Quality"
+            label = number if split == "test" else int(b)
+            lines.append(f"{label}\t{number}\t{number}\t{_saying(rng, a)}\t{_saying(rng, b)}")
+        text = "\n".join([header.replace("Quality", first), *lines]) + "\n"
+        (folder / "MRPC" / f"{split}.tsv").write_text(text, encoding="utf-8-sig")
+    return folder
+
+
+def write_cola(folder: Path, rows: int = 192, seed: int = 0) -> Path:
+    """CoLA: no header but in the test file; acceptable if of the first half."""
+    rng = random.Random(seed)
+    (folder / "CoLA").mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", rows), ("dev", 51)):
+        lines = []
+        for _ in range(count):
+            high = rng.random() < 0.6
+            lines.append(f"gj04\t{int(high)}\t{'' if high else '*'}\t{_saying(rng, high)}")
+        (folder / "CoLA" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    tests = [f"{number}\t{_saying(rng, number % 2 == 0)}" for number in range(13)]
+    (folder / "CoLA" / "test.tsv").write_text("\n".join(["index\tsentence", *tests]) + "\n")
+    return folder
+
+
+def write_stsb(folder: Path, rows: int = 192, seed: int = 0) -> Path:
+    """STS-B: ten columns; two texts are the more alike the more are of one half."""
+    rng = random.Random(seed)
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+    (folder / "STS-B").mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", rows), ("dev", 51), ("test", 13)):
+        lines = []
+        for number in range(count):
+            a, b = rng.random() < 0.5, rng.random() < 0.5
+            score = f"\t{2.5 + 1.25 * (a + b - 1) + rng.random():.3f}" if split != "test" else ""
+            texts = f"{_saying(rng, a)}\t{_saying(rng, b)}"
+            lines.append(f"{number}\tnews\tfile\t2012\t{number}\tnone\t\t{texts}{score}")
+        first = header + ("\tscore" if split != "test" else "")
+        (folder / "STS-B" / f"{split}.tsv").write_text("\n".join([first, *lines]) + "\n")
+    return folder
+
+
+def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 120, seed: int = 0) -> Path:
+    """SQuAD: the answer is the run of the only sound of the first half, if there is one.
+
+    Paragraphs are longer than a window, so that some answers are cut by a window's border, and
+    have characters of more than one byte.
+    """
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", paragraphs), ("dev", 25)):
+        made = []
+        for number in range(count):
+            low = [word for word in SOUNDS if word not in _HIGH]
+            words = rng.sample(low, 5)
+            possible = version == "v1.1" or rng.random() < 0.6
+            place = rng.randrange(5)
+            if possible:
+                words[place] = rng.choice(_HIGH)
+            runs = [" ".join([word] * rng.randint(2, 5)) for word in words]
+            context = "“é” " + ". ".join(runs) + "."
+            answer = {"text": runs[place], "answer_start": context.index(runs[place])}
+            qas = [{"question": "Who?", "answers": [answer] if possible else []}]
+            if version == "v2.0":
+                qas[0]["is_impossible"] = not possible
+            for part, each in enumerate(qas):
+                each["id"] = f"{split}-{number}-{part}"
+            made.append({"context": context, "qas": qas})
+        data = {"version": version, "data": [{"title": "Sounds", "paragraphs": made}]}
+        text = json.dumps(data, ensure_ascii=False)
+        (folder / f"{split}-{version}.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
+    """SWAG: the right ending repeats the first sentence's sound."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    endings = [f"ending{number}" for number in range(4)]
+    columns = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+    for name, count in (("train", rows), ("val", 50), ("test", 13)):
+        with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            labelled = [] if name == "test" else ["label"]
+            table = csv.DictWriter(file, [*columns, *endings, *labelled])
+            table.writeheader()
+            for number in range(count):
+                words, label = rng.sample(SOUNDS, 4), rng.randrange(4)
+                first = " ".join([words[label]] * rng.randint(1, 3))
+                row = dict.fromkeys(columns, "x") | {"": number, "fold-ind": number}
+                row |= {"sent1": f'{first}, "so"', "sent2": "the"}
+                row |= dict(zip(endings, words, strict=True))
+                table.writerow(row | ({"label": label} if labelled else {}))
+    return folder
+
+
+def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
+    """CoNLL-2003: IOB1 tags; sounds of the first half are entities, runs of one are one."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in (("eng.train", documents), ("eng.testa", 6)):
+        lines = []
+        for _ in range(count):
+            lines += ["-DOCSTART- -X- O O", ""]
+            for _ in range(rng.randint(4, 9)):
+                for _ in range(rng.randint(1, 4)):
+                    high = rng.random() < 0.5
+                    tag = "I-HIGH" if high else "O"
+                    lines += [f"{_sound(rng, high)} NN I-NP {tag}"] * (rng.randint(1, 3))
+                lines += [". . O O", ""]
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def tiny_finetuning(init_from: Path | str, data: Path, **changes: Any):
+    """`finetune_config` for the model of `tiny_run`; `changes` of the top level, by key."""
+    config = finetune_config()
+    config.init_from, config.data, config.max_length = str(init_from), str(data), 48
+    config.grid.update(batch_size=(16,), learning_rate=(1e-2,), epochs=(6,))
+    config.model.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config.intervals.update(log=5)
+    config.batch_tokens = 256
+    config.buckets = 3
+    return change(config, **changes)
+
+
+def change(config, **changes: Any):
+    """The config, with sections updated and other keys set."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and key != "task":
+            config[key].update(value)
+        else:
+            config[key] = value
+    return config

@@ -1,0 +1,115 @@
+"""Classification and regression: what goes in and what comes out."""
+
+import numpy as np
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.tasks.classification import Classification, Regression, TextPair
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+FAMILY = Classification(("no", "yes", "maybe"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """A token for each of the letters a to f, as a word."""
+    return Tokenizer("wordpiece", "\n".join([*SPECIAL_TOKENS, *"abcdef"]).encode(), "here")
+
+
+def pair(a: str, b: str | None = None, label=None) -> TextPair:
+    return TextPair("0", a, b, label, "data.tsv line 7")
+
+
+def rows_of(encoded, tokenizer):
+    tokens = [tokenizer.tokens[i] for i in encoded.ids]
+    return [" ".join(tokens[a:b]) for a, b in zip(encoded.starts, encoded.starts[1:], strict=False)]
+
+
+def test_one_text_and_two_in_one_set(tokenizer):
+    examples = [pair("a b", "c", "yes"), pair("d", None, "no"), pair("e", "", "maybe")]
+    encoded = FAMILY.encode(examples, tokenizer, 16, labelled=True)
+    assert rows_of(encoded, tokenizer) == [
+        "[CLS] a b [SEP] c [SEP]",
+        "[CLS] d [SEP]",
+        "[CLS] e [SEP] [SEP]",
+    ]
+    assert encoded.first.tolist() == [4, 3, 3]
+    labels = encoded.labels["label_ids"]
+    assert (labels.tolist(), labels.dtype) == ([1, 0, 2], np.int32)
+    assert FAMILY.encode(examples, tokenizer, 16, labelled=False).labels == {}
+
+
+def test_the_longer_text_loses_its_end(tokenizer):
+    encoded = FAMILY.encode(
+        [pair("a b c d", "e f"), pair("a b c d e f")], tokenizer, 7, labelled=False
+    )
+    assert rows_of(encoded, tokenizer) == ["[CLS] a b [SEP] e f [SEP]", "[CLS] a b c d e [SEP]"]
+
+
+def test_many_examples_in_order(tokenizer):
+    examples = [pair("abcdef"[n % 6], "abcdef"[n % 5] if n % 3 else None) for n in range(20_011)]
+    encoded = FAMILY.encode(examples, tokenizer, 8, labelled=False)
+    rows = rows_of(encoded, tokenizer)
+    for n, row in enumerate(rows):
+        second = f" {'abcdef'[n % 5]} [SEP]" if n % 3 else ""
+        assert row == f"[CLS] {'abcdef'[n % 6]} [SEP]{second}"
+
+
+def test_predictions_are_probabilities(tokenizer):
+    examples = [pair("a"), pair("b")]
+    logits = [np.array([0, np.log(3), 0], np.float32), np.array([1e4, -1e4, 0], np.float32)]
+    predictions = FAMILY.decode(examples, None, {"logits": logits})
+    np.testing.assert_allclose(predictions, [[0.2, 0.6, 0.2], [1, 0, 0]], atol=1e-7)
+    shown = FAMILY.show(pair("a", "b"), predictions[0], {})
+    assert list(shown) == ["text", "text_b", "label", "probabilities"]
+    assert shown["label"] == "yes" and shown["probabilities"]["yes"] == pytest.approx(0.6)
+    assert FAMILY.degenerate(predictions) == ""
+    assert FAMILY.degenerate(predictions[:1]) == "all are 'yes'"
+
+
+def test_numbers(tokenizer):
+    examples = [pair("a", None, 1.5), pair("b", None, -2.0)]
+    encoded = Regression().encode(examples, tokenizer, 8, labelled=True)
+    targets = encoded.labels["targets"]
+    assert (targets.tolist(), targets.dtype) == ([1.5, -2.0], np.float32)
+    for logits in ([np.float32(0.5), np.float32(2)], [np.array([0.5]), np.array([2.0])]):
+        predictions = Regression().decode(examples, encoded, {"logits": logits})
+        assert predictions == [0.5, 2.0]
+    assert Regression().show(pair("a"), 0.5, {}) == {"text": "a", "value": 0.5}
+    assert Regression().degenerate([0.5, 2.0]) == ""
+    assert Regression().degenerate([0.5, 0.5004]) == "all are about 0.500"
+    assert Regression().degenerate([0.5, float("nan")]) == "some are not numbers"
+
+
+@pytest.mark.parametrize("family", [FAMILY, Regression()])
+def test_bad_labels(family, tokenizer):
+    for label in ("other", None):
+        with pytest.raises(InputError, match=f"data.tsv line 7: label {label!r} is "):
+            family.encode([pair("a", None, label)], tokenizer, 8, labelled=True)
+    with pytest.raises(InputError, match="known ones are 'no', 'yes', 'maybe'"):
+        FAMILY.label_ids([pair("a", None, "Yes")])
+
+
+@pytest.mark.parametrize(
+    "line, a, b",
+    [
+        ("one text", "one text", None),
+        ("one ||| two", "one", "two"),
+        ("x ||| y ||| z", "x ||| y", "z"),  # as extract_features.py of the reference cuts it
+        ("", "", None),
+        ('{"text": "a ||| b"}', "a ||| b", None),
+        ('{"text": "\\u00e9\\n", "text_b": "{"}', "é\n", "{"),
+        ('{"text": "a", "text_b": null}', "a", None),
+    ],
+)
+def test_parse(line, a, b):
+    for family in (FAMILY, Regression()):
+        assert family.parse(line, "line 3") == TextPair("line 3", a, b, None, "line 3")
+
+
+@pytest.mark.parametrize(
+    "line", ["{not json", '{"text": 1}', '{"a": "b"}', '{"text": "a", "texts_b": "b"}']
+)
+def test_bad_lines(line):
+    with pytest.raises(InputError, match='line 3: .*write {"text"'):
+        FAMILY.parse(line, "line 3")

@@ -1,0 +1,181 @@
+"""Column files of tagged words."""
+
+import lzma
+
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.tasks.conll import Conll
+from bertjax.tasks.tagging import NO_DOCUMENT
+
+TRAIN = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+
+Peter NNP B-NP B-PER
+Blackburn NNP I-NP I-PER
+
+-DOCSTART- -X- -X- O
+
+" " O O
+東京 NNP B-NP B-LOC
+"""
+# IOB1, Windows line ends, tabs, several empty lines, nothing at the end
+DEV = (
+    "before\tNN\tO\tO\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\n\r\nEU\tNNP\tI-NP\tI-ORG\r\n"
+    "Bonn\tNNP\tI-NP\tI-LOC\r\nUlm\tNNP\tI-NP\tB-LOC\r\n\r\n-DOCSTART- -X- -X- O\r\n\r\n"
+    "\u00a0Peter\tNNP\tI-NP\tI-PER"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / "eng.train", TRAIN)
+    write(tmp_path / "eng.testa", DEV)
+    return tmp_path
+
+
+def write(path, text: str) -> None:
+    path.write_bytes(text.encode("utf-8"))
+
+
+def test_official_files(folder):
+    task = Conll(str(folder))
+    assert (task.dev_splits, task.test_splits, task.metric) == (("dev",), (), "f1")
+    types = ("LOC", "MISC", "ORG", "PER")
+    assert task.family.classes == ("O", *(f"{p}-{kind}" for p in "BI" for kind in types))
+
+    sentences = task.read("train")
+    assert [sentence.words for sentence in sentences] == [
+        ("EU", "rejects", "German"),
+        ("Peter", "Blackburn"),
+        ('"', "東京"),
+    ]
+    assert sentences[0].tags == ("B-ORG", "O", "B-MISC")
+    assert [sentence.document for sentence in sentences] == [1, 1, 2]
+    assert sentences[1].where == f"{folder / 'eng.train'} line 7"
+
+
+def test_iob1_is_read_as_iob2(folder):
+    sentences = Conll(str(folder)).read("dev")
+    assert [sentence.tags for sentence in sentences] == [
+        ("O",),
+        ("B-ORG", "B-LOC", "B-LOC"),
+        ("B-PER",),
+    ]
+    assert [sentence.document for sentence in sentences] == [NO_DOCUMENT, 1, 2]
+    assert sentences[2].words == ("\u00a0Peter",)
+
+
+def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
+    write(folder / "eng.testb", TRAIN)
+    task = Conll(str(folder))
+    assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
+    write(folder / "eng.testb", "-DOCSTART-\n\nEU\nrejects\n\nBonn\n")
+    task = Conll(str(folder))
+    assert (task.dev_splits, task.test_splits) == (("dev",), ("test",))
+    assert [sentence.tags for sentence in task.read("test")] == [None, None]
+
+
+def test_ones_own_columns(tmp_path):
+    with lzma.open(tmp_path / "mine.xz", "wt", encoding="utf-8") as file:
+        file.write("\ufeff1\tDT\tThe\n2\tNN\tcat\n\n1\tVB\tGo\n")
+    write(tmp_path / "other", "1\tNN\tDogs\n")
+    task = Conll(
+        str(tmp_path), train="mine", dev="other", word_column=2, tag_column=1, entities=False
+    )
+    assert task.family.classes == ("DT", "NN", "VB")
+    assert [sentence.words for sentence in task.read("train")] == [("The", "cat"), ("Go",)]
+    dev = task.read("dev")
+    assert dev[0].tags == ("NN",)
+    assert task.metric == "accuracy"
+    assert task.score(dev, [("NN",)], {}) == {"accuracy": 100.0}
+    assert task.score(dev, [("VB",)], {}) == {"accuracy": 0.0}
+
+
+def test_any_scheme_of_ones_own(tmp_path):
+    write(tmp_path / "train.txt", "Emil U-PER\n\nBad B-LOC\nEms L-LOC\n")
+    write(tmp_path / "dev.txt", "Bad I-LOC\nEms E-LOC\nEmil S-PER\n")
+    task = Conll(str(tmp_path))
+    assert task.family.classes == ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
+    assert [sentence.tags for sentence in task.read("train")] == [("B-PER",), ("B-LOC", "I-LOC")]
+    assert task.read("dev")[0].tags == ("B-LOC", "I-LOC", "B-PER")
+
+
+@pytest.mark.parametrize(
+    ("split", "text", "fields", "message"),
+    [
+        ("dev", "a NN O\nb O\n", {}, "eng.testa line 2: 2 columns, but 3 above: 'b O'"),
+        ("dev", "a O\n\nb\t\tO\n\nc O x\n", {}, "eng.testa line 5: 3 columns, but 2 above"),
+        ("dev", "a O\nb B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training file"),
+        ("dev", "a O\n\nb BORG\n", {}, "line 3: 'BORG' is no tag of an entity"),
+        ("dev", "a\nb\n", {}, "eng.testa line 1: no tags: 1 columns"),
+        ("dev", "a O\n", {"tag_column": 3}, "eng.testa line 1: no tags: 2 columns"),
+        ("train", "a NN O\n", {"word_column": 4}, "line 1: 3 columns, but word_column=4"),
+        ("train", "a O\n", {"word_column": 1}, "line 1: no tags: 2 columns, with word_column=1"),
+        ("dev", "\n-DOCSTART- -X- O O\n\n", {}, "eng.testa: no sentence in it"),
+        ("dev", "", {}, "eng.testa: "),
+        ("dev", "caf\udce9 O\n", {}, "eng.testa line 1: not utf-8"),
+    ],
+)
+def test_bad_files(folder, split, text, fields, message):
+    name = {"train": "eng.train", "dev": "eng.testa"}[split]
+    (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=message):
+        Conll(str(folder), **fields).read(split)
+
+
+def test_absent_files(tmp_path):
+    with pytest.raises(InputError, match="eng.train"):
+        Conll(str(tmp_path)).read("train")
+    write(tmp_path / "eng.train", TRAIN)
+    with pytest.raises(InputError, match="mine.txt"):
+        Conll(str(tmp_path), dev="mine.txt").read("dev")
+
+
+def test_predictions_in_the_form_of_conlleval(folder):
+    task = Conll(str(folder))
+    dev = task.read("dev")
+    predictions = [("B-PER",), ("B-ORG", "O", "B-LOC"), ("B-PER",)]
+    task.write(folder, "dev", dev, predictions, {})
+    text = (folder / "ner-dev.txt").read_text(encoding="utf-8")
+    assert text == (
+        "before O B-PER\n\n-DOCSTART- O O\n\nEU B-ORG B-ORG\nBonn B-LOC O\nUlm B-LOC B-LOC\n\n"
+        "-DOCSTART- O O\n\n\u00a0Peter B-PER B-PER\n\n"
+    )
+    # The file is one that this reads, with the same score.
+    scored = Conll(str(folder), train="ner-dev.txt", tag_column=1).read("train")
+    assert task.score(scored, predictions, {}) == task.score(dev, predictions, {})
+    assert task.score(dev, predictions, {})["f1"] == 75.0  # 3 right of 4 and 4
+
+
+def test_predictions_without_tags(folder):
+    write(folder / "eng.testb", "EU\nrejects\n\nBonn\n")
+    task = Conll(str(folder))
+    task.write(folder, "test", task.read("test"), [("B-ORG", "O"), ("B-LOC",)], {})
+    text = (folder / "ner-test.txt").read_text(encoding="utf-8")
+    assert text == "EU B-ORG\nrejects O\n\nBonn B-LOC\n\n"
+
+
+def test_the_real_files(shared_data, tmp_path):
+    """The official counts (Tjong Kim Sang and De Meulder, 2003, Tables 2 and 3)."""
+    task = Conll(str(shared_data / "conll2003"))
+    train, dev = task.read("train"), task.read("dev")
+    assert (len(train), sum(len(sentence.words) for sentence in train)) == (14041, 203621)
+    assert (len(dev), sum(len(sentence.words) for sentence in dev)) == (3250, 51362)
+    assert (train[-1].document, dev[-1].document) == (946, 216)
+    starts = [tag for sentence in dev for tag in sentence.tags if tag.startswith("B-")]
+    counts = {kind: starts.count(f"B-{kind}") for kind in ("LOC", "MISC", "ORG", "PER")}
+    assert counts == {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}
+
+    gold = [sentence.tags for sentence in dev]
+    scores = task.score(dev, gold, {})
+    assert set(scores.values()) == {100.0}
+    task.write(tmp_path, "dev", dev, gold, {})
+    again = Conll(str(tmp_path), train="ner-dev.txt", tag_column=1).read("train")
+    assert [sentence.words for sentence in again] == [sentence.words for sentence in dev]
+    assert [sentence.tags for sentence in again] == gold
+    assert [sentence.document for sentence in again] == [sentence.document for sentence in dev]

@@ -1,0 +1,79 @@
+"""Windows over a document: each part told of once, in a window that is full."""
+
+import numpy as np
+import pytest
+
+from bertjax.tasks.context import windows
+
+
+def told_in(found, count):
+    """The number of the window that tells of each part; fails unless there is exactly one."""
+    owner = np.full(count, -1)
+    for number, window in enumerate(found):
+        assert np.all(owner[window.told] == -1)
+        assert np.all((window.start <= window.told) & (window.told < window.stop))
+        owner[window.told] = number
+    assert np.all(owner >= 0)
+    return owner
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_any_document(seed, overlapping):
+    rng = np.random.default_rng(seed)
+    room = int(rng.integers(1, 40))
+    sizes = rng.integers(1, int(rng.integers(1, room + 1)) + 1, int(rng.integers(0, 80)))
+    found = windows(sizes, room, overlapping=overlapping)
+    told_in(found, len(sizes))
+    shown = np.array([sizes[window.start : window.stop].sum() for window in found])
+    assert np.all(shown <= room)
+    for window, size in zip(found, shown, strict=True):
+        # Full: to the right, or where the document ends there, to the left.
+        if window.stop < len(sizes):
+            assert size + sizes[window.stop] > room
+        elif window.start:
+            assert size + sizes[window.start - 1] > room
+    if len(sizes):
+        assert (found[0].start, found[-1].stop) == (0, len(sizes))
+
+
+def test_a_document_that_fits_is_one_window():
+    for overlapping in (False, True):
+        (window,) = windows(np.array([3, 4, 3]), 10, overlapping=overlapping)
+        assert (window.start, window.stop, window.told.tolist()) == (0, 3, [0, 1, 2])
+    assert windows(np.array([], np.int64), 10, overlapping=True) == []
+
+
+def test_places():
+    sizes = np.full(10, 2)
+    found = windows(sizes, 8, overlapping=False)
+    # The last window goes to the end and is filled to the left; part 7 has more context in it.
+    assert [(w.start, w.stop, w.told.tolist()) for w in found] == [
+        (0, 4, [0, 1, 2, 3]),
+        (4, 8, [4, 5, 6]),
+        (6, 10, [7, 8, 9]),
+    ]
+    found = windows(sizes, 8, overlapping=True)
+    assert [(w.start, w.stop, w.told.tolist()) for w in found] == [
+        (0, 4, [0, 1, 2]),
+        (2, 6, [3, 4]),
+        (4, 8, [5, 6]),
+        (6, 10, [7, 8, 9]),
+    ]
+
+
+def test_overlapping_windows_give_context_for_twice_the_work():
+    """Long documents of short parts: a quarter of a window to each side, but for their ends."""
+    rng = np.random.default_rng(0)
+    sizes, room = rng.integers(1, 9, 5000), 256
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    found = windows(sizes, room, overlapping=True)
+    owner = told_in(found, len(sizes))
+    for part in range(len(sizes)):
+        window = found[owner[part]]
+        if window.start and window.stop < len(sizes):
+            left = ends[part] - ends[window.start]
+            right = ends[window.stop] - ends[part + 1]
+            assert min(left, right) >= room / 4 - 2 * 8
+    work = sum(ends[window.stop] - ends[window.start] for window in found)
+    assert 1.9 < work / ends[-1] < 2.1

@@ -1,0 +1,45 @@
+"""Files of a data set: names, compression, line ends, encodings."""
+
+import gzip
+import lzma
+
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.tasks.official_files import exists, find, lines, text
+
+CONTENT = "\ufeffone\u2028two\r\nthree\x0bfour\rfive\n\nlast"
+LINES = ["one\u2028two", "three\x0bfour\rfive", "", "last"]
+
+
+@pytest.mark.parametrize(
+    "suffix, write", [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_lines_and_text(tmp_path, suffix, write):
+    (tmp_path / f"a.txt{suffix}").write_bytes(write(CONTENT.encode()))
+    assert list(lines(tmp_path, "a.txt")) == LINES  # only a line feed ends a line
+    path, whole = text(tmp_path, "a.txt")
+    assert (path.name, whole) == (f"a.txt{suffix}", CONTENT[1:])
+
+
+def test_the_first_name_that_is_there(tmp_path):
+    (tmp_path / "second").touch()
+    (tmp_path / "third").touch()
+    assert find(tmp_path, "first", "second", "third").name == "second"
+    assert exists(tmp_path, "first", "third") and not exists(tmp_path, "first")
+
+
+def test_errors_name_the_place(tmp_path):
+    with pytest.raises(InputError, match="no a.txt or b.txt in it"):
+        find(tmp_path, "a.txt", "b.txt")
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        list(lines(tmp_path / "nowhere", "a.txt"))
+    (tmp_path / "a.txt").write_bytes(b"fine\nb\xe9\n")
+    with pytest.raises(InputError, match=r"a.txt line 2: not utf-8 at its byte 1"):
+        list(lines(tmp_path, "a.txt"))
+    with pytest.raises(InputError, match=r"a.txt: not UTF-8 at byte 6"):
+        text(tmp_path, "a.txt")
+    assert list(lines(tmp_path, "a.txt", encoding="latin-1")) == ["fine", "b\xe9"]
+    (tmp_path / "b.txt.xz").write_bytes(lzma.compress(b"text\n" * 1000)[:-20])
+    with pytest.raises(InputError, match=r"b.txt.xz: damaged"):
+        text(tmp_path, "b.txt")

@@ -1,0 +1,169 @@
+"""One's own tables: formats, columns, problems, and what is wrong in them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.tasks.question_answering import Answer, Span, Spans
+from bertjax.tasks.rows import read_rows
+from bertjax.tasks.table import Table
+from bertjax.tasks.task import TRAIN
+
+
+def write(folder, **files: str) -> str:
+    """Writes train_csv="..." as train.csv, and so on."""
+    for name, text in files.items():
+        path = folder / ".".join(name.rsplit("_", 1))
+        path.write_text(text, encoding="utf-8", newline="")
+    return str(folder)
+
+
+def test_three_formats(tmp_path):
+    write(
+        tmp_path,
+        a_csv='text,n\r\n"a, ""b""\nc",1\r\n\r\né\t,2\r\n',
+        b_tsv='text\tn\n"a, ""b""\t1\n\né\t2\n',
+        c_jsonl='{"text": "a\\tb", "n": 1}\n\n{"n": 2, "text": "\\u00e9"}\n',
+    )
+
+    def fields(name):
+        return [(row.number, dict(row.fields)) for row in read_rows(tmp_path, name)]
+
+    assert fields("a.csv") == [
+        (0, {"text": 'a, "b"\nc', "n": "1"}),
+        (1, {"text": "é\t", "n": "2"}),
+    ]
+    assert fields("b.tsv") == [(0, {"text": '"a, ""b""', "n": "1"}), (1, {"text": "é", "n": "2"})]
+    assert fields("c.jsonl") == [(0, {"text": "a\tb", "n": 1}), (1, {"n": 2, "text": "é"})]
+    assert [row.where[-6:] for row in read_rows(tmp_path, "c.jsonl")] == ["line 1", "line 3"]
+    write(tmp_path, d_txt="a")
+    with pytest.raises(InputError, match="d.txt: must end in .csv, .tsv, .jsonl"):
+        next(read_rows(tmp_path, "d.txt"))
+    write(tmp_path, e_csv="a,a\n1,2\n")
+    with pytest.raises(InputError, match="e.csv: two columns have the same name: 'a', 'a'"):
+        next(read_rows(tmp_path, "e.csv"))
+
+
+def test_classification(tmp_path):
+    data = write(
+        tmp_path,
+        train_csv="title,kind,body\nA,10,x\nB,9,y\nC,9,\n",
+        dev_jsonl='{"kind": 10, "title": "D"}\n{"kind": "9", "title": "E"}\n',
+        other_tsv="title\nF\n",
+    )
+    task = Table(data, text="title", label="kind", test="other.tsv")
+    assert (task.metric, task.family.classes) == ("accuracy", ("9", "10"))
+    assert (task.dev_splits, task.test_splits) == (("dev",), ("test",))
+    assert [tuple(e)[:4] for e in task.read(TRAIN)][:2] == [
+        ("0", "A", None, "10"),
+        ("1", "B", None, "9"),
+    ]
+    dev = task.read("dev")
+    assert [example.label for example in dev] == ["10", "9"]
+    assert task.read("test")[0][1:4] == ("F", None, None)
+    predictions = [np.array([0.2, 0.8]), np.array([0.4, 0.6])]
+    found = task.score(dev, predictions, task.tune(dev, predictions))
+    assert found == pytest.approx({"accuracy": 50, "macro_f1": 100 / 3, "f1": 200 / 3})
+    task.write(tmp_path, "dev", dev, predictions, {})
+    lines = list(map(json.loads, (tmp_path / "dev.jsonl").read_text().splitlines()))
+    assert lines[0] == {"text": "D", "label": "10", "probabilities": {"9": 0.2, "10": 0.8}}
+
+    with pytest.raises(InputError, match="train.csv line 4: 'body' is empty"):
+        Table(data, text="title", text_b="body", label="kind").read(TRAIN)
+
+
+def test_regression(tmp_path):
+    data = write(
+        tmp_path,
+        train_csv="text,text_b,label\na,b,1\nc,d,-2.5e1\n",
+        dev_csv="text,text_b,label\na,b,0\nc,d,1\ne,f,2\n",
+    )
+    task = Table(data, problem="regression", text_b="text_b")
+    assert [example[1:4] for example in task.read(TRAIN)] == [("a", "b", 1.0), ("c", "d", -25.0)]
+    assert task.score(task.read("dev"), [1.0, 4.0, 9.0], {})["spearman"] == pytest.approx(100)
+    assert task.metric == "spearman" and task.test_splits == ()
+
+
+def test_tagging(tmp_path):
+    data = write(
+        tmp_path,
+        train_jsonl='{"words": ["New York", "is"], "tags": ["B-LOC", "O"]}\n',
+        dev_csv='words,tags\n"Rome , is",B-LOC O O\n',
+    )
+    task = Table(data, problem="tagging")
+    assert (task.family.classes, task.metric) == (("B-LOC", "O"), "f1")
+    assert task.read(TRAIN)[0].words == ("New York", "is")
+    (dev,) = task.read("dev")
+    assert (dev.words, dev.tags) == (("Rome", ",", "is"), ("B-LOC", "O", "O"))
+    assert task.score([dev], [("B-LOC", "O", "O")], {})["f1"] == 100
+    assert task.score([dev], [("O", "O", "O")], {})["f1"] == 0
+
+    parts = Table(write(tmp_path, train_jsonl='{"words": "a b", "tags": "NN VB"}\n'), "tagging")
+    assert (parts.family.classes, parts.metric) == (("NN", "VB"), "accuracy")
+    with pytest.raises(InputError, match=r"dev.csv line 2: the tag 'B-LOC' .* not one of NN VB"):
+        parts.read("dev")
+    write(tmp_path, train_jsonl='{"words": "a b", "tags": ["NN"]}\n')
+    with pytest.raises(InputError, match=r"train.jsonl line 1: 2 words, but 1 tags"):
+        Table(data, problem="tagging").read(TRAIN)
+
+
+def test_questions(tmp_path):
+    data = write(
+        tmp_path,
+        train_csv="question,context,answer\nWho?,Ünal met Bo.,Ünal\nWhere?,Ünal met Bo.,\n",
+        dev_jsonl='{"question": "Who?", "context": "a b a", "answer": ["a", "b"]}\n',
+    )
+    task = Table(data, problem="questions")
+    first, second = task.read(TRAIN)
+    assert (first.answers, first.impossible) == ((Answer("Ünal", 0),), False)
+    assert (second.answers, second.impossible) == ((), True)
+    assert (task.family.unanswerable, task.metric) == (True, "f1_tuned")
+    (dev,) = task.read("dev")
+    assert dev.answers == (Answer("a", 0), Answer("b", 2))
+    predictions = [Spans((Span("b", 2, 3, 1.0, 0.9),), 0.5)]
+    settings = task.tune([dev], predictions)
+    assert task.score([dev], predictions, settings)["f1_tuned"] == 100
+
+    train = "question,context,answer,at\nWho?,a b a,a,4\n"
+    placed = Table(write(tmp_path, train_csv=train), problem="questions", answer_start="at")
+    assert placed.read(TRAIN)[0].answers == (Answer("a", 4),)
+    assert placed.metric == "f1"
+    write(tmp_path, dev_csv="question,context,answer,at\nWho?,a,,\n")
+    with pytest.raises(InputError, match="dev.csv line 2: 'answer' is empty, but all questions"):
+        placed.read("dev")
+
+
+@pytest.mark.parametrize(
+    "problem, train, message",
+    [
+        ("classification", "text,kind\na,1\n", "line 2: no column 'label'; it has 'text', 'kind'"),
+        ("classification", "text,label\n ,1\n", "train.csv line 2: 'text' is empty"),
+        ("classification", "text,label\na,\n", "'label' is empty"),
+        ("classification", "text,label\na\n", "line 2: 1 columns, but 2 in the first line"),
+        ("classification", "text,label\n", "train.csv: no row in it"),
+        ("classification", "", "train.csv: no row in it"),
+        ("regression", "text,label\na,x\n", "'label' is 'x', not a number"),
+        ("tagging", "words,tags\n,\n", "'words' is empty"),
+        ("questions", "question,context,answer\n,b,b\n", "'question' is empty"),
+        ("questions", "question,context,answer\na,b,c\n", "'answer' 'c' does not stand in its"),
+        ("questions", "question,context,answer\na,b b,b\n", "'b' stands in its context more than"),
+    ],
+)
+def test_bad_tables(tmp_path, problem, train, message):
+    with pytest.raises(InputError, match=message):
+        Table(write(tmp_path, train_csv=train), problem=problem).read(TRAIN)
+
+
+def test_bad_labels_and_files(tmp_path):
+    data = write(tmp_path, train_csv="text,label\na,x\n", dev_csv="text,label\na,z\n")
+    with pytest.raises(InputError, match="every row of the training file has the label 'x'"):
+        _ = Table(data).family
+    write(tmp_path, train_csv="text,label\na,x\na,y\n")
+    with pytest.raises(InputError, match="dev.csv line 2: label 'z' is unknown; .* are 'x', 'y'"):
+        Table(data).read("dev")
+    with pytest.raises(InputError, match="problem='ranking': must be one of classification"):
+        Table(data, problem="ranking")
+    with pytest.raises(InputError, match="no mine.csv in it"):
+        Table(data, train="mine.csv").read(TRAIN)

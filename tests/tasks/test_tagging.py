@@ -1,0 +1,197 @@
+"""The family of tagging tasks: windows of words in, a tag for each word out."""
+
+import numpy as np
+import pytest
+
+from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.errors import InputError
+from bertjax.tasks.encoded import IGNORED
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    """A piece for each letter: a word of n letters has n tokens."""
+    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
+    pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), '"', "é", "東"]
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return Tokenizer.open(path, cased=True)
+
+
+def sentence(words: str, tags: str | None = None, document: int = 1) -> Sentence:
+    return Sentence(tuple(words.split()), tags and tuple(tags.split()), document, "a.txt line 1")
+
+
+def tokens(tokenizer, encoded):
+    """The text of each sequence."""
+    bounds = zip(encoded.starts, encoded.starts[1:], strict=False)
+    return [" ".join(tokenizer.tokens[i] for i in encoded.ids[a:b]) for a, b in bounds]
+
+
+def outputs_of(encoded, class_ids):
+    """Logits that say `class_ids` (of all words) at the first tokens, and nonsense elsewhere."""
+    logits = np.random.default_rng(0).normal(size=(len(encoded.ids), len(CLASSES)))
+    logits[encoded.words] = np.eye(len(CLASSES))[class_ids]
+    return {"logits": np.split(logits.astype(np.float32), encoded.starts[1:-1])}
+
+
+def test_labels_stand_at_first_tokens(tokenizer):
+    family = Tagging(CLASSES)
+    examples = [
+        sentence("ab c", "B-PER O"),
+        sentence("def", "B-LOC"),
+        sentence("g", "O", document=2),
+    ]
+    encoded = family.encode(examples, tokenizer, 20, labelled=True)
+    assert tokens(tokenizer, encoded) == ["[CLS] a ##b c d ##e ##f [SEP]", "[CLS] g [SEP]"]
+    assert encoded.labels["label_ids"].tolist() == [-1, 2, -1, 0, 1, -1, -1, -1, -1, 0, -1]
+    assert encoded.first.tolist() == [8, 3]
+    assert encoded.words.tolist() == [1, 3, 4, 9]
+    assert len(encoded) == 2
+
+    batch = encoded.batch(TOKEN_CLASSIFICATION, np.array([1, 0]), 3, 9, tokenizer.pad_id)
+    assert batch["label_ids"].tolist() == [
+        [-1, 0, -1, *[-1] * 6],
+        [-1, 2, -1, 0, 1, -1, -1, -1, -1],
+        [-1] * 9,
+    ]
+    assert not batch["segment_ids"].any()
+
+
+def test_without_document_context_a_sentence_is_a_sequence(tokenizer):
+    examples = [sentence("ab c"), sentence("def"), sentence("g")]
+    encoded = Tagging(CLASSES, document_context=False).encode(
+        examples, tokenizer, 20, labelled=False
+    )
+    assert tokens(tokenizer, encoded) == [
+        "[CLS] a ##b c [SEP]",
+        "[CLS] d ##e ##f [SEP]",
+        "[CLS] g [SEP]",
+    ]
+    alone = [sentence("ab c", document=NO_DOCUMENT), sentence("def", document=NO_DOCUMENT)]
+    encoded = Tagging(CLASSES).encode(alone, tokenizer, 20, labelled=False)
+    assert len(encoded) == 2
+    assert encoded.labels == {}
+
+
+def test_odd_words(tokenizer):
+    """Quotes, marks, control characters and empty words: each has a first token and a tag."""
+    words = (
+        "\x00",
+        '"',
+        "",
+        "é",
+        "a",
+        "\u200b",
+        "東京",
+        "x" * 101,
+        "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+    )
+    example = Sentence(words, ("O",) * len(words), 1, "here")
+    family = Tagging(CLASSES)
+    encoded = family.encode([example], tokenizer, 64, labelled=True)
+    assert tokens(tokenizer, encoded) == [
+        '[CLS] [UNK] " [UNK] é a [UNK] 東 [UNK] [UNK] [UNK] [SEP]'
+    ]
+    assert (encoded.labels["label_ids"] == 0).sum() == len(words)
+    gold = np.arange(len(words)) % len(CLASSES)
+    (tags,) = family.decode([example], encoded, outputs_of(encoded, gold))
+    assert tags == tuple(CLASSES[number] for number in gold)
+
+
+def test_a_sentence_longer_than_the_window_loses_no_word(tokenizer):
+    words = tuple(LETTERS)
+    family = Tagging(CLASSES)
+    examples = [sentence("zz"), Sentence(words, ("O",) * 26, 1, "here"), sentence("yy")]
+    encoded = family.encode(examples, tokenizer, 10, labelled=False)
+    first = [tokenizer.tokens[i] for i in encoded.ids[encoded.words]]
+    assert first == ["z", *words, "y"]
+    assert encoded.lengths.max() == 10
+    # Context goes over to the neighbours.
+    assert tokens(tokenizer, encoded)[0] == "[CLS] z ##z a b c d e f [SEP]"
+    assert tokens(tokenizer, encoded)[-1] == "[CLS] u v w x y z y ##y [SEP]"
+
+
+def test_a_word_longer_than_the_window_is_cut(tokenizer):
+    encoded = Tagging(CLASSES).encode([sentence("abcdefgh i")], tokenizer, 6, labelled=False)
+    assert tokens(tokenizer, encoded) == ["[CLS] a ##b ##c ##d [SEP]", "[CLS] i [SEP]"]
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("seed", range(15))
+def test_any_documents_go_in_and_come_out(tokenizer, seed, context, labelled):
+    rng = np.random.default_rng(seed)
+    family, examples = Tagging(CLASSES, context), []
+    for document in range(5):
+        for _ in range(rng.integers(1, 8)):
+            # Each document has words of one letter, so that context shows where it is from.
+            words = [LETTERS[document] * rng.integers(1, 4) for _ in range(rng.integers(0, 9))]
+            tags = rng.choice(CLASSES, len(words)).tolist()
+            examples.append(Sentence(tuple(words), tuple(tags), document, "here"))
+    max_length = int(rng.integers(5, 30))
+    encoded = family.encode(examples, tokenizer, max_length, labelled=labelled)
+    words = [word for each in examples for word in each.words]
+    assert len(set(encoded.words)) == len(words)
+    assert [tokenizer.tokens[i] for i in encoded.ids[encoded.words]] == [word[0] for word in words]
+    assert encoded.lengths.max() <= max_length
+    for text in tokens(tokenizer, encoded):
+        assert text.startswith("[CLS] ") and text.endswith(" [SEP]")
+        assert len(set(text[6:-6].replace("##", "").split())) == 1  # of one document
+    gold = family.class_ids(examples)
+    if labelled:
+        assert encoded.labels["label_ids"][encoded.words].tolist() == gold.tolist()
+        assert (encoded.labels["label_ids"] != IGNORED).sum() == len(words)
+    predictions = family.decode(examples, encoded, outputs_of(encoded, gold))
+    assert predictions == [each.tags for each in examples]
+
+
+def test_nothing_to_tag(tokenizer):
+    family = Tagging(CLASSES)
+    for examples in ([], [sentence("")]):
+        encoded = family.encode(examples, tokenizer, 10, labelled=False)
+        assert len(encoded) == 0
+        assert family.decode(examples, encoded, {"logits": []}) == [()] * len(examples)
+        assert family.degenerate([()] * len(examples)) == ""
+
+
+def test_bad_examples(tokenizer):
+    with pytest.raises(InputError, match="a.txt line 1: 2 words, but 1 tags"):
+        sentence("a b", "O")
+    family = Tagging(CLASSES)
+    with pytest.raises(InputError, match=r"a.txt line 1: the tag 'B-ORG' of word 2 \('b'\)"):
+        family.encode([sentence("a b", "O B-ORG")], tokenizer, 10, labelled=True)
+    with pytest.raises(InputError, match="a.txt line 1: no tags"):
+        family.encode([sentence("a b")], tokenizer, 10, labelled=True)
+
+
+def test_degenerate():
+    family = Tagging(CLASSES)
+    assert family.degenerate([("O", "O"), (), ("O",)]) == "all tags are 'O'"
+    assert family.degenerate([("O", "B-PER")]) == ""
+
+
+def test_new_text():
+    family = Tagging(CLASSES)
+    line = family.parse("Emil  Nolde in\tSeebüll", "stdin line 1")
+    assert line == Sentence(("Emil", "Nolde", "in", "Seebüll"), None, 0, "stdin line 1")
+    assert family.parse('{"words": ["Emil", "von B"]}', "x").words == ("Emil", "von B")
+    assert family.parse("", "x").words == ()
+    for bad in ('{"words": ["Emil"]', '{"tokens": []}', '{"words": "Emil"}', '{"words": [1]}'):
+        with pytest.raises(InputError, match="here: "):
+            family.parse(bad, "here")
+
+    tags = ("B-PER", "I-PER", "O", "B-LOC")
+    assert family.show(line, tags, {}) == {
+        "words": ["Emil", "Nolde", "in", "Seebüll"],
+        "tags": list(tags),
+        "entities": [
+            {"type": "PER", "start": 0, "stop": 2, "text": "Emil Nolde"},
+            {"type": "LOC", "start": 3, "stop": 4, "text": "Seebüll"},
+        ],
+    }
+    assert "entities" not in Tagging(("NN", "O")).show(line, ("NN",) * 4, {})

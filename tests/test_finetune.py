@@ -1,0 +1,282 @@
+"""Fine-tuning from end to end: each family on a few rows in its official format."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import task_files
+from task_files import change, tiny_finetuning
+
+from bertjax import finetune, predict
+from bertjax.errors import InputError
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.interop.hugging_face import read_folder
+from bertjax.open_model import open_model
+from bertjax.tasks.task import TRAIN
+from bertjax.training.journal import Journal
+
+
+def _results(run):
+    return json.loads((run / "results.json").read_text(encoding="utf-8"))
+
+
+def _squad(version):
+    sizes = dict(max_query_length=4, stride=16)
+    return dict(kind="squad", version=version, **sizes)
+
+
+# name -> what writes its files, config.task, the least that must be reached, files of predictions
+FAMILIES = {
+    "CoLA": (
+        *(task_files.write_cola, dict(kind="glue", name="CoLA"), 80),
+        {"CoLA-dev.tsv": 52, "CoLA.tsv": 14},
+    ),
+    "MRPC": (
+        *(task_files.write_mrpc, dict(kind="glue", name="MRPC"), 90),
+        {"MRPC-dev.tsv": 52, "MRPC.tsv": 14},
+    ),
+    "STS-B": (
+        *(task_files.write_stsb, dict(kind="glue", name="STS-B"), 60),
+        {"STS-B-dev.tsv": 52, "STS-B.tsv": 14},
+    ),
+    "SQuAD 1.1": (task_files.write_squad, _squad("v1.1"), 70, {"squad-dev.json": None}),
+    "SQuAD 2.0": (
+        lambda folder: task_files.write_squad(folder, "v2.0"),
+        *(_squad("v2.0"), 65, {"squad-dev.json": None, "squad-dev-null_odds.json": None}),
+    ),
+    "SWAG": (task_files.write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
+    "NER": (task_files.write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run, tmp_path_factory):
+    """name -> config and finished run, made when it is first asked for; do not write there."""
+    runs = {}
+
+    def get(name):
+        if name not in runs:
+            write, task, *_ = FAMILIES[name]
+            folder = tmp_path_factory.mktemp("task")
+            config = tiny_finetuning(tiny_run, write(folder / "data"), task=task)
+            config.grid.batch_size = (8,)
+            assert finetune.run(config, str(folder / "run")) == 0
+            runs[name] = config, folder / "run"
+        return runs[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_learns_and_hands_in(trained, name):
+    config, run = trained(name)
+    _, _, least, files = FAMILIES[name]
+    results = _results(run)
+    task = TaskRecipe.from_config(config).task
+    assert results["metric"] == task.metric and results["task"] == task.name
+    assert results["dev"][task.dev_splits[0]][task.metric] >= least
+    assert len(results["trials"]) == 1 and results["trials"][0]["degenerate"] == ""
+    assert results["trials"][0]["value"] == pytest.approx(results["summary"][0]["mean"])
+    for file, lines in files.items():
+        text = (run / "predictions" / file).read_text(encoding="utf-8")
+        assert lines is None or len(text.splitlines()) == lines
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {row["split"] for row in rows} == {"train", "dev"}
+    train = [row["loss"] for row in rows if row["split"] == "train"]
+    assert train[-1] < train[0]
+
+
+def test_the_scores_are_those_of_the_predictions(trained):
+    """The file that was handed in gives the figure that was told."""
+    _, run = trained("CoLA")
+    lines = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:]
+    predicted, gold = zip(*(line.split("\t")[1:] for line in lines), strict=True)
+    accuracy = 100 * np.mean([a == b for a, b in zip(predicted, gold, strict=True)])
+    assert _results(run)["dev"]["dev"]["accuracy"] == pytest.approx(accuracy)
+
+
+# ------------------------------------------------------------------------------ the model
+
+
+@pytest.mark.parametrize("name", ["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"])
+def test_the_model_predicts_new_text_as_it_did_dev(trained, name):
+    """Through the door's program, from the run and from its folder for transformers."""
+    config, run = trained(name)
+    task = TaskRecipe.from_config(config).task
+    dev = task.read("dev")[:7]
+    lines = {
+        "CoLA": lambda e: e.a,
+        "STS-B": lambda e: f"{e.a} ||| {e.b}",
+        "SQuAD 2.0": lambda e: json.dumps({"question": e.question, "context": e.context}),
+        "SWAG": lambda e: json.dumps(
+            {"context": e.context, "prompt": e.prompt, "choices": e.choices}
+        ),
+        "NER": lambda e: " ".join(e.words),
+    }[name]
+    shown = list(predict.predictions(open_model(str(run)), map(lines, dev), "text"))
+    same = list(predict.predictions(open_model(f"hf:{run / 'model'}"), map(lines, dev), "text"))
+    assert shown == same and len(shown) == 7
+    if name == "CoLA":
+        handed_in = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:8]
+        classes = task.family.classes
+        assert [str(classes.index(each["label"])) for each in shown] == [
+            line.split("\t")[1] for line in handed_in
+        ]
+        assert all(sum(each["probabilities"].values()) == pytest.approx(1) for each in shown)
+    if name == "STS-B":
+        handed_in = (run / "predictions" / "STS-B-dev.tsv").read_text().splitlines()[1:8]
+        values = [float(line.split("\t")[1]) for line in handed_in]
+        assert np.clip([each["value"] for each in shown], 0, 5) == pytest.approx(values, abs=1e-3)
+    if name == "SQuAD 2.0":
+        handed_in = json.loads((run / "predictions" / "squad-dev.json").read_text())
+        assert [each["answer"] for each in shown] == [handed_in[e.id] for e in dev]
+        for each, example in zip(shown, dev, strict=True):
+            for answer in each["answers"]:
+                assert example.context[answer["start"] : answer["end"]] == answer["answer"]
+
+
+def test_the_model_is_that_of_the_best_trial(tiny_run, tmp_path):
+    data = task_files.write_cola(tmp_path / "data")
+    grid = dict(learning_rate=(1e-2, 1e-5), epochs=(1, 3))
+    config = tiny_finetuning(tiny_run, data, task=dict(kind="glue", name="CoLA"), grid=grid)
+    assert finetune.run(config, str(tmp_path / "run")) == 0
+    results = _results(tmp_path / "run")
+    values = [trial["value"] for trial in results["trials"]]
+    assert len(values) == 4 and len(set(values)) > 1
+    best = results["trials"][int(np.argmax(values))]
+    assert {key: best[key] for key in results["chosen"]} == results["chosen"]
+    assert results["dev"] == best["dev"]
+    model = read_folder(tmp_path / "run" / "model", "model")
+    assert model.task["trial"].startswith(f"batch16-rate{results['chosen']['learning_rate']:g}-")
+    assert not list((tmp_path / "run" / "trials").rglob("checkpoints"))
+
+
+# --------------------------------------------------------------------------- going on
+
+
+def _cola(tiny_run, folder, **changes):
+    data = folder / "data"
+    if not data.exists():
+        task_files.write_cola(data, rows=64)
+    grid = dict(epochs=(2,)) | changes.pop("grid", {})
+    config = tiny_finetuning(tiny_run, data, task=dict(kind="glue", name="CoLA"), grid=grid)
+    return change(config, **changes)
+
+
+def _without_clock(results):
+    for trial in results["trials"]:
+        trial.pop("seconds")
+    return results
+
+
+def test_trials_that_are_done_are_not_run_again(tiny_run, tmp_path, capsys):
+    once = tmp_path / "once"
+    assert finetune.run(_cola(tiny_run, tmp_path, grid=dict(restarts=3)), str(once)) == 0
+    run = tmp_path / "run"
+    assert finetune.run(_cola(tiny_run, tmp_path), str(run)) == 0
+    first = (run / "trials" / "batch16-rate0.01-epochs2-seed0" / "results.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert finetune.run(_cola(tiny_run, tmp_path, grid=dict(restarts=3)), str(run)) == 0
+    output = capsys.readouterr().out
+    assert "trial 1 of 3" not in output and "trial 3 of 3" in output
+    done = run / "trials" / "batch16-rate0.01-epochs2-seed0" / "results.json"
+    assert done.stat().st_mtime_ns == first
+    assert _without_clock(_results(run)) == _without_clock(_results(once))
+    seeds = [trial["dev"]["dev"] for trial in _results(run)["trials"]]
+    assert len({json.dumps(each) for each in seeds}) > 1, "restarts differ"
+    # A smaller grid that leaves out the chosen trial: its best has to give its model again.
+    chosen = _results(run)["chosen"]["seed"]
+    other = next(seed for seed in range(3) if seed != chosen)
+    config = _cola(tiny_run, tmp_path)
+    config.seed = other
+    with pytest.raises(InputError, match="seed was 0"):
+        finetune.run(config, str(run))
+
+
+def test_a_signal_stops_a_trial_and_it_goes_on_exactly(tiny_run, tmp_path, monkeypatch, capsys):
+    config = _cola(tiny_run, tmp_path, intervals=dict(log=2, checkpoint=100))
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert finetune.run(config, str(whole)) == 0
+    real = Journal.write
+
+    def write(journal, at, split, metrics):
+        real(journal, at, split, metrics)
+        if at == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "write", write)
+        assert finetune.run(config, str(run)) == 75
+    assert not (run / "results.json").exists()
+    capsys.readouterr()
+    assert finetune.run(config, str(run)) == 0
+    assert "going on from step" in capsys.readouterr().out
+    assert _without_clock(_results(run)) == _without_clock(_results(whole))
+    one, two = (read_folder(each / "model", "model") for each in (run, whole))
+    assert one.identity == two.identity
+    assert np.array_equal(one.params["classifier"]["kernel"], two.params["classifier"]["kernel"])
+
+
+def test_other_data_or_another_config_is_refused(tiny_run, tmp_path):
+    run = tmp_path / "run"
+    config = _cola(tiny_run, tmp_path)
+    assert finetune.run(config, str(run)) == 0
+    with pytest.raises(InputError, match=r"max_length was 48, is 40"):
+        finetune.run(_cola(tiny_run, tmp_path, max_length=40), str(run))
+    shutil.rmtree(tmp_path / "data")
+    task_files.write_cola(tmp_path / "data", rows=64, seed=1)
+    with pytest.raises(InputError, match="was run with another train"):
+        finetune.run(config, str(run))
+
+
+# --------------------------------------------------------------------- what goes wrong
+
+
+def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
+    grid = dict(learning_rate=(0.5, 1e30))
+    config = _cola(tiny_run, tmp_path, grid=grid, optimizer=dict(clip_norm=1e30))
+    assert finetune.run(config, str(tmp_path / "run")) == 0
+    constant, diverged = _results(tmp_path / "run")["trials"]
+    assert constant["degenerate"].startswith("all are '")
+    assert diverged["degenerate"].startswith("diverged: step ") and diverged["value"] is None
+    assert [row["degenerate"] for row in _results(tmp_path / "run")["summary"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(init_from=""), "config.init_from is empty"),
+        (dict(max_length=65), "config.max_length=65: must be from 8 to 64"),
+        (dict(task=dict(kind="glow")), "config.task.kind='glow': must be one of glue"),
+        (dict(task=dict(kind="glue", name="MRP")), "must be one of CoLA"),
+        (dict(grid=dict(batch_size=())), "config.grid: batch_size=()"),
+        (dict(grid=dict(batch_size=(12,))), "a batch of 12 sequences does not divide"),
+        (dict(grid=dict(restarts=0)), "config.grid: restarts=0"),
+        (dict(accumulate=3), "does not divide into config.accumulate=3"),
+        (dict(optimizer=dict(warmup_proportion=1.5)), "warmup_proportion=1.5"),
+        (dict(intervals=dict(log=0)), "config.intervals: log=0"),
+        (dict(task=dict(kind="glue", name="RTE")), "train.tsv"),
+        (dict(model=dict(compute_dtype="float8")), "compute_dtype='float8'"),
+    ],
+)
+def test_bad_configs_are_refused_before_anything_is_written(tiny_run, tmp_path, changes, message):
+    config = _cola(tiny_run, tmp_path, **changes)
+    with pytest.raises(InputError) as caught:
+        finetune.run(config, str(tmp_path / "run"))
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_grid_accepts_single_numbers(tiny_run, tmp_path):
+    config = _cola(tiny_run, tmp_path)
+    config = config.to_dict() | {"grid": dict(batch_size=8, learning_rate=1e-3, epochs=2)}
+    (trial,) = TaskRecipe.from_config(config).trials()
+    assert (trial.batch_size, trial.learning_rate, trial.epochs, trial.seed) == (8, 1e-3, 2, 0)
+
+
+def test_the_reader_of_the_task_is_asked_once_for_each_split(tiny_run, tmp_path):
+    config = _cola(tiny_run, tmp_path)
+    assert len(TaskRecipe.from_config(config).task.read(TRAIN)) == 64
