@@ -14,7 +14,7 @@ from bertjax.errors import InputError
 from bertjax.features.texts import read_texts
 from bertjax.files import atomic_write
 from bertjax.fine_tuning.family import family_of
-from bertjax.fine_tuning.model import Predictor, make_task_model
+from bertjax.fine_tuning.model import Predictor, bert_with_head
 from bertjax.interop.pretrained import Pretrained
 from bertjax.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
@@ -73,7 +73,7 @@ def predictions(
     placement = Placement(make_mesh(MeshSpec()), layout("data"))
     tokenizer = pretrained.tokenizer
     predictor = Predictor(
-        make_task_model(family, pretrained.spec),
+        bert_with_head(family, pretrained.spec),
         family.objective,
         placement,
         pad_id=tokenizer.pad_id,

@@ -2,14 +2,14 @@
 
 import dataclasses
 import hashlib
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
-from bertjax.tasks.task import TRAIN, Task
+from bertjax.tasks.task import TRAIN, Family, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,41 +20,68 @@ class Split:
     encoded: Encoded
 
 
+class Encode(Protocol):
+    """(examples, split, labelled) -> as the model takes them; `split` is their name."""
+
+    def __call__(self, examples: list[Any], split: str, *, labelled: bool) -> Encoded: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """What is trained on, and what is scored; `identity` is a hash of each."""
+    """What is trained on, and what is scored.
 
+    Attributes:
+      encode: how examples become sequences.
+      identity: a hash of the training sequences, one of those to score, and what determines the
+        rest.
+    """
+
+    task: Task
+    encode: Encode
     train: Encoded
     dev: dict[str, Split]
     identity: dict[str, str]
 
     @classmethod
-    def read(cls, task: Task, given: Pretrained, max_length: int) -> Self:
+    def read(cls, task: Task, encode: Encode, weights: str) -> Self:
         """Reads the training and dev splits.
 
         Args:
-          given: the weights that will be fine-tuned.
+          weights: the identity of what will be fine-tuned.
 
         Raises:
           InputError: as the task's readers, or a split without examples.
         """
-        examples = _examples(task, TRAIN)
-        train = task.family.encode(examples, given.tokenizer, max_length, labelled=True)
-        if given.spec.type_vocab_size < 2 and (train.first < np.diff(train.starts)).any():
-            raise InputError(
-                f"{given.origin} has only one segment: it does not take pairs of texts"
-            )
-        dev = {split: read_split(task, split, given, max_length) for split in task.dev_splits}
+        train = encode(_examples(task, TRAIN), TRAIN, labelled=True)
+        dev = {split: _split(task, split, encode) for split in task.dev_splits}
         identity = {"train": _digest(train), "dev": _digest(*(s.encoded for s in dev.values()))}
-        return cls(train, dev, identity | {"weights": given.identity})
+        return cls(task, encode, train, dev, identity | {"weights": weights})
+
+    def split(self, name: str) -> Split:
+        """A dev split, or one of the test splits, which is read now."""
+        return self.dev.get(name) or _split(self.task, name, self.encode)
 
 
-def read_split(task: Task, split: str, given: Pretrained, max_length: int) -> Split:
-    """A split to predict."""
-    examples = _examples(task, split)
-    return Split(
-        examples, task.family.encode(examples, given.tokenizer, max_length, labelled=False)
-    )
+def _split(task: Task, name: str, encode: Encode) -> Split:
+    examples = _examples(task, name)
+    return Split(examples, encode(examples, name, labelled=False))
+
+
+def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
+    """Encodes for the model that is made of the given weights.
+
+    Raises:
+      InputError, when it encodes: two texts for a model with one segment; see `Family.encode`.
+    """
+
+    def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
+        del split
+        encoded = family.encode(examples, given.tokenizer, max_length, labelled=labelled)
+        if given.spec.type_vocab_size < 2 and (encoded.first < np.diff(encoded.starts)).any():
+            raise InputError(f"{given.origin} has only one segment: it does not take two texts")
+        return encoded
+
+    return encode
 
 
 def _examples(task: Task, split: str) -> list[Any]:

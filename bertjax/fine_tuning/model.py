@@ -1,9 +1,9 @@
 """A model with the head of a task: its training objective, and its outputs for any examples."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -38,37 +38,47 @@ def class_names(family: Family) -> tuple[str, ...]:
     return family.classes or ("LABEL_0",)  # as transformers calls the one of a number or a score
 
 
-def make_task_model(family: Family, spec: BertSpec) -> nn.Module:
+class TaskModel(NamedTuple):
+    """A model that learns a task.
+
+    Attributes:
+      module: takes arrays and `deterministic`, returns {name: float32 array}.
+      inputs: the fields of a batch that it takes -> the shape and dtype of some.
+    """
+
+    module: nn.Module
+    inputs: Mapping[str, jax.ShapeDtypeStruct]
+
+    def init(self, key: jax.Array) -> Any:
+        """Fresh parameters, each with its logical axes."""
+        some = [jax.numpy.zeros(each.shape, each.dtype) for each in self.inputs.values()]
+        return self.module.init(key, *some, deterministic=True)["params"]
+
+    def apply(self, params: Any, batch: Mapping[str, jax.Array], key: jax.Array | None):
+        """The outputs for a batch; with dropout if there is a key."""
+        return self.module.apply(
+            {"params": params},
+            *(batch[name] for name in self.inputs),
+            deterministic=key is None,
+            rngs=None if key is None else {"dropout": key},
+        )
+
+    def objective(self, objective: str) -> Objective:
+        """Its loss as the training step wants it; `objective` of `bertjax.batch.TASK_FIELDS`."""
+
+        def sums(params, batch, key):
+            return losses.task_sums(objective, self.apply(params, batch, key), batch)
+
+        return Objective(sums, partial(losses.task_counts, objective))
+
+
+def bert_with_head(family: Family, spec: BertSpec) -> TaskModel:
     """The encoder with the head that learns what a family asks."""
     architecture = ARCHITECTURES[ARCHITECTURE[family.objective]]
-    return architecture.build(spec, len(class_names(family)))
-
-
-def init_params(model: nn.Module, choices: int, key: jax.Array):
-    """Fresh parameters, each with its logical axes."""
-    ids = jax.numpy.zeros((1, choices, 8) if choices > 1 else (1, 8), "int32")
-    return model.init(key, ids, ids, ids, deterministic=True)["params"]
-
-
-def apply(model: nn.Module, params: Any, batch, key: jax.Array | None) -> dict[str, jax.Array]:
-    """The outputs of a fine-tuning model; with dropout if there is a key."""
-    return model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch["input_mask"],
-        batch["segment_ids"],
-        deterministic=key is None,
-        rngs=None if key is None else {"dropout": key},
-    )
-
-
-def make_objective(model: nn.Module, objective: str) -> Objective:
-    """The model's loss as the training step wants it."""
-
-    def sums(params, batch, key):
-        return losses.task_sums(objective, apply(model, params, batch, key), batch)
-
-    return Objective(sums, partial(losses.task_counts, objective))
+    several = family.objective == batches.MULTIPLE_CHOICE
+    ids = jax.ShapeDtypeStruct((1, 2, 8) if several else (1, 8), "int32")
+    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ids)
+    return TaskModel(architecture.build(spec, len(class_names(family))), inputs)
 
 
 class Predictor:
@@ -81,18 +91,19 @@ class Predictor:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: TaskModel,
         objective: str,
         placement: Placement,
         *,
         pad_id: int,
         batch_tokens: int,
     ):
-        self._objective, self._placement, self._pad_id = objective, placement, pad_id
+        self._model, self._objective = model, objective
+        self._placement, self._pad_id = placement, pad_id
         on_cpu = jax.default_backend() == "cpu"
         self._batch_tokens = batch_tokens or (512 if on_cpu else 16_384)
         self._apply = jax.jit(
-            lambda params, batch: apply(model, params, batch, None),
+            lambda params, batch: model.apply(params, batch, None),
             out_shardings=placement.replicated,
         )
 
@@ -125,7 +136,7 @@ class Predictor:
             for examples, bucket in in_order_of_length(lengths, buckets, rows):
                 count = rows[bucket]
                 batch = encoded.batch(self._objective, examples, count, bucket, self._pad_id)
-                batch = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+                batch = {name: batch[name] for name in self._model.inputs}
                 on_devices = self._placement.put(
                     lambda held, batch=batch: {name: x[held] for name, x in batch.items()}, count
                 )

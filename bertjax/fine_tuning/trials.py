@@ -1,9 +1,7 @@
 """Trials of fine-tuning that share their data, their weights and all that is compiled."""
 
 import contextlib
-import dataclasses
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +9,8 @@ import jax
 import numpy as np
 
 from bertjax.fine_tuning.data import Split, TaskData
-from bertjax.fine_tuning.model import (
-    ARCHITECTURE,
-    Predictor,
-    class_names,
-    init_params,
-    make_objective,
-    make_task_model,
-)
+from bertjax.fine_tuning.model import Predictor, TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.initialize import load_into
-from bertjax.interop.pretrained import Pretrained
-from bertjax.model.spec import plain_spec
-from bertjax.model.storage import to_plain
 from bertjax.optimizer import make_adjustable_optimizer, make_schedule, with_schedule
 from bertjax.run_folder import checkpoints_folder
 from bertjax.sharding.mesh import make_mesh
@@ -36,50 +23,62 @@ from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer, restore
 from bertjax.training.state import abstract_state, compiled_init
 
-_TAKEN = ("bert", "pooler")  # of the given weights; heads are new in every trial
-
 
 class Trials:
     """Trains and predicts.
 
     Attributes:
       buckets: the lengths of training batches.
-      parameters: how many the model has.
-      fresh: the parts of the model that the given weights do not have.
+      fresh_state: seed -> a state at step 0, compiled once.
     """
 
-    def __init__(self, recipe: TaskRecipe, given: Pretrained, data: TaskData):
-        self._recipe, self._data = recipe, data
-        self._family = family = recipe.task.family
-        kept = {part: given.params[part] for part in _TAKEN if part in given.params}
-        self._given = dataclasses.replace(given, params=kept)
-        self._spec = recipe.spec(given)
+    def __init__(
+        self,
+        recipe: TaskRecipe,
+        data: TaskData,
+        model: TaskModel,
+        flops_per_token: Callable[[int], float],
+        pad_id: int = 0,
+        start: Callable[[Any], Any] | None = None,
+    ):
+        """Compiles nothing yet.
+
+        Args:
+          flops_per_token: sequence length -> useful operations of a training step for each token.
+          start: fresh parameters -> those that training starts from.
+
+        Raises:
+          InputError: batches that do not divide over the devices.
+        """
+        self._recipe, self._data, self._pad_id = recipe, data, pad_id
+        self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
+        self._objective = objective = recipe.task.family.objective
         if jax.default_backend() == "cpu":
             keep_freed_memory()
-        self._placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
-        model = make_task_model(family, self._spec)
+        placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
         self._predictor = Predictor(
-            model,
-            family.objective,
-            self._placement,
-            pad_id=given.tokenizer.pad_id,
-            batch_tokens=recipe.batch_tokens,
+            model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens
         )
         self.buckets = choose_lengths(data.train.lengths, recipe.max_length, recipe.buckets)
         optimizer = make_adjustable_optimizer(recipe.optimizer.spec(1.0, 1))
-        init = partial(init_params, model, data.train.choices)
-        self._abstract = abstract_state(init, optimizer, self._placement)
-        self._fresh_state = compiled_init(init, optimizer, self._abstract)
+        self._abstract = abstract_state(model.init, optimizer, placement)
+        self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
         self._trainer = Trainer(
-            objective=make_objective(model, family.objective),
+            objective=model.objective(objective),
             optimizer=optimizer,
             schedule=lambda count: 0.0,
             seed=recipe.seed,
-            placement=self._placement,
+            placement=placement,
         )
         self._trainer.check([self._phase(self.epochs(trial)) for trial in recipe.trials()])
-        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(self._abstract.params))
-        self.fresh = [part for part in self._abstract.params if part not in kept]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """How many each part of the model has."""
+        return {
+            part: sum(leaf.size for leaf in jax.tree.leaves(tree))
+            for part, tree in self._abstract.params.items()
+        }
 
     def epochs(self, trial: Trial) -> Epochs:
         """The batches of a trial."""
@@ -115,9 +114,9 @@ class Trials:
             stack.enter_context(contextlib.closing(checkpoints))
             state, window = restore(checkpoints, self._abstract, identity)
             if state is None:
-                state = self._fresh_state(trial.seed)
+                state = self.fresh_state(trial.seed)
                 state = state.replace(
-                    params=load_into(state.params, self._given, self._spec),
+                    params=self._start(state.params),
                     opt_state=with_schedule(state.opt_state, optimizer, epochs.steps),
                 )
             journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
@@ -134,12 +133,11 @@ class Trials:
 
     def _phase(self, epochs: Epochs) -> Phase:
         """The batches of a trial, as the training loop wants them."""
-        encoded, pad_id = self._data.train, self._given.tokenizer.pad_id
+        encoded, rows_of = self._data.train, epochs.batch_size
 
         def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
             examples, length = epochs.batch(number)
-            objective = self._family.objective
-            arrays = encoded.batch(objective, examples, epochs.batch_size, length, pad_id)
+            arrays = encoded.batch(self._objective, examples, rows_of, length, self._pad_id)
             return {name: array[rows] for name, array in arrays.items()}
 
         length = round(epochs.mean_length)
@@ -153,37 +151,17 @@ class Trials:
             batch_size=epochs.batch_size,
             accumulate=self._recipe.accumulate,
             tokens=tokens,
-            flops=tokens * self._spec.flops_per_token(length, 0),
+            flops=tokens * self._flops_per_token(length),
         )
 
     def predict(self, params: Any, split: Split, what: str) -> list[Any]:
         """A prediction for each example of a split.
 
         Args:
-          params: as `train` returns them, or as `placed` does.
+          params: as `train` returns them.
           what: is being predicted, for the progress.
         """
         recipe, encoded = self._recipe, split.encoded
         buckets = choose_lengths(encoded.lengths, recipe.max_length, recipe.buckets)
         outputs = self._predictor.outputs(params, encoded, buckets, what)
-        return self._family.decode(split.examples, split.encoded, outputs)
-
-    def to_pretrained(self, params: Any, origin: str, task: Mapping[str, Any]) -> Pretrained:
-        """The trained model on the host.
-
-        Args:
-          task: see `Pretrained`.
-        """
-        return Pretrained(
-            origin=origin,
-            architecture=ARCHITECTURE[self._family.objective],
-            spec=plain_spec(self._spec),
-            params=to_plain(params, self._spec),
-            tokenizer=self._given.tokenizer,
-            classes=class_names(self._family),
-            task=task,
-        )
-
-    def placed(self, trained: Pretrained) -> Any:
-        """The inverse of `to_pretrained`: its parameters, on the devices."""
-        return load_into(self._fresh_state(0).params, trained, self._spec)
+        return recipe.task.family.decode(split.examples, encoded, outputs)

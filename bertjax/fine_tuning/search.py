@@ -1,0 +1,247 @@
+"""The trials of a grid, one after another: what is done is not run again, and the best is kept."""
+
+import dataclasses
+import json
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.files import atomic_write, write_json
+from bertjax.fine_tuning.data import TaskData
+from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.fine_tuning.trials import Trials
+from bertjax.run_folder import RESULTS_FILE, checkpoints_folder
+from bertjax.training.journal import METRICS_FILE, read_metrics
+
+
+class Kept(Protocol):
+    """Where the best model so far lies."""
+
+    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
+        """Puts a model in the place of the last one; `settings` of `Task.tune`."""
+
+    def trial(self) -> str | None:
+        """The name of the trial it is of; None where there is none yet."""
+
+    def load(self) -> Any:
+        """Its parameters, on the devices."""
+
+
+class Search:
+    """The folder of a run: what was tried, and what is left to try."""
+
+    def __init__(
+        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, kept: Kept
+    ):
+        self._folder, self._recipe, self._task = folder, recipe, recipe.task
+        self._data, self._trials, self._kept = data, trials, kept
+        self._results = {trial: self._done(trial) for trial in recipe.trials()}
+
+    def announce(self) -> None:
+        """Says what will run, before the expensive part."""
+        train, trials, first = self._data.train, self._trials, self._recipe.trials()[0]
+        epochs, lengths = trials.epochs(first), train.lengths
+        padded = epochs.steps_per_epoch * first.batch_size * epochs.mean_length
+        full = (lengths == self._recipe.max_length).mean()
+        full = f"; {full:.0%} of them as long as config.max_length" if full else ""
+        dev = ", ".join(f"{len(part.examples):,} {name}" for name, part in self._data.dev.items())
+        print(
+            f"{self._task.name}: {len(train):,} training sequences of {lengths.mean():.0f} tokens, "
+            f"{lengths.max()} at most{full}; to score: {dev}\n"
+            f"{sum(trials.parameters.values()):,} parameters; batches of "
+            f"{', '.join(map(str, trials.buckets))} tokens, "
+            f"{1 - lengths.sum() / padded:.0%} of them padding\n"
+            f"{len(self._results)} trials, the first of {epochs.steps:,} steps",
+            flush=True,
+        )
+
+    def complete(self) -> dict[str, Any] | None:
+        """Runs what is left of it.
+
+        Returns:
+          What is written as results.json; None if a signal stopped it.
+
+        Raises:
+          InputError: every trial diverged.
+        """
+        results = self._results
+        for number, trial in enumerate(results, start=1):
+            if results[trial] is None:
+                print(f"trial {number} of {len(results)}: {trial.name}", flush=True)
+                if not self._try(trial):
+                    return None
+        best = max(results, key=lambda trial: _value(results[trial]))
+        if _value(results[best]) == -math.inf:
+            raise InputError(
+                f"no trial gave a {self._task.metric} ({results[best]['degenerate']}): lower "
+                "config.grid.learning_rate"
+            )
+        if self._kept.trial() != best.name:
+            print(f"once more, for its model: {best.name}", flush=True)
+            if not self._try(best):
+                return None
+        return self._finish(best)
+
+    # ------------------------------------------------------------------------ one trial
+
+    def _own(self, trial: Trial) -> Path:
+        return self._folder / "trials" / trial.name
+
+    def _done(self, trial: Trial) -> dict[str, Any] | None:
+        """What a trial gave, if it was run before.
+
+        Raises:
+          InputError: on other data, or from other weights, than there are now.
+        """
+        path = self._own(trial) / RESULTS_FILE
+        if not path.exists():
+            return None
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for what, identity in self._data.identity.items():
+            if result["data"][what] != identity:
+                raise InputError(
+                    f"{path.parent} was run with another {what} (its content differs): give it "
+                    "what it was run with, or choose another --workdir"
+                )
+        return result
+
+    def _try(self, trial: Trial) -> bool:
+        """Trains and scores; keeps the model if none of the grid is better; False if stopped."""
+        own = self._own(trial)
+        own.mkdir(parents=True, exist_ok=True)
+        begin, resumed = time.perf_counter(), checkpoints_folder(own).exists()
+        result = {**dataclasses.asdict(trial), "data": self._data.identity}
+        try:
+            params, complete = self._trials.train(trial, own)
+        except NonFiniteLoss as error:
+            result |= {"dev": {}, "settings": {}, "value": None, "degenerate": f"diverged: {error}"}
+        else:
+            if not complete:
+                print("stopped and saved; the same command goes on from there")
+                return False
+            # Of one that was stopped, the time before is not known.
+            seconds = None if resumed else round(time.perf_counter() - begin, 1)
+            result |= self._score(self._predict_dev(params)) | {"seconds": seconds}
+            if all(_value(other) <= _value(result) for other in self._results.values() if other):
+                self._kept.save(params, trial.name, result["settings"])
+        write_json(own / RESULTS_FILE, result)
+        shutil.rmtree(checkpoints_folder(own))
+        self._results[trial] = result
+        print(f"  {_told(result)}", flush=True)
+        return True
+
+    def _predict_dev(self, params: Any) -> dict[str, list[Any]]:
+        return {
+            name: self._trials.predict(params, split, f"predicting {name}")
+            for name, split in self._data.dev.items()
+        }
+
+    def _score(self, predictions: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """The figures of every dev split, and what is decided on the first."""
+        task, dev = self._task, self._data.dev
+        first = task.dev_splits[0]
+        settings = task.tune(dev[first].examples, predictions[first])
+        scores = {
+            name: task.score(split.examples, predictions[name], settings)
+            for name, split in dev.items()
+        }
+        value = scores[first][task.metric]
+        return {
+            "dev": scores,
+            "settings": settings,
+            "value": value if math.isfinite(value) else None,
+            "degenerate": task.family.degenerate(predictions[first]),
+        }
+
+    # --------------------------------------------------------------------- of the best
+
+    def _finish(self, best: Trial) -> dict[str, Any]:
+        """Predictions in official form, results.json, metrics.jsonl: with the model on disk."""
+        folder, task = self._folder, self._task
+        params = self._kept.load()
+        predictions = self._predict_dev(params)
+        scores = self._score(predictions)
+        output = folder / "predictions"
+        output.mkdir(exist_ok=True)
+        for name, split in self._data.dev.items():
+            task.write(output, name, split.examples, predictions[name], scores["settings"])
+        for name in task.test_splits:
+            split = self._data.split(name)
+            found = self._trials.predict(params, split, f"predicting {name}")
+            task.write(output, name, split.examples, found, scores["settings"])
+        self._write_metrics()
+        results = {
+            "task": task.name,
+            "metric": task.metric,
+            "dev": scores["dev"],
+            "settings": scores["settings"],
+            "chosen": dataclasses.asdict(best),
+            "init_from": self._recipe.init_from,
+            "summary": _summary(self._results),
+            "trials": [
+                {key: value for key, value in result.items() if key != "data"}
+                for result in self._results.values()
+            ],
+        }
+        write_json(folder / RESULTS_FILE, results)
+        _print_results(results)
+        return results
+
+    def _write_metrics(self) -> None:
+        """The lines of all trials in one file, and the dev figures behind those of each."""
+        with atomic_write(self._folder / METRICS_FILE, "w") as file:
+            for trial, result in self._results.items():
+                rows = read_metrics(self._own(trial))
+                last = rows[-1]["step"] if rows else 0
+                dev = result["dev"].items()
+                rows += [{"step": last, "split": split, **scores} for split, scores in dev]
+                file.writelines(json.dumps({"trial": trial.name, **row}) + "\n" for row in rows)
+
+
+def _value(result: dict[str, Any]) -> float:
+    """What trials are compared by."""
+    return -math.inf if result["value"] is None else result["value"]
+
+
+def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the seeds, for each combination of the grid."""
+    groups: dict[Trial, list[dict[str, Any]]] = {}
+    for trial, result in results.items():
+        groups.setdefault(dataclasses.replace(trial, seed=0), []).append(result)
+    rows = []
+    for trial, members in groups.items():
+        values = [each["value"] for each in members if each["value"] is not None]
+        row = {key: value for key, value in dataclasses.asdict(trial).items() if key != "seed"}
+        row |= {"mean": statistics.mean(values) if values else None, "restarts": len(members)}
+        row["deviation"] = statistics.stdev(values) if len(values) > 1 else None
+        row["degenerate"] = sum(bool(each["degenerate"]) for each in members)
+        rows.append(row)
+    return rows
+
+
+def _told(result: Mapping[str, Any]) -> str:
+    """A trial in a line."""
+    dev = "; ".join(f"{split}: {_figures(scores)}" for split, scores in result["dev"].items())
+    return dev + (f"  DEGENERATE: {result['degenerate']}" if result["degenerate"] else "")
+
+
+def _figures(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+
+
+def _print_results(results: Mapping[str, Any]) -> None:
+    print(f"{results['task']}: {results['metric']} on dev, over the restarts")
+    for row in results["summary"]:
+        mean = "none" if row["mean"] is None else f"{row['mean']:.2f}"
+        spread = "" if row["deviation"] is None else f" +- {row['deviation']:.2f}"
+        flagged = f", {row['degenerate']} degenerate" if row["degenerate"] else ""
+        print(
+            f"  batch {row['batch_size']}, rate {row['learning_rate']:g}, epochs {row['epochs']}: "
+            f"{mean}{spread} ({row['restarts']} trials{flagged})"
+        )
+    print(f"chosen: {_told({'degenerate': '', **results})}")
