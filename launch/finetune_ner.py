@@ -11,9 +11,9 @@ flags.mark_flags_as_required(["config", "workdir"])
 
 
 def main(_) -> int:
-    from bertjax import finetune
+    from bertjax import finetune_ner
 
-    return finetune.run(_CONFIG.value, _WORKDIR.value)
+    return finetune_ner.run(_CONFIG.value, _WORKDIR.value)
 
 
 if __name__ == "__main__":

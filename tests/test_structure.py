@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _WORDS = ["errors", "files", "progress", "axes", "batch"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
-    *["finetune", "finetune_glue", "predict"],
+    *["finetune", "finetune_glue", "finetune_ner", "predict"],
     *["run_folder", "open_model", "initialize", "fine_tuning"],
 ]
 _ALL_BELOW_PROGRAMS = [
@@ -72,7 +72,8 @@ _DEVICE_FILES = [
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
     *["bertjax/features/*", "bertjax/recipe.py", "bertjax/run_folder.py"],
-    *["bertjax/fine_tuning/*", "bertjax/finetune.py", "bertjax/predict.py"],
+    *["bertjax/fine_tuning/*", "bertjax/finetune.py", "bertjax/finetune_ner.py"],
+    "bertjax/predict.py",
 ]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
@@ -110,6 +111,7 @@ OUTSIDE = {
 
 DOORS = sorted((REPOSITORY / "launch").glob("*.py"))
 CONFIGS = sorted((REPOSITORY / "configs").glob("*.py"))
+FINE_TUNED = ("glue", "squad", "swag", "ner", "table")
 LONGEST_DOOR = 70  # lines: flags, one call, nothing more
 
 
@@ -239,7 +241,7 @@ def test_the_host_floor_runs_without_jax():
 
 def test_doors_are_there():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
-    doors |= {"finetune_glue", "finetune_squad", "finetune_swag", "finetune_ner", "predict"}
+    doors |= {f"finetune_{task}" for task in FINE_TUNED} | {"predict"}
     assert doors <= {p.stem for p in DOORS}
 
 
@@ -261,7 +263,7 @@ def test_door_gives_help_at_once(door):
 
 def test_configs_are_there():
     names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
-    names |= {"finetune_glue", "finetune_squad", "finetune_swag", "finetune_ner"}
+    names |= {f"finetune_{task}" for task in FINE_TUNED}
     assert names <= {path.stem for path in CONFIGS}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import ml_collections
 
 from bertjax.errors import InputError
+from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec
@@ -109,6 +110,29 @@ class Every:
 
 
 @dataclasses.dataclass(frozen=True)
+class Features:
+    """The feature-based approach (section 5.3, Table 7).
+
+    Attributes:
+      choices: of `bertjax.features.activations.CHOICES`: one or more.
+      hidden, depth, dropout: of the BiLSTM: see `bertjax.model.bilstm.BiLstmTagger`.
+    """
+
+    choices: tuple[str, ...]
+    hidden: int = 768
+    depth: int = 2
+    dropout: float = 0.1
+
+    def __post_init__(self):
+        choices = (self.choices,) if isinstance(self.choices, str) else tuple(self.choices)
+        if not choices or not set(choices) <= set(CHOICES):
+            raise ValueError(f"choices={choices}: must be one or more of {', '.join(CHOICES)}")
+        object.__setattr__(self, "choices", choices)
+        if self.hidden < 1 or self.depth < 1 or not 0 <= self.dropout < 1:
+            raise ValueError("hidden and depth must be at least 1, and dropout in [0, 1)")
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskRecipe:
     """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
 
@@ -126,6 +150,7 @@ class TaskRecipe:
     layout: str
     intervals: Every
     batch_tokens: int
+    features: Features | None = None
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "TaskRecipe":
@@ -139,6 +164,8 @@ class TaskRecipe:
         fields = dict(plain)
         fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
         sections = dict(grid=Grid, optimizer=Adam, mesh=MeshSpec, intervals=Every)
+        if "features" in fields:
+            sections["features"] = Features
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
         recipe = build("", cls, fields | dict(plain=plain))

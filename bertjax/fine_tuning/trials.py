@@ -37,6 +37,8 @@ class Trials:
         recipe: TaskRecipe,
         data: TaskData,
         model: TaskModel,
+        *,
+        max_length: int,
         flops_per_token: Callable[[int], float],
         pad_id: int = 0,
         start: Callable[[Any], Any] | None = None,
@@ -44,13 +46,15 @@ class Trials:
         """Compiles nothing yet.
 
         Args:
+          max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
           start: fresh parameters -> those that training starts from.
 
         Raises:
           InputError: batches that do not divide over the devices.
         """
-        self._recipe, self._data, self._pad_id = recipe, data, pad_id
+        self._recipe, self._data = recipe, data
+        self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         self._objective = objective = recipe.task.family.objective
         if jax.default_backend() == "cpu":
@@ -59,7 +63,7 @@ class Trials:
         self._predictor = Predictor(
             model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens
         )
-        self.buckets = choose_lengths(data.train.lengths, recipe.max_length, recipe.buckets)
+        self.buckets = choose_lengths(data.train.lengths, max_length, recipe.buckets)
         optimizer = make_adjustable_optimizer(recipe.optimizer.spec(1.0, 1))
         self._abstract = abstract_state(model.init, optimizer, placement)
         self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
@@ -73,11 +77,16 @@ class Trials:
         self._trainer.check([self._phase(self.epochs(trial)) for trial in recipe.trials()])
 
     @property
+    def abstract_params(self) -> Any:
+        """Shapes and shardings of the parameters."""
+        return self._abstract.params
+
+    @property
     def parameters(self) -> dict[str, int]:
         """How many each part of the model has."""
         return {
             part: sum(leaf.size for leaf in jax.tree.leaves(tree))
-            for part, tree in self._abstract.params.items()
+            for part, tree in self.abstract_params.items()
         }
 
     def epochs(self, trial: Trial) -> Epochs:
@@ -162,6 +171,6 @@ class Trials:
           what: is being predicted, for the progress.
         """
         recipe, encoded = self._recipe, split.encoded
-        buckets = choose_lengths(encoded.lengths, recipe.max_length, recipe.buckets)
+        buckets = choose_lengths(encoded.lengths, self._max_length, recipe.buckets)
         outputs = self._predictor.outputs(params, encoded, buckets, what)
         return recipe.task.family.decode(split.examples, encoded, outputs)

@@ -52,6 +52,13 @@ class BiLstmTagger(nn.Module):
         bias = parameter(self, "bias", names[1:], shape[1:], nn.initializers.zeros)
         return {"logits": x @ kernel + bias}
 
+    def flops_per_word(self, layers: int, width: int) -> float:
+        """Useful operations of a training step for each word: see `BertSpec.flops_per_token`."""
+        first = width * (layers if self.combine == CONCAT else 1)
+        inputs = [first] + [2 * self.hidden] * (self.depth - 1)
+        gates = sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)
+        return 6.0 * (gates + 2 * self.hidden * self.num_classes)
+
     def _drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
         if deterministic or not self.dropout:
             return x

@@ -1,0 +1,122 @@
+"""Named entities: fine-tuned, or by a BiLSTM over fixed features (section 5.3, Table 7)."""
+
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax import finetune
+from bertjax.errors import InputError
+from bertjax.features import activations
+from bertjax.files import exclusive, write_json
+from bertjax.fine_tuning.data import TaskData
+from bertjax.fine_tuning.model import TaskModel
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.fine_tuning.search import Search
+from bertjax.fine_tuning.trials import Trials
+from bertjax.model.bilstm import BiLstmTagger
+from bertjax.open_model import open_model
+from bertjax.run_folder import EXIT_STOPPED, RESULTS_FILE
+from bertjax.tasks.encoded import Encoded
+from bertjax.training.checkpoint import Checkpoints
+
+_LONGEST_SENTENCE = 1 << 20  # words: a sentence is never cut here
+
+
+def run(config: Any, workdir: str) -> int:
+    """As `bertjax.finetune.run`; with config.features, Table 7's way.
+
+    Then RUN gets activations/, which every choice of layers shares; for each choice a folder with
+    its trials, tagger, predictions and results.json; and results.json with the figures of all.
+    """
+    if "features" not in config:
+        return finetune.run(config, workdir)
+    recipe, folder = finetune.begin(config, workdir)
+    given = open_model(recipe.init_from)
+    print(given.summary(), flush=True)
+    spec, family = recipe.spec(given), recipe.task.family
+    chosen = {
+        name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
+        for name in recipe.features.choices
+    }
+    extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
+
+    def encode(
+        layers: tuple[int, ...], examples: list[Any], split: str, *, labelled: bool
+    ) -> Encoded:
+        # In training too the features are those of the windows with the widest context.
+        windows = family.encode(examples, given.tokenizer, recipe.max_length, labelled=False)
+        values = activations.compute(folder / "activations", split, windows, extractor)
+        return activations.WordFeatures.of_sentences(
+            examples, family, values, layers, labelled=labelled
+        )
+
+    results = {}
+    with exclusive(folder):
+        write_json(folder / "config.json", recipe.plain)
+        for name, layers in chosen.items():
+            print(f"{name}: layers {', '.join(map(str, layers))}", flush=True)
+            own = folder / name
+            own.mkdir(exist_ok=True)
+            data = TaskData.read(recipe.task, partial(encode, layers), given.identity)
+            combine = activations.CHOICES[name].combine
+            trials = _trials(recipe, data, combine, len(layers), given.spec.hidden_size)
+            search = Search(own, recipe, data, trials, _Tagger(own / "tagger", trials))
+            search.announce()
+            results[name] = search.complete()
+            if results[name] is None:
+                return EXIT_STOPPED
+        write_json(folder / RESULTS_FILE, {name: each["dev"] for name, each in results.items()})
+    print(f"{folder}: {RESULTS_FILE}, and a folder for each choice of layers")
+    return 0
+
+
+def _trials(recipe: TaskRecipe, data: TaskData, combine: str, layers: int, width: int) -> Trials:
+    features, classes = recipe.features, recipe.task.family.classes
+    tagger = BiLstmTagger(
+        len(classes), combine, features.hidden, features.depth, dropout=features.dropout
+    )
+    inputs = {
+        "activations": jax.ShapeDtypeStruct((1, 3, layers, width), "float16"),
+        "word_mask": jax.ShapeDtypeStruct((1, 3), "int32"),
+    }
+    return Trials(
+        recipe,
+        data,
+        TaskModel(tagger, inputs),
+        max_length=_LONGEST_SENTENCE,
+        flops_per_token=lambda length: tagger.flops_per_word(layers, width),
+    )
+
+
+class _Tagger:
+    """The best tagger so far: see `bertjax.fine_tuning.search.Kept`."""
+
+    def __init__(self, folder: Path, trials: Trials):
+        self._folder, self._trials = folder, trials
+
+    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        checkpoints = Checkpoints(self._folder, keep=1)
+        checkpoints.save(0, {"params": params}, {"trial": trial} | settings)
+        checkpoints.close()
+
+    def _restore(self) -> tuple[Any, dict[str, Any]] | None:
+        if not self._folder.exists():
+            return None
+        checkpoints = Checkpoints(self._folder, keep=1, read_only=True)
+        restored = checkpoints.restore({"params": self._trials.abstract_params})
+        return restored and (restored[0]["params"], restored[1])
+
+    def trial(self) -> str | None:
+        restored = self._restore()
+        return restored and restored[1]["trial"]
+
+    def load(self) -> Any:
+        restored = self._restore()
+        if restored is None:
+            raise InputError(f"{self._folder}: gone while the run was under way: start it again")
+        return restored[0]

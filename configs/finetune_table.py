@@ -1,0 +1,32 @@
+"""One's own data: CSV, TSV or JSON lines with named columns.
+
+Command:
+  python launch/finetune_table.py --config=configs/finetune_table.py:classification \\
+    --config.task.text=title --config.task.text_b=body --config.task.label=topic \\
+    --config.data=DIR --config.init_from=NAME --workdir=RUN
+
+DIR holds train.csv, dev.csv and, to be predicted, test.csv (or .tsv, or .jsonl); other names by
+--config.task.train=FILE and so on. After the colon: classification, regression, tagging, questions.
+
+Hardware: one GPU, one TPU chip, or a CPU for small models.
+Expected: as good as the data; --config.grid.restarts=5 shows the spread.
+"""
+
+import ml_collections
+
+from bertjax.config import finetune_config
+
+
+def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
+    """Which column is what: see `bertjax.tasks.table.Table`."""
+    config = finetune_config()
+    config.task = dict(kind="table", problem=problem, train="", dev="", test="")
+    if problem in ("classification", "regression"):
+        config.task.update(text="text", text_b="", label="label")
+    elif problem == "tagging":
+        config.task.update(words="words", tags="tags")
+    elif problem == "questions":
+        config.task.update(question="question", context="context", answer="answer", answer_start="")
+        config.task.update(max_query_length=64, stride=128)
+        config.max_length = 384
+    return config

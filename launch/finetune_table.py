@@ -1,0 +1,20 @@
+"""Fine-tunes on own tables: python launch/finetune_table.py --config=configs/finetune_table.py"""
+
+from absl import flags
+from ml_collections import config_flags
+
+from bertjax import commandline
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
+flags.mark_flags_as_required(["config", "workdir"])
+
+
+def main(_) -> int:
+    from bertjax import finetune
+
+    return finetune.run(_CONFIG.value, _WORKDIR.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)
