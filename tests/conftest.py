@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,46 @@ def left_to_right_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactor
     )
     assert pretrain.run(config, str(run)) == 0
     return run
+
+
+@pytest.fixture(scope="session")
+def fine_tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory):
+    """name of `task_files.FAMILIES` -> config and finished run, made when it is first asked for.
+
+    Do not write into it.
+    """
+    from task_files import FAMILIES, tiny_finetuning
+
+    from bertjax import finetune
+
+    runs = {}
+
+    def get(name: str):
+        if name not in runs:
+            folder = tmp_path_factory.mktemp("task")
+            data = FAMILIES[name].write(folder / "data")
+            config = tiny_finetuning(tiny_run, data, task=FAMILIES[name].task)
+            config.grid.batch_size = (8,)
+            assert finetune.run(config, str(folder / "run")) == 0
+            runs[name] = config, folder / "run"
+        return runs[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocab.txt of real words: that of the small models."""
+    from small_models import PIECES
+
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def make_pretrained(vocabulary: Path):
+    """`small_models.small_model` over that vocabulary."""
+    from small_models import small_model
+
+    return partial(small_model, vocabulary)

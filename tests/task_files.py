@@ -6,8 +6,10 @@ What is to be learned is easy, too: whether a sound is of the first half of the 
 import csv
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tiny_run import SOUNDS
 
@@ -144,6 +146,64 @@ def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
                     lines += [f"{_sound(rng, high)} NN I-NP {tag}"] * (rng.randint(1, 3))
                 lines += [". . O O", ""]
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+class Family(NamedTuple):
+    """A family of tasks by one data set of it.
+
+    Attributes:
+      write: writes its files into a folder, and returns that.
+      task: config.task.
+      least: the score that must be reached on dev.
+      predictions: files of predictions -> their lines; None: not counted.
+    """
+
+    write: Callable[[Path], Path]
+    task: dict[str, Any]
+    least: float
+    predictions: dict[str, int | None]
+
+
+def _squad_task(version: str) -> dict[str, Any]:
+    return dict(kind="squad", version=version, max_query_length=4, stride=16)
+
+
+FAMILIES = {
+    "CoLA": Family(
+        *(write_cola, dict(kind="glue", name="CoLA"), 80),
+        {"CoLA-dev.tsv": 52, "CoLA.tsv": 14},
+    ),
+    "MRPC": Family(
+        *(write_mrpc, dict(kind="glue", name="MRPC"), 90),
+        {"MRPC-dev.tsv": 52, "MRPC.tsv": 14},
+    ),
+    "STS-B": Family(
+        *(write_stsb, dict(kind="glue", name="STS-B"), 60),
+        {"STS-B-dev.tsv": 52, "STS-B.tsv": 14},
+    ),
+    "SQuAD 1.1": Family(write_squad, _squad_task("v1.1"), 70, {"squad-dev.json": None}),
+    "SQuAD 2.0": Family(
+        *(partial(write_squad, version="v2.0"), _squad_task("v2.0"), 65),
+        {"squad-dev.json": None, "squad-dev-null_odds.json": None},
+    ),
+    "SWAG": Family(write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
+    "NER": Family(write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
+}
+
+
+def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
+    """One's own CSV: fields with commas, quotes and line ends; five stars if of the first half."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", rows), ("dev", 25), ("test", 7)):
+        with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["review", "stars"] if name != "test" else ["review"])
+            for _ in range(count):
+                high = rng.random() < 0.5
+                text = f'{_saying(rng, high)}, "so"\n{_saying(rng, high)}'
+                table.writerow([text, 5 if high else 1][: 1 if name == "test" else 2])
     return folder
 
 

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 import task_files
-from task_files import change, tiny_finetuning
+from task_files import FAMILIES, change, tiny_finetuning
 
 from bertjax import finetune, predict
 from bertjax.errors import InputError
@@ -23,64 +23,17 @@ def _results(run):
     return json.loads((run / "results.json").read_text(encoding="utf-8"))
 
 
-def _squad(version):
-    sizes = dict(max_query_length=4, stride=16)
-    return dict(kind="squad", version=version, **sizes)
-
-
-# name -> what writes its files, config.task, the least that must be reached, files of predictions
-FAMILIES = {
-    "CoLA": (
-        *(task_files.write_cola, dict(kind="glue", name="CoLA"), 80),
-        {"CoLA-dev.tsv": 52, "CoLA.tsv": 14},
-    ),
-    "MRPC": (
-        *(task_files.write_mrpc, dict(kind="glue", name="MRPC"), 90),
-        {"MRPC-dev.tsv": 52, "MRPC.tsv": 14},
-    ),
-    "STS-B": (
-        *(task_files.write_stsb, dict(kind="glue", name="STS-B"), 60),
-        {"STS-B-dev.tsv": 52, "STS-B.tsv": 14},
-    ),
-    "SQuAD 1.1": (task_files.write_squad, _squad("v1.1"), 70, {"squad-dev.json": None}),
-    "SQuAD 2.0": (
-        lambda folder: task_files.write_squad(folder, "v2.0"),
-        *(_squad("v2.0"), 65, {"squad-dev.json": None, "squad-dev-null_odds.json": None}),
-    ),
-    "SWAG": (task_files.write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
-    "NER": (task_files.write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
-}
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_run, tmp_path_factory):
-    """name -> config and finished run, made when it is first asked for; do not write there."""
-    runs = {}
-
-    def get(name):
-        if name not in runs:
-            write, task, *_ = FAMILIES[name]
-            folder = tmp_path_factory.mktemp("task")
-            config = tiny_finetuning(tiny_run, write(folder / "data"), task=task)
-            config.grid.batch_size = (8,)
-            assert finetune.run(config, str(folder / "run")) == 0
-            runs[name] = config, folder / "run"
-        return runs[name]
-
-    return get
-
-
 @pytest.mark.parametrize("name", FAMILIES)
-def test_each_family_learns_and_hands_in(trained, name):
-    config, run = trained(name)
-    _, _, least, files = FAMILIES[name]
+def test_each_family_learns_and_hands_in(fine_tuned, name):
+    config, run = fine_tuned(name)
+    family = FAMILIES[name]
     results = _results(run)
     task = TaskRecipe.from_config(config).task
     assert results["metric"] == task.metric and results["task"] == task.name
-    assert results["dev"][task.dev_splits[0]][task.metric] >= least
+    assert results["dev"][task.dev_splits[0]][task.metric] >= family.least
     assert len(results["trials"]) == 1 and results["trials"][0]["degenerate"] == ""
     assert results["trials"][0]["value"] == pytest.approx(results["summary"][0]["mean"])
-    for file, lines in files.items():
+    for file, lines in family.predictions.items():
         text = (run / "predictions" / file).read_text(encoding="utf-8")
         assert lines is None or len(text.splitlines()) == lines
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -89,9 +42,9 @@ def test_each_family_learns_and_hands_in(trained, name):
     assert train[-1] < train[0]
 
 
-def test_the_scores_are_those_of_the_predictions(trained):
+def test_the_scores_are_those_of_the_predictions(fine_tuned):
     """The file that was handed in gives the figure that was told."""
-    _, run = trained("CoLA")
+    _, run = fine_tuned("CoLA")
     lines = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:]
     predicted, gold = zip(*(line.split("\t")[1:] for line in lines), strict=True)
     accuracy = 100 * np.mean([a == b for a, b in zip(predicted, gold, strict=True)])
@@ -102,9 +55,9 @@ def test_the_scores_are_those_of_the_predictions(trained):
 
 
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"])
-def test_the_model_predicts_new_text_as_it_did_dev(trained, name):
+def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
     """Through the door's program, from the run and from its folder for transformers."""
-    config, run = trained(name)
+    config, run = fine_tuned(name)
     task = TaskRecipe.from_config(config).task
     dev = task.read("dev")[:7]
     lines = {

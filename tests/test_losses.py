@@ -1,12 +1,26 @@
-"""Losses as sums and counts, against numpy by hand."""
+"""Losses as sums and counts, against numpy by hand and against PyTorch."""
+
+import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from bertjax import batch as batches
-from bertjax.losses import loss_counts, pretraining_sums, uses_next_sentence
+from bertjax.fine_tuning.model import ARCHITECTURE
+from bertjax.interop.hugging_face import write_folder
+from bertjax.losses import (
+    loss_counts,
+    pretraining_sums,
+    task_counts,
+    task_sums,
+    uses_next_sentence,
+)
+from bertjax.training.state import TrainState
+from bertjax.training.step import Objective, train_step
 
 
 def _log_softmax(x: np.ndarray) -> np.ndarray:
@@ -154,3 +168,223 @@ def test_large_logits_stay_finite():
 )
 def test_uses_next_sentence(objective, expected):
     assert uses_next_sentence(objective) is expected
+
+
+# -------------------------------------------------------------------- fine-tuning (section 4)
+
+ROWS, TOKENS, CLASSES = 5, 7, 3
+
+
+def _task(objective: str, seed: int = 5):
+    """Outputs and a batch whose last row fills it up; of some rows only some tokens are there."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(0, 3, shape).astype(np.float32)
+
+    lengths = np.array([7, 4, 6, 3, 5])
+    there = np.arange(TOKENS) < lengths[:, None]
+    batch = {
+        "input_mask": there.astype(np.int32),
+        "is_real_example": np.array([1, 1, 1, 1, 0], np.float32),
+    }
+    labels = rng.integers(0, CLASSES, ROWS).astype(np.int32)
+    if objective == batches.REGRESSION:
+        return {"logits": normal(ROWS, 1)}, batch | {"targets": normal(ROWS)}
+    if objective == batches.QUESTION_ANSWERING:
+        outputs = {"start": normal(ROWS, TOKENS), "end": normal(ROWS, TOKENS)}
+        positions = {
+            f"{side}_positions": (rng.integers(0, 100, ROWS) % lengths).astype(np.int32)
+            for side in ("start", "end")
+        }
+        for side in ("start", "end"):  # both are right, once
+            best = np.where(there, outputs[side], -np.inf).argmax(-1)
+            positions[f"{side}_positions"][0] = best[0]
+        return outputs, batch | positions
+    if objective == batches.TOKEN_CLASSIFICATION:
+        classified = there & (rng.random(there.shape) < 0.6)
+        labels = np.where(classified, rng.integers(0, CLASSES, there.shape), -1).astype(np.int32)
+        return {"logits": normal(ROWS, TOKENS, CLASSES)}, batch | {"label_ids": labels}
+    return {"logits": normal(ROWS, CLASSES)}, batch | {"label_ids": labels}
+
+
+def _task_by_hand(objective: str, outputs, batch) -> dict[str, tuple[float, float]]:
+    """Sums and counts, one example or token at a time."""
+    real = batch["is_real_example"]
+    if objective == batches.REGRESSION:
+        errors = [(outputs["logits"][i, 0] - batch["targets"][i]) ** 2 for i in range(ROWS)]
+        return {"task_loss": (np.dot(errors, real), real.sum())}
+    if objective == batches.QUESTION_ANSWERING:
+        loss = correct = 0.0
+        for i in np.flatnonzero(real):
+            length = batch["input_mask"][i].sum()
+            right = True
+            for side in ("start", "end"):
+                logits, place = outputs[side][i, :length], batch[f"{side}_positions"][i]
+                loss -= _log_softmax(logits)[place] / 2
+                right &= logits.argmax() == place
+            correct += right
+        assert 0 < correct < real.sum()
+        return {"task_loss": (loss, real.sum()), "accuracy": (correct, real.sum())}
+    labels = batch["label_ids"]
+    weights = real[:, None] * (labels >= 0) if labels.ndim == 2 else real
+    loss, correct, count = _by_hand(outputs["logits"], labels, weights)
+    assert 0 < correct < count
+    return {"task_loss": (loss, count), "accuracy": (correct, count)}
+
+
+@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+def test_tasks(objective):
+    outputs, batch = _task(objective)
+    expected = _task_by_hand(objective, outputs, batch)
+    _assert_sums(jax.jit(partial(task_sums, objective))(outputs, batch), expected)
+    counts = task_counts(objective, batch)
+    assert {name: float(count) for name, count in counts.items()} == {
+        "task_loss": expected["task_loss"][1]
+    }
+
+
+def _assert_same_task(objective: str, one, two) -> None:
+    for outputs, batch in (one, two):
+        assert set(batch) <= {"input_mask", *batches.TASK_FIELDS[objective]}
+        assert set(outputs) == set(one[0])
+    sums = [task_sums(objective, *each) for each in (one, two)]
+    assert jax.tree.map(float, sums[0]) == jax.tree.map(float, sums[1])
+    counts = [task_counts(objective, batch) for _, batch in (one, two)]
+    assert jax.tree.map(float, counts[0]) == jax.tree.map(float, counts[1])
+
+
+@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+def test_rows_that_fill_up_a_batch_do_not_count(objective):
+    """Whatever is in them; nor do they carry a gradient."""
+    outputs, batch = _task(objective)
+    other_outputs, other_batch = _task(objective, seed=6)
+    fill = batch["is_real_example"] == 0
+
+    def mixed(one, other):
+        return {name: np.where(_over(fill, x), other[name], x) for name, x in one.items()}
+
+    _assert_same_task(
+        objective, (outputs, batch), (mixed(outputs, other_outputs), mixed(batch, other_batch))
+    )
+    gradient = jax.grad(lambda x: task_sums(objective, x, batch)["task_loss"][0])(outputs)
+    for leaf in gradient.values():
+        assert (leaf[-1] == 0).all() and all((row != 0).any() for row in leaf[:-1])
+
+
+def _over(rows: np.ndarray, array: np.ndarray) -> np.ndarray:
+    return rows.reshape(-1, *[1] * (array.ndim - 1))
+
+
+def test_tokens_that_are_not_classified_do_not_count():
+    outputs, batch = _task(batches.TOKEN_CLASSIFICATION)
+    ignored = batch["label_ids"] < 0
+    other = np.where(ignored[..., None], 1e4, outputs["logits"])
+    _assert_same_task(batches.TOKEN_CLASSIFICATION, (outputs, batch), ({"logits": other}, batch))
+    gradient = jax.grad(
+        lambda x: task_sums(batches.TOKEN_CLASSIFICATION, {"logits": x}, batch)["task_loss"][0]
+    )(outputs["logits"])
+    assert (gradient[ignored] == 0).all()
+
+
+def test_padding_is_no_answer():
+    """As many or as few places without a token: the same loss, as in the longest batch."""
+    outputs, batch = _task(batches.QUESTION_ANSWERING)
+
+    def wider(array, value):
+        return np.pad(array, ((0, 0), (0, 5)), constant_values=value)
+
+    longer = {name: wider(x, 50.0) for name, x in outputs.items()}
+    mask = wider(batch["input_mask"], 0)
+    _assert_same_task(
+        batches.QUESTION_ANSWERING, (outputs, batch), (longer, batch | {"input_mask": mask})
+    )
+
+
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
+    """However the tokens that count are spread over the parts."""
+    rng = np.random.default_rng(8)
+    labels = np.full((6, TOKENS), -1, np.int32)
+    for row, count in enumerate([7, 0, 1, 5, 0, 2]):
+        labels[row, :count] = rng.integers(0, CLASSES, count)
+    batch = {
+        "x": rng.normal(size=(6, TOKENS, 4)).astype(np.float32),
+        "label_ids": labels,
+        "is_real_example": np.array([1, 1, 1, 1, 1, 0], np.float32),
+    }
+    name = batches.TOKEN_CLASSIFICATION
+    objective = Objective(
+        lambda params, part, key: task_sums(name, {"logits": part["x"] @ params}, part),
+        partial(task_counts, name),
+    )
+    params = rng.normal(size=(4, CLASSES)).astype(np.float32)
+    optimizer = optax.sgd(1.0)
+
+    def update(parts: int):
+        state = TrainState(jnp.int32(0), params, optimizer.init(params))
+        options = dict(objective=objective, optimizer=optimizer, seed=0, accumulate=parts)
+        state, sums = train_step(state, batch, **options)
+        return state.params - params, sums
+
+    (whole, sums), (parted, parted_sums) = update(1), update(accumulate)
+    np.testing.assert_allclose(parted, whole, atol=1e-6)
+    for key, pair in sums.items():
+        np.testing.assert_allclose(parted_sums[key], pair, rtol=1e-5, err_msg=key)
+    logits = batch["x"] @ params
+    by_hand, _, count = _by_hand(logits, labels, (labels >= 0) * batch["is_real_example"][:, None])
+    assert count == 13
+    np.testing.assert_allclose(sums["loss"][0], by_hand / 13, rtol=1e-5)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
+    """With the same weights; both take the mean over what counts."""
+    import torch
+    import transformers
+
+    model = make_pretrained(ARCHITECTURE[objective])
+    kind = {batches.REGRESSION: "regression"}.get(objective, "single_label_classification")
+    if model.architecture == "BertForSequenceClassification":
+        model = dataclasses.replace(model, task={"problem_type": kind})
+    if objective == batches.REGRESSION:
+        head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
+        params = {**model.params, "classifier": head}
+        model = dataclasses.replace(model, params=params, classes=("LABEL_0",))
+    write_folder(model, tmp_path)
+    peer = getattr(transformers, model.architecture).from_pretrained(tmp_path)
+
+    rng = np.random.default_rng(9)
+    shape = (ROWS, CLASSES, TOKENS) if objective == batches.MULTIPLE_CHOICE else (ROWS, TOKENS)
+    _, batch = _task(objective)
+    batch["is_real_example"] = np.ones(ROWS, np.float32)
+    # transformers counts padding as a possible answer.
+    lengths = rng.integers(3, TOKENS + 1, shape[:-1])
+    if objective == batches.QUESTION_ANSWERING:
+        lengths[:] = TOKENS
+    there = np.arange(TOKENS) < lengths[..., None]
+    batch |= {
+        "input_ids": rng.integers(0, model.spec.vocab_size, shape),
+        "input_mask": there.astype(np.int32),
+        "segment_ids": ((np.arange(TOKENS) >= 2) & there).astype(np.int32),
+    }
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    outputs = model.model().apply({"params": model.params}, *inputs, deterministic=True)
+    total, count = task_sums(objective, outputs, batch)["task_loss"]
+
+    labels = {
+        "label_ids": "labels",
+        "targets": "labels",
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
+    }
+    theirs = {labels[name]: torch.tensor(batch[name]) for name in labels if name in batch}
+    if objective == batches.REGRESSION:
+        theirs["labels"] = theirs["labels"].float()
+    else:
+        theirs = {name: x.long().masked_fill(x < 0, -100) for name, x in theirs.items()}
+    ids, mask, segments = (torch.tensor(x).long() for x in inputs)
+    with torch.no_grad():
+        out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, **theirs)
+    np.testing.assert_allclose(total / count, out.loss.item(), rtol=1e-5)

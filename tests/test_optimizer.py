@@ -12,7 +12,14 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.spec import BertSpec
-from bertjax.optimizer import OptimizerSpec, decays, make_optimizer, make_schedule
+from bertjax.optimizer import (
+    OptimizerSpec,
+    decays,
+    make_adjustable_optimizer,
+    make_optimizer,
+    make_schedule,
+    with_schedule,
+)
 
 STEPS = 20
 SPEC = OptimizerSpec(learning_rate=0.01, warmup_steps=3, clip_norm=1e9)
@@ -251,3 +258,44 @@ def test_clipping_is_of_the_global_norm(norm, cut_to):
     moments = optax.tree.get(state, "mu")
     expected = jax.tree.map(lambda g: 0.1 * g * cut_to / norm, gradient)
     _assert_close(moments, expected)
+
+
+# --------------------------------------------------------------- one optimizer, many schedules
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [dict(), dict(bias_correction=False), dict(name="lamb"), dict(weight_decay=0.0)],
+    ids=["adamw", "without bias correction", "lamb", "without decay"],
+)
+def test_an_adjustable_optimizer_is_each_of_the_others_compiled_once(fields):
+    """Two trials with other rates, warm-ups and lengths go through one compiled update."""
+    common = OptimizerSpec(clip_norm=0.7, **fields)
+    adjustable = make_adjustable_optimizer(common)
+    traces = []
+
+    @jax.jit
+    def update(params, state, gradient):
+        traces.append(1)
+        updates, state = adjustable.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    for rate, warmup, steps in ((0.01, 3, 20), (0.3, 0, 8)):
+        spec = dataclasses.replace(common, learning_rate=rate, warmup_steps=warmup)
+        fixed = make_optimizer(spec, steps)
+        ours, wanted = PARAMS, PARAMS
+        state = with_schedule(jax.jit(adjustable.init)(PARAMS), spec, steps)
+        fixed_state = fixed.init(PARAMS)
+        for gradient in GRADS:
+            ours, state = update(ours, state, gradient)
+            updates, fixed_state = fixed.update(gradient, fixed_state, wanted)
+            wanted = optax.apply_updates(wanted, updates)
+            _assert_close(ours, wanted, rtol=1e-5)
+        assert not np.allclose(ours["dense"]["kernel"], PARAMS["dense"]["kernel"], atol=1e-3)
+    assert len(traces) == 1
+
+
+def test_an_adjustable_optimizer_stands_still_before_it_has_a_schedule():
+    adjustable = make_adjustable_optimizer(SPEC)
+    updates, _ = adjustable.update(GRADS[0], adjustable.init(PARAMS), PARAMS)
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(updates))

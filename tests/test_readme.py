@@ -1,5 +1,7 @@
 """The commands of README.md, run as they stand there."""
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -8,6 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+import task_files
+
+from bertjax import convert
 
 # What makes a run of seconds out of one of hours.
 _SMALL = [
@@ -65,6 +70,8 @@ def test_every_command_is_known(commands):
         "launch/evaluate.py",
         "launch/convert.py",
         "launch/extract_features.py",
+        *(f"launch/finetune_{task}.py" for task in ("glue", "squad", "swag", "ner", "table")),
+        "launch/predict.py",
         "tests/benchmarks/bfloat16.py",
         "tests/benchmarks/extract_features.py",
         "tests/benchmarks/tokenization.py",
@@ -76,14 +83,16 @@ def test_every_command_is_known(commands):
 
 def test_every_flag_exists(commands, repository):
     """Each --flag and each --config.key of the README."""
-    from bertjax.config import paper_config
-
     for command in commands:
         program = command.split()[1]
         source = (repository / program).read_text(encoding="utf-8")
+        config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
+        if config:
+            module = importlib.import_module(f"configs.{config[1]}")
+            whole = module.get_config(*filter(None, [config[2]]))
         for flag in re.findall(r"\s--([\w.]+)", command):
             if flag.startswith("config."):
-                node = paper_config()
+                node = whole
                 for key in flag.split(".")[1:]:
                     assert key in node, f"{command}: no key {flag}"
                     node = node[key]
@@ -119,6 +128,38 @@ def test_your_own_text_in_three_commands(commands, repository, tmp_path):
     assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
     assert "the artifact: " in _run(serve, tmp_path, repository)
     assert (tmp_path / "served" / "model.stablehlo").exists()
+
+
+# What makes runs of seconds with the model of `tiny_run`.
+_SMALL_TASK = [
+    "--config.max_length=48",
+    "--config.grid.batch_size=8",
+    "--config.grid.learning_rate=1e-3",
+    "--config.grid.epochs=1",
+]
+
+
+@pytest.mark.slow
+def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
+    task_files.write_mrpc(tmp_path / "glue", rows=24)
+    task_files.write_squad(tmp_path / "squad", "v2.0", paragraphs=8)
+    task_files.write_swag(tmp_path / "swag", rows=24)
+    task_files.write_conll(tmp_path / "conll2003", documents=3)
+    task_files.write_reviews(tmp_path / "reviews", rows=24)
+    (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
+    first = next(i for i, c in enumerate(commands) if "finetune_glue" in c)
+    squad = ["--config.task.stride=16", "--config.task.max_query_length=4"]
+    for command in commands[first : first + 5]:
+        extra = _SMALL_TASK + (squad if "squad" in command else [])
+        assert "chosen: dev: " in _run(command, tmp_path, repository, extra), command
+    predict, convert_command = commands[first + 5 : first + 7]
+    _run(predict, tmp_path, repository)
+    lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text_b"] for line in lines] == ["moo", "woof woof"]
+    assert "read back: " in _run(convert_command, tmp_path, repository)
+    trials = json.loads((tmp_path / "mrpc" / "results.json").read_text())["trials"]
+    assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
 
 
 def _weights(commands: list[str]) -> list[str]:

@@ -9,9 +9,9 @@ and seeds go into the same file.
 
   bertjax       the whole program, in this process; the first seed compiles, and that counts
   transformers  the model that transformers makes of the same weights, with its own loss; a new
-                process for each seed, loading not counted. It gets our features, order of
-                batches at random, each padded to its longest member; it predicts in batches of
-                like length, of the size that was its best; our code decodes and scores
+                process for each seed, loading not counted. It gets our features in batches at
+                random, each padded to its longest member, and for dev in batches of like
+                length; our code decodes and scores
 
 Both: AdamW, no decay of biases and LayerNorm, clipping at 1.0, linear warm-up over a tenth and
 linear decay, dropout 0.1. Seconds are those of training, dev predictions and scores.
@@ -46,21 +46,18 @@ from bertjax.tasks.task import Outputs
 WAYS = ("bertjax", "transformers")
 ONLY_OURS = ("ner-context",)
 SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 2000
-PREDICTED = 8  # sequences of a batch of transformers when it predicts
+PREDICTED = 16  # sequences of a dev batch of transformers
 AUTO_MODELS = {
     batches.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
     batches.REGRESSION: "AutoModelForSequenceClassification",
     batches.TOKEN_CLASSIFICATION: "AutoModelForTokenClassification",
     batches.QUESTION_ANSWERING: "AutoModelForQuestionAnswering",
 }
-ARGUMENTS = {  # a field of a batch -> what transformers calls it
-    "input_ids": "input_ids",
-    "input_mask": "attention_mask",
-    "segment_ids": "token_type_ids",
-    "label_ids": "labels",
-    "targets": "labels",
-    "start_positions": "start_positions",
-    "end_positions": "end_positions",
+# What transformers calls the fields of a batch and the outputs; others as here, or not at all.
+ARGUMENTS = {
+    **{name: name for name in ("input_ids", "start_positions", "end_positions")},
+    **{"input_mask": "attention_mask", "segment_ids": "token_type_ids"},
+    **{"label_ids": "labels", "targets": "labels"},
 }
 OUTPUTS = {"logits": "logits", "start": "start_logits", "end": "end_logits"}
 
@@ -144,28 +141,22 @@ def transformers_seed(config: Any, seed: int) -> Result:
         {"params": [p for p in model.parameters() if p.ndim > 1]},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
+    betas, warmup = (adamw.beta1, adamw.beta2), adamw.warmup_steps
     optimizer = torch.optim.AdamW(
-        groups,
-        adamw.learning_rate,
-        betas=(adamw.beta1, adamw.beta2),
-        eps=adamw.epsilon,
-        weight_decay=adamw.weight_decay,
+        groups, adamw.learning_rate, betas, adamw.epsilon, adamw.weight_decay
     )
-    warmup = adamw.warmup_steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda n: min((n + 1) / max(warmup, 1), (steps - n) / (steps - warmup)),
+        optimizer, lambda n: min((n + 1) / max(warmup, 1), (steps - n) / (steps - warmup))
     )
 
     def inputs(encoded: Encoded, members: np.ndarray) -> dict[str, Any]:
         """A batch as long as its longest member."""
-        length = int(encoded.lengths[members].max())
-        pad_id = given.tokenizer.pad_id
-        arrays = encoded.batch(family.objective, members, len(members), length, pad_id)
+        shape = len(members), int(encoded.lengths[members].max())
+        arrays = encoded.batch(family.objective, members, *shape, given.tokenizer.pad_id)
         tensors = {ARGUMENTS[k]: torch.from_numpy(arrays[k]) for k in arrays if k in ARGUMENTS}
         tensors = {k: v if v.is_floating_point() else v.long() for k, v in tensors.items()}
         if family.objective == batches.TOKEN_CLASSIFICATION and "labels" in tensors:
-            tensors["labels"][tensors["labels"] == IGNORED] = -100
+            tensors["labels"][tensors["labels"] == IGNORED] = -100  # what its loss ignores
         return tensors
 
     def train() -> None:
@@ -183,32 +174,27 @@ def transformers_seed(config: Any, seed: int) -> Result:
         model.eval()
         of_tokens = family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
         order = np.argsort(-encoded.lengths, kind="stable")
-        results: dict[str, list[Any]] = {}
+        results = {name: [None] * len(order) for name in OUTPUTS}
         for members in np.split(order, range(PREDICTED, len(order), PREDICTED)):
             outputs = model(**inputs(encoded, members))
             for name, theirs in OUTPUTS.items():
-                if theirs not in outputs:
-                    continue
-                into = results.setdefault(name, [None] * len(order))
-                for member, row in zip(members, outputs[theirs].numpy(), strict=True):
-                    into[member] = row[: encoded.lengths[member]] if of_tokens else row
+                for member, row in zip(members, outputs.get(theirs, ()), strict=False):
+                    row = row[: encoded.lengths[member]] if of_tokens else row
+                    results[name][member] = row.numpy()
         return results
 
     begin = time.perf_counter()
     train()
-    trained = time.perf_counter()
-    predictions = {
+    training = time.perf_counter() - begin
+    found = {
         name: family.decode(split.examples, split.encoded, predict(split.encoded))
         for name, split in data.dev.items()
     }
     first = task.dev_splits[0]
-    settings = task.tune(data.dev[first].examples, predictions[first])
-    dev = {
-        name: task.score(split.examples, predictions[name], settings)
-        for name, split in data.dev.items()
-    }
-    done = time.perf_counter()
-    return {"seconds": done - begin, "of_these_training": trained - begin, "dev": dev}
+    settings = task.tune(data.dev[first].examples, found[first])
+    dev = {n: task.score(s.examples, found[n], settings) for n, s in data.dev.items()}
+    seconds = time.perf_counter() - begin
+    return {"seconds": seconds, "of_these_training": training, "dev": dev}
 
 
 # --------------------------------------------------------------------------------- the report
@@ -226,8 +212,7 @@ def table(results: dict[str, Any]) -> str:
         spent = {way: [r["seconds"] for r in result[way].values() if r["seconds"]] for way in WAYS}
         mean = {way: statistics.mean(spent[way]) if spent[way] else None for way in WAYS}
         ratio = mean["bertjax"] / mean["transformers"] if all(mean.values()) else None
-        times = [f"{x:.{digits}f}" if x else "" for x, digits in zip(
-            (*mean.values(), ratio), (1, 1, 2), strict=True)]  # fmt: skip
+        times = [f"{x:.2f}" if x else "" for x in (*mean.values(), ratio)]
         for metric in next(iter(dev["bertjax"] + dev["transformers"]), {}):
             figures = (spread([scores[metric] for scores in dev[way]]) for way in WAYS)
             cells = (task, metric, f"{result['examples']:,}", *figures, *times)
