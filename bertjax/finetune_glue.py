@@ -5,8 +5,7 @@ from typing import Any
 
 from bertjax import finetune
 from bertjax.errors import InputError
-from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.tasks.glue import SETS, SUBMITTED, submission
+from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
 ALL = "all"  # config.task.name: every task, each in a folder of its own
@@ -20,11 +19,12 @@ def run(config: Any, workdir: str) -> int:
     """
     if config.task.get("name") != ALL:
         return finetune.run(config, workdir)
-    folder = Path(workdir)
     configs = {name: config.copy_and_resolve_references() for name in SETS}
     for name, each in configs.items():
         each.task.name = name
-        _check(each)
+        recipe, _ = finetune.begin(each, workdir and f"{workdir}/{name}")
+        _check(recipe.task)
+    folder = Path(workdir)
     for name, each in configs.items():
         if code := finetune.run(each, str(folder / name)):
             return code
@@ -33,14 +33,18 @@ def run(config: Any, workdir: str) -> int:
     return 0
 
 
-def _check(config: Any) -> None:
+def _check(task: Glue) -> None:
     """Reads every file of a task."""
-    task = TaskRecipe.from_config(config).task
-    wanted = {split for name, split in SUBMITTED if name == task.name}
-    if absent := wanted.difference(task.test_splits):
+    wanted = {split: rows for (name, split), (_, rows) in SUBMITTED.items() if name == task.name}
+    if absent := wanted.keys() - set(task.test_splits):
         raise InputError(
-            f"config.data={config.data}: {task.name} has no {' and no '.join(sorted(absent))}, "
+            f"config.data={task.data}: {task.name} has no {' and no '.join(sorted(absent))}, "
             "which the leaderboard wants predicted: complete the folder, or run one task at a time"
         )
     for split in (TRAIN, *task.dev_splits, *task.test_splits):
-        task.read(split)
+        rows = len(task.read(split))
+        if rows != wanted.get(split, rows):
+            raise InputError(
+                f"config.data={task.data}: {task.name} {split} has {rows} rows, and the official "
+                f"one {wanted[split]}: take GLUE's own, or run one task at a time"
+            )

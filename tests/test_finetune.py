@@ -140,13 +140,22 @@ def test_trials_that_are_done_are_not_run_again(tiny_run, tmp_path, capsys):
     assert _without_clock(_results(run)) == _without_clock(_results(once))
     seeds = [trial["dev"]["dev"] for trial in _results(run)["trials"]]
     assert len({json.dumps(each) for each in seeds}) > 1, "restarts differ"
-    # A smaller grid that leaves out the chosen trial: its best has to give its model again.
-    chosen = _results(run)["chosen"]["seed"]
-    other = next(seed for seed in range(3) if seed != chosen)
-    config = _cola(tiny_run, tmp_path)
-    config.seed = other
     with pytest.raises(InputError, match="seed was 0"):
-        finetune.run(config, str(run))
+        finetune.run(_cola(tiny_run, tmp_path, seed=1), str(run))
+
+
+def test_the_best_of_a_smaller_grid_gives_its_model_again(tiny_run, tmp_path, capsys):
+    run, grid = tmp_path / "run", dict(learning_rate=(1e-5, 1e-2))
+    assert finetune.run(_cola(tiny_run, tmp_path, grid=grid), str(run)) == 0
+    low, high = _results(run)["trials"]
+    assert low["value"] < high["value"] and _results(run)["chosen"]["learning_rate"] == 1e-2
+    capsys.readouterr()
+    smaller = _cola(tiny_run, tmp_path, grid=dict(learning_rate=(1e-5,)))
+    assert finetune.run(smaller, str(run)) == 0
+    assert "once more, for its model" in capsys.readouterr().out
+    assert _results(run)["dev"] == low["dev"]
+    assert finetune.run(smaller, str(run)) == 0
+    assert "once more" not in capsys.readouterr().out
 
 
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(tiny_run, tmp_path, monkeypatch, capsys):

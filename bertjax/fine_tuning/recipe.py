@@ -46,6 +46,8 @@ class Grid:
             values = tuple(values) if isinstance(values, list | tuple) else (values,)
             if not values or not all(value > 0 for value in values):
                 raise ValueError(f"{field}={values}: must be one or more positive numbers")
+            if field != "learning_rate" and not all(isinstance(value, int) for value in values):
+                raise ValueError(f"{field}={values}: must be whole numbers")
             object.__setattr__(self, field, values)
         if self.restarts < 1:
             raise ValueError(f"restarts={self.restarts}: must be at least 1")
@@ -178,6 +180,8 @@ class TaskRecipe:
                 "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
                 "hf:NAME or tf1:FOLDER"
             )
+        if self.seed < 0:
+            raise InputError(f"config.seed={self.seed}: must not be negative")
         for name in ("buckets", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")

@@ -75,15 +75,17 @@ class Search:
                 print(f"trial {number} of {len(results)}: {trial.name}", flush=True)
                 if not self._try(trial):
                     return None
-        best = max(results, key=lambda trial: _value(results[trial]))
+        kept = self._kept.trial()
+        best = max(results, key=lambda trial: (_value(results[trial]), trial.name == kept))
         if _value(results[best]) == -math.inf:
             raise InputError(
                 f"no trial gave a {self._task.metric} ({results[best]['degenerate']}): lower "
                 "config.grid.learning_rate"
             )
-        if self._kept.trial() != best.name:
+        if best.name != kept:
+            # Of a larger grid another was the best, or the run was cut off while it wrote.
             print(f"once more, for its model: {best.name}", flush=True)
-            if not self._try(best):
+            if not self._try(best, keep=True):
                 return None
         return self._finish(best)
 
@@ -110,12 +112,12 @@ class Search:
                 )
         return result
 
-    def _try(self, trial: Trial) -> bool:
-        """Trains and scores; keeps the model if none of the grid is better; False if stopped."""
+    def _try(self, trial: Trial, keep: bool = False) -> bool:
+        """Trains and scores; keeps the model of the best so far (or `keep`); False if stopped."""
         own = self._own(trial)
         own.mkdir(parents=True, exist_ok=True)
         begin, resumed = time.perf_counter(), checkpoints_folder(own).exists()
-        result = {**dataclasses.asdict(trial), "data": self._data.identity}
+        result = {**dataclasses.asdict(trial), "data": self._data.identity, "seconds": None}
         try:
             params, complete = self._trials.train(trial, own)
         except NonFiniteLoss as error:
@@ -124,10 +126,11 @@ class Search:
             if not complete:
                 print("stopped and saved; the same command goes on from there")
                 return False
-            # Of one that was stopped, the time before is not known.
-            seconds = None if resumed else round(time.perf_counter() - begin, 1)
-            result |= self._score(self._predict_dev(params)) | {"seconds": seconds}
-            if all(_value(other) <= _value(result) for other in self._results.values() if other):
+            result |= self._score(self._predict_dev(params))
+            if not resumed:  # else the time before is not known
+                result["seconds"] = round(time.perf_counter() - begin, 1)
+            others = [other for other in self._results.values() if other]
+            if keep or all(_value(other) < _value(result) for other in others):
                 self._kept.save(params, trial.name, result["settings"])
         write_json(own / RESULTS_FILE, result)
         shutil.rmtree(checkpoints_folder(own))

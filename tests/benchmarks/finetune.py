@@ -47,11 +47,11 @@ WAYS = ("bertjax", "transformers")
 ONLY_OURS = ("ner-context",)
 SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 2000
 PREDICTED = 16  # sequences of a dev batch of transformers
-AUTO_MODELS = {
-    batches.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
-    batches.REGRESSION: "AutoModelForSequenceClassification",
-    batches.TOKEN_CLASSIFICATION: "AutoModelForTokenClassification",
-    batches.QUESTION_ANSWERING: "AutoModelForQuestionAnswering",
+AUTO_MODELS = {  # behind "AutoModelFor"
+    batches.SEQUENCE_CLASSIFICATION: "SequenceClassification",
+    batches.REGRESSION: "SequenceClassification",
+    batches.TOKEN_CLASSIFICATION: "TokenClassification",
+    batches.QUESTION_ANSWERING: "QuestionAnswering",
 }
 # What transformers calls the fields of a batch and the outputs; others as here, or not at all.
 ARGUMENTS = {
@@ -110,7 +110,7 @@ def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
     if code := run(config, str(workdir)):
         sys.exit(code)
     trials = json.loads((workdir / "results.json").read_text(encoding="utf-8"))["trials"]
-    return {str(t["seed"]): {"seconds": t["seconds"], "dev": t["dev"]} for t in trials}
+    return {str(t["seed"]): {"seconds": t.get("seconds"), "dev": t["dev"]} for t in trials}
 
 
 def transformers_seed(config: Any, seed: int) -> Result:
@@ -118,14 +118,14 @@ def transformers_seed(config: Any, seed: int) -> Result:
     import torch
     import transformers
 
-    from bertjax.fine_tuning.data import TaskData
+    from bertjax.fine_tuning.data import TaskData, encoder
     from bertjax.fine_tuning.recipe import TaskRecipe
     from bertjax.open_model import open_model
 
     recipe = TaskRecipe.from_config(config)
     task, family = recipe.task, recipe.task.family
     given = open_model(recipe.init_from)
-    data = TaskData.read(task, given, recipe.max_length)
+    data = TaskData.read(task, encoder(family, given, recipe.max_length), given.identity)
     trial = recipe.trials()[seed]
     steps = trial.epochs * -(-len(data.train) // trial.batch_size)
     adamw = recipe.optimizer.spec(trial.learning_rate, steps)
@@ -134,7 +134,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
     switches = {name: recipe.model[name] for name in recipe.model if name.endswith("dropout_prob")}
     if family.objective != batches.QUESTION_ANSWERING:
         switches["num_labels"] = len(family.classes) or 1
-    auto_model = getattr(transformers, AUTO_MODELS[family.objective])
+    auto_model = getattr(transformers, f"AutoModelFor{AUTO_MODELS[family.objective]}")
     folder = recipe.init_from.removeprefix("hf:")
     model = auto_model.from_pretrained(folder, dtype=torch.float32, **switches)
     groups = [
@@ -173,28 +173,24 @@ def transformers_seed(config: Any, seed: int) -> Result:
     def predict(encoded: Encoded) -> Outputs:
         model.eval()
         of_tokens = family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
-        order = np.argsort(-encoded.lengths, kind="stable")
+        lengths = encoded.lengths
+        order = np.argsort(-lengths, kind="stable")
         results = {name: [None] * len(order) for name in OUTPUTS}
         for members in np.split(order, range(PREDICTED, len(order), PREDICTED)):
             outputs = model(**inputs(encoded, members))
             for name, theirs in OUTPUTS.items():
                 for member, row in zip(members, outputs.get(theirs, ()), strict=False):
-                    row = row[: encoded.lengths[member]] if of_tokens else row
-                    results[name][member] = row.numpy()
+                    results[name][member] = (row[: lengths[member]] if of_tokens else row).numpy()
         return results
 
     begin = time.perf_counter()
     train()
     training = time.perf_counter() - begin
-    found = {
-        name: family.decode(split.examples, split.encoded, predict(split.encoded))
-        for name, split in data.dev.items()
-    }
-    first = task.dev_splits[0]
-    settings = task.tune(data.dev[first].examples, found[first])
-    dev = {n: task.score(s.examples, found[n], settings) for n, s in data.dev.items()}
-    seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "of_these_training": training, "dev": dev}
+    splits, first = data.dev, task.dev_splits[0]
+    found = {n: family.decode(s.examples, s.encoded, predict(s.encoded)) for n, s in splits.items()}
+    settings = task.tune(splits[first].examples, found[first])
+    dev = {name: task.score(s.examples, found[name], settings) for name, s in splits.items()}
+    return {"seconds": time.perf_counter() - begin, "of_these_training": training, "dev": dev}
 
 
 # --------------------------------------------------------------------------------- the report
@@ -202,25 +198,24 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
 def table(results: dict[str, Any]) -> str:
     """Markdown: every metric of the (first) dev split, mean and standard deviation over seeds."""
-    lines = [
-        "| task | metric | dev examples | bertjax | transformers | seconds a seed: bertjax "
-        "| transformers | ratio |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    titles = ("task", "metric", "dev examples", *WAYS, *(f"{way} s/seed" for way in WAYS), "ratio")
+    rows = [titles, ["---"] * len(titles)]
     for task, result in results.items():
-        dev = {way: [next(iter(r["dev"].values())) for r in result[way].values()] for way in WAYS}
-        spent = {way: [r["seconds"] for r in result[way].values() if r["seconds"]] for way in WAYS}
-        mean = {way: statistics.mean(spent[way]) if spent[way] else None for way in WAYS}
-        ratio = mean["bertjax"] / mean["transformers"] if all(mean.values()) else None
-        times = [f"{x:.2f}" if x else "" for x in (*mean.values(), ratio)]
-        for metric in next(iter(dev["bertjax"] + dev["transformers"]), {}):
+        done = {way: result[way].values() for way in WAYS}
+        dev = {way: [next(iter(each["dev"].values())) for each in done[way]] for way in WAYS}
+        # Of a seed that was interrupted, the time is not known.
+        known = {way: [each["seconds"] for each in done[way] if each["seconds"]] for way in WAYS}
+        seconds = [statistics.mean(known[way]) if known[way] else None for way in WAYS]
+        ratio = seconds[0] / seconds[1] if all(seconds) else None
+        times = [f"{value:.2f}" if value else "" for value in (*seconds, ratio)]
+        for metric in dev["bertjax"][0]:
             figures = (spread([scores[metric] for scores in dev[way]]) for way in WAYS)
-            cells = (task, metric, f"{result['examples']:,}", *figures, *times)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append((task, metric, f"{result['examples']:,}", *figures, *times))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def spread(values: list[float]) -> str:
+    """Mean and standard deviation, as far as there are any."""
     if len(values) < 2:
         return "".join(f"{value:.2f}" for value in values)
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
@@ -270,10 +265,8 @@ def main() -> None:
         for seed in seeds:
             if task not in ONLY_OURS and seed not in result["transformers"]:
                 # In a process of its own, so that no thread pool sees another.
-                spawn = multiprocessing.get_context("spawn")
-                with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-                    plain = config.to_dict()
-                    call = pool.submit(transformers_seed, plain, int(seed))
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                    call = pool.submit(transformers_seed, config.to_dict(), int(seed))
                     result["transformers"][seed] = call.result()
                 write_json(arguments.output, report)
                 print(f"transformers, seed {seed}: {result['transformers'][seed]}", flush=True)
