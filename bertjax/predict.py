@@ -23,8 +23,9 @@ from bertjax.sharding.rules import layout
 from bertjax.training.hardware import keep_freed_memory
 
 STANDARD = "-"  # standard input, or output
+_STANDARD_INPUT = "standard input"  # in messages
 
-_AT_ONCE = 1_000  # lines that are predicted together
+_AT_ONCE = 1_000  # lines that are predicted together, where nobody waits
 _LENGTHS = (16, 32, 64, 128, 256, 512)  # that batches are padded to
 
 
@@ -42,9 +43,14 @@ def run(model: str, source: str, output: str) -> None:
     """
     if output != STANDARD and Path(output).exists():
         raise InputError(f"--output={output}: is there already: choose another, or remove it")
+    if not Path(output).parent.is_dir():
+        raise InputError(f"--output={output}: no folder {Path(output).parent}: make it")
     pretrained = open_model(model)
     print(pretrained.summary(), file=sys.stderr)
-    answers = predictions(pretrained, _lines(source), source)
+    # Someone who types waits for each answer.
+    typed = source == STANDARD and sys.stdin.isatty()
+    origin = _STANDARD_INPUT if source == STANDARD else source
+    answers = predictions(pretrained, _lines(source), origin, 1 if typed else _AT_ONCE)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
         if output != STANDARD:
@@ -54,18 +60,27 @@ def run(model: str, source: str, output: str) -> None:
 
 
 def _lines(source: str) -> Iterator[str]:
-    if source == STANDARD:
-        return (line.rstrip("\r\n") for line in sys.stdin)
-    return read_texts(source)
+    return _standard_input() if source == STANDARD else read_texts(source)
+
+
+def _standard_input() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{_STANDARD_INPUT} line {number}: not UTF-8 at its byte {error.start}: convert it"
+            ) from error
 
 
 def predictions(
-    pretrained: Pretrained, lines: Iterable[str], origin: str
+    pretrained: Pretrained, lines: Iterable[str], origin: str, at_once: int = _AT_ONCE
 ) -> Iterator[dict[str, Any]]:
     """What a model says of each line; empty ones are left out.
 
     Args:
       origin: where the lines come from, for messages.
+      at_once: lines that are read before any of them is answered.
     """
     family, max_length = family_of(pretrained)
     if jax.default_backend() == "cpu":
@@ -82,8 +97,6 @@ def predictions(
     params = jax.device_put(pretrained.params, placement.replicated)
     buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    # Someone who types waits for each answer.
-    at_once = 1 if origin == STANDARD and sys.stdin.isatty() else _AT_ONCE
     while some := list(islice(numbered, at_once)):
         examples = [family.parse(line, f"{origin} line {number}") for number, line in some]
         encoded = family.encode(examples, tokenizer, max_length, labelled=False)

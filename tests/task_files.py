@@ -23,7 +23,7 @@ def _sound(rng: random.Random, high: bool) -> str:
     return rng.choice([word for word in SOUNDS if (word in _HIGH) == high])
 
 
-def _saying(rng: random.Random, high: bool) -> str:
+def saying(rng: random.Random, high: bool) -> str:
     """One word again and again."""
     word = _sound(rng, high)
     return rng.choice(_ODD) + " ".join([word] * rng.randint(1, 12))
@@ -40,7 +40,7 @@ def write_mrpc(folder: Path, rows: int = 192, seed: int = 0) -> Path:
             a, b = rng.random() < 0.5, rng.random() < 0.5
             first = "index" if split == "test" else "Quality"
             label = number if split == "test" else int(b)
-            lines.append(f"{label}\t{number}\t{number}\t{_saying(rng, a)}\t{_saying(rng, b)}")
+            lines.append(f"{label}\t{number}\t{number}\t{saying(rng, a)}\t{saying(rng, b)}")
         text = "\n".join([header.replace("Quality", first), *lines]) + "\n"
         (folder / "MRPC" / f"{split}.tsv").write_text(text, encoding="utf-8-sig")
     return folder
@@ -54,9 +54,9 @@ def write_cola(folder: Path, rows: int = 192, seed: int = 0) -> Path:
         lines = []
         for _ in range(count):
             high = rng.random() < 0.6
-            lines.append(f"gj04\t{int(high)}\t{'' if high else '*'}\t{_saying(rng, high)}")
+            lines.append(f"gj04\t{int(high)}\t{'' if high else '*'}\t{saying(rng, high)}")
         (folder / "CoLA" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    tests = [f"{number}\t{_saying(rng, number % 2 == 0)}" for number in range(13)]
+    tests = [f"{number}\t{saying(rng, number % 2 == 0)}" for number in range(13)]
     (folder / "CoLA" / "test.tsv").write_text("\n".join(["index\tsentence", *tests]) + "\n")
     return folder
 
@@ -71,7 +71,7 @@ def write_stsb(folder: Path, rows: int = 192, seed: int = 0) -> Path:
         for number in range(count):
             a, b = rng.random() < 0.5, rng.random() < 0.5
             score = f"\t{2.5 + 1.25 * (a + b - 1) + rng.random():.3f}" if split != "test" else ""
-            texts = f"{_saying(rng, a)}\t{_saying(rng, b)}"
+            texts = f"{saying(rng, a)}\t{saying(rng, b)}"
             lines.append(f"{number}\tnews\tfile\t2012\t{number}\tnone\t\t{texts}{score}")
         first = header + ("\tscore" if split != "test" else "")
         (folder / "STS-B" / f"{split}.tsv").write_text("\n".join([first, *lines]) + "\n")
@@ -202,7 +202,7 @@ def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
             table.writerow(["review", "stars"] if name != "test" else ["review"])
             for _ in range(count):
                 high = rng.random() < 0.5
-                text = f'{_saying(rng, high)}, "so"\n{_saying(rng, high)}'
+                text = f'{saying(rng, high)}, "so"\n{saying(rng, high)}'
                 table.writerow([text, 5 if high else 1][: 1 if name == "test" else 2])
     return folder
 

@@ -1,6 +1,7 @@
 """Models handed on: written, read back, and the same."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -9,8 +10,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 from tiny_run import tiny_config
 
-from bertjax import convert, evaluate, pretrain
+from bertjax import convert, evaluate, predict, pretrain
 from bertjax.errors import InputError
+from bertjax.fine_tuning.family import family_of
 from bertjax.interop import hugging_face
 from bertjax.open_model import open_model
 from bertjax.run_folder import load_run
@@ -179,3 +181,84 @@ def test_a_damaged_tokenizer_does_not_appear(tiny_run, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="the tokenizer written is not the same"):
         convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------- fine-tuned runs
+
+HEADS = {
+    "CoLA": ("BertForSequenceClassification", "text-classification"),
+    "STS-B": ("BertForSequenceClassification", "text-classification"),
+    "SQuAD 2.0": ("BertForQuestionAnswering", "question-answering"),
+    "SWAG": ("BertForMultipleChoice", "multiple-choice"),
+    "NER": ("BertForTokenClassification", "token-classification"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_fine_tuned_run_goes_out_and_comes_back(fine_tuned, tmp_path, name):
+    _, run = fine_tuned(name)
+    found = convert.run(str(run), f"hf:{tmp_path / 'my-model'}")
+    assert found["read back"] <= 1e-5 and found.get("transformers", 0) <= 2e-5
+    _assert_same(run, f"hf:{tmp_path / 'my-model'}")
+    config = json.loads((tmp_path / "my-model" / "config.json").read_text())
+    architecture, hub_task = HEADS[name]
+    assert config["architectures"] == [architecture]
+    # What predict needs to know goes with it, and the words of transformers for it.
+    kind = {"CoLA": "single_label_classification", "STS-B": "regression"}.get(name)
+    assert config.get("problem_type") == kind
+    results = json.loads((run / "results.json").read_text())
+    assert config["bertjax_task"]["name"] == results["task"]
+    assert config["bertjax_task"]["max_length"] == 48
+    assert config["bertjax_task"].get("null_threshold") == results["settings"].get("null_threshold")
+    one, two = (family_of(open_model(each)) for each in (str(run), f"hf:{tmp_path / 'my-model'}"))
+    assert one == two and one[1] == 48
+    if name == "CoLA":
+        assert config["id2label"] == {"0": "unacceptable", "1": "acceptable"}
+        assert config["label2id"] == {"unacceptable": 0, "acceptable": 1}
+
+    card = (tmp_path / "my-model" / "README.md").read_text()
+    assert f"pipeline_tag: {hub_task}\n" in card
+    assert f"| task.kind | {_config_of(run)['task']['kind']} |" in card
+    assert "| learning_rate | 0.01 |" in card and "| batch_size | 8 |" in card
+    assert "| init_from | run |" in card and str(run.parent) not in card
+    for split, scores in results["dev"].items():
+        assert f"{results['task']}, {split}\n" in card
+        for metric, value in scores.items():
+            assert f"| {metric} | {value:.4g} |" in card
+
+
+def _config_of(run: Path):
+    return json.loads((run / "config.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name != "STS-B"])
+def test_a_fine_tuned_run_to_a_server(fine_tuned, tmp_path, name):
+    found = convert.run(str(fine_tuned(name)[1]), f"stablehlo:{tmp_path / 'out'}")
+    assert found["the artifact"] <= 1e-5
+
+
+@pytest.mark.peers
+def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
+    """As a user of Hugging Face would, with the exported tokenizer and names of classes."""
+    import transformers
+
+    texts = ["baa baa baa", "woof woof", "tweet", 'coo coo "', "quack moo"]
+    _, run = fine_tuned("CoLA")
+    convert.run(str(run), f"hf:{tmp_path / 'out'}")
+    classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
+    ours = list(predict.predictions(open_model(str(run)), texts, "text"))
+    assert len({each["label"] for each in ours}) == 2
+    for theirs, each in zip(classify(texts), ours, strict=True):
+        assert theirs["label"] == each["label"]
+        assert theirs["score"] == pytest.approx(each["probabilities"][each["label"]], abs=1e-4)
+
+
+def test_a_fine_tuning_that_is_not_done_is_not_handed_on(fine_tuned, tmp_path):
+    shutil.copytree(fine_tuned("CoLA")[1], tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    with pytest.raises(InputError, match="its trials are not done: start it again"):
+        convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'out'}")
+    shutil.rmtree(tmp_path / "run" / "model")
+    with pytest.raises(InputError, match="run"):
+        convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'out'}")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -1,0 +1,106 @@
+"""What a fine-tuned model remembers of its task, and what other people's models say of theirs."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.fine_tuning.family import family_of, remembered
+from bertjax.fine_tuning.model import ARCHITECTURE, class_names
+from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.tasks.choice import MultipleChoice
+from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.question_answering import NULL_THRESHOLD, QuestionAnswering
+from bertjax.tasks.tagging import Tagging
+
+CLASSES = ("no", "maybe", "yes")  # as the small models have
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        Classification(CLASSES),
+        Regression(),
+        MultipleChoice(),
+        MultipleChoice(3),
+        Tagging(CLASSES),
+        Tagging(CLASSES, document_context=False),
+        QuestionAnswering(),
+        QuestionAnswering(True, max_query_length=5, stride=3, max_answer_length=7, n_best=2),
+    ],
+    ids=repr,
+)
+def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
+    model = make_pretrained(ARCHITECTURE[family.objective])
+    if isinstance(family, Regression):
+        model = _with_one_output(model)
+    assert class_names(family) == model.classes
+    more = {NULL_THRESHOLD: -1.5, "name": "a task", "trial": "batch8"}
+    model = dataclasses.replace(model, task=remembered(family, 11) | more)
+    write_folder(model, tmp_path)
+    again = read_folder(tmp_path, "again")
+    assert again.task == model.task
+    assert family_of(again) == (family, 11)
+
+
+def _with_one_output(model):
+    head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
+    params = {**model.params, "classifier": head}
+    return dataclasses.replace(model, params=params, classes=("LABEL_0",))
+
+
+def _read(model, folder, **config):
+    """As somebody else's folder: without what is ours, with `config` in config.json."""
+    write_folder(model, folder)
+    file = folder / "config.json"
+    plain = json.loads(file.read_text())
+    assert "bertjax_task" not in plain and "problem_type" not in plain
+    plain |= config
+    file.write_text(json.dumps({key: value for key, value in plain.items() if value is not None}))
+    return read_folder(folder, "theirs")
+
+
+SEQUENCE = "BertForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "family"),
+    [
+        (SEQUENCE, {}, Classification(CLASSES)),
+        (SEQUENCE, dict(problem_type="single_label_classification"), Classification(CLASSES)),
+        (SEQUENCE, dict(id2label=None), Classification(("LABEL_0", "LABEL_1", "LABEL_2"))),
+        ("BertForTokenClassification", {}, Tagging(CLASSES)),
+        ("BertForMultipleChoice", {}, MultipleChoice(4)),
+        ("BertForMultipleChoice", dict(id2label=None), MultipleChoice(4)),
+    ],
+)
+def test_models_of_others(make_pretrained, tmp_path, architecture, config, family):
+    model = _read(make_pretrained(architecture), tmp_path, **config)
+    assert family_of(model) == (family, 13)  # as long as the model takes
+
+
+@pytest.mark.parametrize("config", [{}, dict(problem_type="regression")])
+def test_one_output_is_a_number(make_pretrained, tmp_path, config):
+    model = _read(_with_one_output(make_pretrained(SEQUENCE)), tmp_path, **config)
+    assert family_of(model) == (Regression(), 13)
+
+
+def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
+    model = make_pretrained("BertForQuestionAnswering")
+    assert family_of(model) == (QuestionAnswering(), 13)
+    spec = dataclasses.replace(model.spec, max_position_embeddings=512)
+    assert family_of(dataclasses.replace(model, spec=spec)) == (QuestionAnswering(), 384)
+
+
+def test_several_labels_at_once_are_refused(make_pretrained, tmp_path):
+    kind = "multi_label_classification"
+    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type=kind)
+    with pytest.raises(InputError, match=f"theirs: problem_type='{kind}': must be one of single"):
+        family_of(model)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining", "BertForMaskedLM"])
+def test_a_model_without_a_head_is_refused(make_pretrained, architecture):
+    with pytest.raises(InputError, match=f"{architecture} has no head of a task: give one of Bert"):
+        family_of(make_pretrained(architecture))

@@ -1,0 +1,83 @@
+"""Outputs of a model for examples of any length: those of each sequence on its own."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+
+from bertjax import batch as batches
+from bertjax.fine_tuning.model import Predictor, bert_with_head
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+
+PAD = 7  # must not matter
+
+
+def _predictor(family, devices: int, batch_tokens: int):
+    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout("data"))
+    model = bert_with_head(family, SPEC)
+    predictor = Predictor(model, family.objective, placement, pad_id=PAD, batch_tokens=batch_tokens)
+    params = nn.unbox(model.init(jax.random.key(3)))
+    return model, params, predictor, jax.device_put(params, placement.replicated)
+
+
+def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
+    """All examples as one batch, each padded to the maximum."""
+    numbers = np.arange(len(encoded))
+    batch = encoded.batch(family.objective, numbers, len(encoded), LONGEST, pad_id=0)
+    outputs = jax.jit(lambda p: model.apply(p, batch, None))(params)
+    sizes = np.diff(encoded.starts)
+    result = {}
+    for name, array in jax.device_get(outputs).items():
+        rows = array.reshape(-1) if encoded.choices > 1 else array
+        if family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING):
+            rows = [row[:size] for row, size in zip(rows, sizes, strict=True)]
+        result[name] = list(rows)
+    return result
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_buckets_and_batches_change_nothing(name, devices):
+    """Batches of odd sizes, the last of each bucket not full, against one of the maximum."""
+    family = FAMILIES[name]
+    encoded = random_sequences(family, examples=29)
+    # Of 16, 24 and 40 tokens: batches of 6, 4 and 2 on each device (a third of it with 3 choices).
+    model, params, predictor, on_devices = _predictor(family, devices, batch_tokens=100)
+    wanted = _plainly(model, params, family, encoded)
+    unlabelled = dataclasses.replace(encoded, labels={})
+    found = predictor.outputs(on_devices, unlabelled, (16, 24, LONGEST), "predicting")
+    assert found.keys() == wanted.keys()
+    for output, rows in wanted.items():
+        assert len(found[output]) == len(rows) == len(encoded.first)
+        for ours, theirs in zip(found[output], rows, strict=True):
+            assert ours.shape == theirs.shape and ours.dtype == np.float32
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("buckets", [(LONGEST,), (8, 16, 24, 32, LONGEST)])
+def test_each_bucket_is_compiled_once_for_all_parameters(buckets):
+    family = FAMILIES["tagging"]
+    encoded = random_sequences(family, examples=41)
+    model, params, predictor, on_devices = _predictor(family, 1, batch_tokens=100)
+    first = predictor.outputs(on_devices, encoded, buckets, "predicting")
+    other = jax.tree.map(lambda leaf: leaf * 0.5, on_devices)
+    second = predictor.outputs(other, encoded, buckets, "predicting")
+    assert predictor._apply._cache_size() == len(buckets)
+    assert not np.allclose(first["logits"][0], second["logits"][0])
+    wanted = _plainly(model, params, family, encoded)["logits"]
+    np.testing.assert_allclose(np.concatenate(first["logits"]), np.concatenate(wanted), atol=1e-5)
+
+
+def test_fewer_examples_than_devices():
+    family = FAMILIES["choice"]
+    encoded = random_sequences(family, examples=1)
+    model, params, predictor, on_devices = _predictor(family, 8, batch_tokens=0)
+    found = predictor.outputs(on_devices, encoded, (LONGEST,), "predicting")
+    wanted = _plainly(model, params, family, encoded)
+    assert [row.shape for row in found["logits"]] == [()] * 3
+    np.testing.assert_allclose(found["logits"], wanted["logits"], atol=1e-5)

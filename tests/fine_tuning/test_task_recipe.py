@@ -1,0 +1,113 @@
+"""Configs of fine-tuning: those there are load, and mistakes are named."""
+
+import importlib
+
+import pytest
+
+from bertjax.config import finetune_config
+from bertjax.errors import InputError
+from bertjax.fine_tuning.recipe import TASKS, TaskRecipe
+from bertjax.tasks.glue import SETS
+
+# configs/finetune_KEY.py -> what may stand behind its colon; None: nothing.
+ARGUMENTS = {
+    "glue": (None, *SETS),
+    "squad": (None, "v1.1", "v2.0"),
+    "swag": (None,),
+    "ner": (None, "finetune", "features"),
+    "table": (None, "classification", "regression", "tagging", "questions"),
+}
+
+
+def _config(name: str, argument: str | None):
+    module = importlib.import_module(f"configs.finetune_{name}")
+    config = module.get_config(*[] if argument is None else [argument])
+    config.data, config.init_from = "DIR", "NAME"
+    return config
+
+
+def test_every_config_is_here(repository):
+    files = repository.glob("configs/finetune_*.py")
+    assert {file.stem.removeprefix("finetune_") for file in files} == set(ARGUMENTS) == set(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, each) for name in ARGUMENTS for each in ARGUMENTS[name]]
+)
+def test_every_config_loads(name, argument):
+    config = _config(name, argument)
+    recipe = TaskRecipe.from_config(config)
+    assert isinstance(recipe.task, TASKS[name]) and recipe.task.data == "DIR"
+    assert recipe.init_from == "NAME"
+    assert (recipe.features is not None) == (argument == "features")
+    assert TaskRecipe.from_config(recipe.plain).trials() == recipe.trials()  # as config.json has it
+    if argument in SETS or argument in ("v1.1", "v2.0"):
+        assert argument in (getattr(recipe.task, "version", ""), recipe.task.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("glue", "SST2"), ("squad", "v3"), ("ner", "feature"), ("table", "text")]
+)
+def test_an_argument_that_is_none_is_refused(name, argument):
+    with pytest.raises(ValueError, match=argument):  # InputError is one
+        TaskRecipe.from_config(_config(name, argument))
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "batch", "rates", "epochs"),
+    [
+        ("glue", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
+        ("squad", "v1.1", 32, (5e-5,), 3),
+        ("squad", "v2.0", 48, (5e-5,), 2),
+        ("swag", None, 16, (2e-5,), 3),
+    ],
+)
+def test_the_papers_values(name, argument, batch, rates, epochs):
+    """Sections 4.1 to 4.4."""
+    trials = TaskRecipe.from_config(_config(name, argument)).trials()
+    assert [each.learning_rate for each in trials] == list(rates)
+    assert {(each.batch_size, each.epochs, each.seed) for each in trials} == {(batch, epochs, 0)}
+
+
+def test_the_grid_of_the_appendix():
+    """Section A.3: 16 and 32, three rates, 2 to 4 epochs; with restarts, each by another seed."""
+    config = finetune_config()
+    config.task, config.init_from, config.seed = dict(kind="swag"), "NAME", 5
+    config.grid = dict(batch_size=(16, 32), learning_rate=(5e-5, 3e-5, 2e-5), epochs=(2, 3, 4))
+    config.grid.restarts = 2
+    trials = TaskRecipe.from_config(config).trials()
+    assert len(trials) == len(set(trials)) == len({each.name for each in trials}) == 36
+    assert {each.seed for each in trials} == {5, 6}
+    assert trials[0].name == "batch16-rate5e-05-epochs2-seed5"
+
+
+def test_warm_up_is_a_share_of_the_steps():
+    recipe = TaskRecipe.from_config(_config("swag", None))
+    for steps, warmup in ((100, 10), (99, 9), (5, 0)):  # int(steps * 0.1), as run_classifier.py
+        assert recipe.optimizer.spec(1e-4, steps).warmup_steps == warmup
+    assert recipe.optimizer.spec(1e-4, 100).learning_rate == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(grid=dict(epochs=(2.5,))), r"config.grid: epochs=\(2.5,\): must be whole numbers"),
+        (dict(grid=dict(batch_size=(0,))), r"batch_size=\(0,\): must be one or more positive"),
+        (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
+        (dict(grid=dict(size=1)), "config.grid: .*'size'"),
+        (dict(seed=-1), "config.seed=-1: must not be negative"),
+        (dict(buckets=0), "config.buckets=0: must be at least 1"),
+        (dict(batch=5), "config: .*'batch'"),
+        (dict(layout="rows"), "layout='rows': must be one of data"),
+        (dict(optimizer=dict(name="sgd")), "config.optimizer: optimizer name='sgd'"),
+        (dict(task=dict(kind="swag", n=5)), "config.task: .*'n'"),
+        (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    config = _config("swag", None).to_dict()
+    for key, value in changes.items():
+        own = isinstance(value, dict) and key in config and key != "task"
+        config[key] = config[key] | value if own else value
+    with pytest.raises(InputError, match=message):
+        TaskRecipe.from_config(config)

@@ -1,0 +1,190 @@
+"""Trials: buckets, partial batches and devices change nothing, and all is compiled once."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+from task_files import change
+
+from bertjax.config import finetune_config
+from bertjax.fine_tuning import trials
+from bertjax.fine_tuning.data import Split, TaskData
+from bertjax.fine_tuning.model import bert_with_head
+from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.tasks.encoded import Encoded
+from bertjax.training.journal import TRAIN, read_metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """All that trials look at."""
+
+    family: object
+
+
+@pytest.fixture
+def make_trials(monkeypatch):
+    """Trials over random sequences of a family, on the first `devices`."""
+
+    def make(name: str, encoded: Encoded, devices: int = 8, **changes) -> trials.Trials:
+        family = FAMILIES[name]
+        # An epsilon that keeps gradients of zero, but for rounding, at zero.
+        config = change(
+            finetune_config(),
+            task=dict(kind="glue", name="CoLA"),
+            data="none",
+            init_from="none",
+            max_length=LONGEST,
+            optimizer=dict(epsilon=1e-3),
+            intervals=dict(log=1),
+            grid=dict(batch_size=(8,)),
+        )
+        recipe = TaskRecipe.from_config(change(config, **changes))
+        recipe = dataclasses.replace(recipe, task=_Task(family))
+        identity = dict(train="the same", dev="the same", weights="the same")
+        data = TaskData(recipe.task, None, encoded, {}, identity)
+        whole = trials.make_mesh
+        with monkeypatch.context() as patched:
+            some = jax.devices()[:devices]
+            patched.setattr(trials, "make_mesh", lambda spec: whole(spec, some))
+            return trials.Trials(
+                recipe,
+                data,
+                bert_with_head(family, SPEC),
+                max_length=LONGEST,
+                flops_per_token=lambda length: 1.0,
+            )
+
+    return make
+
+
+def _trained(made: trials.Trials, trial: Trial, folder):
+    """Parameters on the host, by name, and the losses of all steps."""
+    params, complete = made.train(trial, folder)
+    assert complete
+    losses = [row["loss"] for row in read_metrics(folder) if row["split"] == TRAIN]
+    return flatten_dict(jax.device_get(params), sep="/"), losses
+
+
+def _assert_same(one, two, atol: float = 2e-5):
+    (params, losses), (other, other_losses) = one, two
+    np.testing.assert_allclose(losses, other_losses, rtol=1e-4, atol=1e-6)
+    assert params.keys() == other.keys()
+    for name, leaf in params.items():
+        np.testing.assert_allclose(leaf, other[name], atol=atol, err_msg=name)
+
+
+TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_buckets_train_what_padding_to_the_maximum_trains(make_trials, tmp_path, name):
+    encoded = random_sequences(FAMILIES[name], examples=45)
+    bucketed = make_trials(name, encoded, devices=1, buckets=3)
+    padded = make_trials(name, encoded, devices=1, buckets=1)
+    assert len(bucketed.buckets) == 3 and padded.buckets == (LONGEST,)
+    used = {bucketed.epochs(TRIAL).batch(step)[1] for step in range(12)}
+    assert len(used) > 1
+    one = _trained(bucketed, TRIAL, tmp_path / "bucketed")
+    two = _trained(padded, TRIAL, tmp_path / "padded")
+    assert len(one[1]) == 12 and len(set(one[1])) == 12
+    _assert_same(one, two)
+    fresh = flatten_dict(jax.device_get(bucketed.fresh_state(1).params), sep="/")
+    moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
+    assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
+
+
+def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
+    """Another rate, another number of epochs, another seed: nothing is compiled again."""
+    encoded = random_sequences(FAMILIES["classification"], examples=45)
+    made = make_trials("classification", encoded, devices=1, buckets=3)
+    several = [
+        TRIAL,
+        dataclasses.replace(TRIAL, learning_rate=1e-2),
+        dataclasses.replace(TRIAL, epochs=3),
+        dataclasses.replace(TRIAL, seed=2),
+    ]
+    shapes, outcomes = set(), []
+    for number, trial in enumerate(several):
+        epochs = made.epochs(trial)
+        shapes |= {epochs.batch(step)[1] for step in range(epochs.steps)}
+        outcomes.append(_trained(made, trial, tmp_path / str(number)))
+        assert made._trainer._compiled[1]._cache_size() == len(shapes)
+    assert made.fresh_state._cache_size() == 1
+    last = [losses[-1] for _, losses in outcomes]
+    assert len(set(last)) == len(several)
+    # And none has seen another: the first once more is bit-equal to itself.
+    again, losses = _trained(made, TRIAL, tmp_path / "again")
+    assert losses == outcomes[0][1]
+    assert all((leaf == outcomes[0][0][key]).all() for key, leaf in again.items())
+    # Another size of batches is another shape.
+    made.train(dataclasses.replace(TRIAL, batch_size=16), tmp_path / "larger")
+    assert made._trainer._compiled[1]._cache_size() > len(shapes)
+
+
+def _part(encoded: Encoded, examples: int) -> Encoded:
+    """The first examples."""
+    sequences = examples * encoded.choices
+    tokens = encoded.starts[sequences]
+    labels = {
+        name: label[: tokens if len(label) == len(encoded.ids) else examples]
+        for name, label in encoded.labels.items()
+    }
+    return dataclasses.replace(
+        encoded,
+        ids=encoded.ids[:tokens],
+        starts=encoded.starts[: sequences + 1],
+        first=encoded.first[:sequences],
+        labels=labels,
+    )
+
+
+@pytest.mark.parametrize("name", ["classification", "tagging", "choice"])
+def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
+    """Five examples in batches of eight, as in batches of five: each weighs a fifth."""
+    encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)
+    trial = dataclasses.replace(TRIAL, epochs=3)
+    grid = dict(batch_size=(5,))
+    filled = _trained(make_trials(name, encoded, devices=1), trial, tmp_path / "filled")
+    whole = dataclasses.replace(trial, batch_size=5)
+    exact = _trained(make_trials(name, encoded, devices=1, grid=grid), whole, tmp_path / "exact")
+    assert len(exact[1]) == 3
+    _assert_same(filled, exact)
+
+
+def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
+    """`accumulate`, with batches that are not full and tokens that do not count."""
+    encoded = random_sequences(FAMILIES["tagging"], examples=13)
+    whole = _trained(make_trials("tagging", encoded, devices=2), TRIAL, tmp_path / "whole")
+    parts = make_trials("tagging", encoded, devices=2, accumulate=4)
+    _assert_same(whole, _trained(parts, TRIAL, tmp_path / "parts"))
+
+
+@pytest.mark.parametrize("layout", ["data", "fsdp"])
+def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
+    """With dropout, whose masks are a function of position."""
+    encoded = random_sequences(FAMILIES["questions"], examples=21)
+    options = dict(layout=layout, buckets=2)
+    made = make_trials("questions", encoded, devices=8, **options)
+    many = _trained(made, TRIAL, tmp_path / "many")
+    one = make_trials("questions", encoded, devices=1, buckets=2)
+    _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
+    table = made.fresh_state(0).params["bert"]["embeddings"]["position"]
+    assert table.sharding.is_fully_replicated == (layout == "data")
+
+
+def test_predictions_follow_the_examples(make_trials):
+    """In the order of the examples, whatever their lengths, from parameters on the devices."""
+    family = FAMILIES["regression"]
+    encoded = random_sequences(family, examples=27)
+    made = make_trials("regression", encoded, buckets=3)
+    params = made.fresh_state(0).params
+    alone = make_trials("regression", encoded, devices=1, buckets=1)
+    split = Split([None] * 27, encoded)
+    found = made.predict(params, split, "predicting")
+    wanted = alone.predict(alone.fresh_state(0).params, split, "predicting")
+    assert len(set(found)) == 27
+    np.testing.assert_allclose(found, wanted, atol=1e-5)

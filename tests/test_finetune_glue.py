@@ -1,0 +1,142 @@
+"""All of GLUE with one command, and the leaderboard's zip."""
+
+import json
+import zipfile
+
+import pytest
+from glue_files import TESTED, small_submission, write_glue
+from task_files import tiny_finetuning
+
+from bertjax import finetune, finetune_glue
+from bertjax.errors import InputError
+from bertjax.tasks import glue
+from bertjax.tasks.glue import SETS
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The official test sets are as small as ours."""
+    for module in (glue, finetune_glue):
+        monkeypatch.setattr(module, "SUBMITTED", small_submission())
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The tasks that would have been run, in order; none is."""
+    names = []
+
+    def run(config, workdir):
+        assert workdir.endswith(f"/{config.task.name}")
+        names.append(config.task.name)
+        return 0
+
+    monkeypatch.setattr(finetune, "run", run)
+    return names
+
+
+def _config(init_from, data):
+    config = tiny_finetuning(init_from, data, task=dict(kind="glue", name="all"))
+    config.grid.update(batch_size=(8,), epochs=(1,))
+    return config
+
+
+@pytest.mark.slow
+def test_all_tasks_and_the_zip(tiny_run, tmp_path, small):
+    config = _config(tiny_run, write_glue(tmp_path / "data"))
+    run = tmp_path / "run"
+    assert finetune_glue.run(config, str(run)) == 0
+    assert config.task.name == "all"
+    assert {path.name for path in run.iterdir()} == {*SETS, "submission.zip"}
+    for name in SETS:
+        results = json.loads((run / name / "results.json").read_text())
+        assert results["task"] == name
+        dev = ["dev_matched", "dev_mismatched"] if name == "MNLI" else ["dev"]
+        assert list(results["dev"]) == dev
+        assert (run / name / "model" / "config.json").exists()
+    with zipfile.ZipFile(run / "submission.zip") as archive:
+        files = {name: archive.read(name).decode().splitlines() for name in archive.namelist()}
+    assert sorted(files) == sorted(
+        [
+            *("AX.tsv", "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv"),
+            *("QQP.tsv", "RTE.tsv", "SST-2.tsv", "STS-B.tsv", "WNLI.tsv"),
+        ]
+    )
+    for name, (header, *rows) in files.items():
+        assert header == "index\tprediction", name
+        assert [row.split("\t")[0] for row in rows] == [str(n) for n in range(TESTED)], name
+        words = {row.split("\t")[1] for row in rows}
+        if name in ("AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"):
+            assert words <= {"neutral", "entailment", "contradiction"}
+        elif name in ("QNLI.tsv", "RTE.tsv"):
+            assert words <= {"not_entailment", "entailment"}
+        elif name == "STS-B.tsv":
+            assert all(0 <= float(word) <= 5 for word in words)
+        else:
+            assert words <= {"0", "1"}
+    # The same command again runs nothing, and gives the same file.
+    before = (run / "submission.zip").read_bytes()
+    (run / "submission.zip").unlink()
+    times = {path: path.stat().st_mtime_ns for path in run.glob("*/trials/*/results.json")}
+    assert finetune_glue.run(config, str(run)) == 0
+    assert (run / "submission.zip").read_bytes() == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_one_task_is_one_run(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(finetune, "run", lambda *given: asked.append(given) or 3)
+    config = tiny_finetuning("none", "none", task=dict(kind="glue", name="RTE"))
+    assert finetune_glue.run(config, "folder") == 3
+    assert asked == [(config, "folder")]
+
+
+def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
+    asked = []
+
+    def run(config, workdir):
+        asked.append((config.task.name, workdir))
+        return 75 if len(asked) == 3 else 0
+
+    monkeypatch.setattr(finetune, "run", run)
+    config = _config("none", write_glue(tmp_path / "data"))
+    assert finetune_glue.run(config, str(tmp_path / "run")) == 75
+    wanted = list(SETS)[:3]
+    assert asked == [(name, str(tmp_path / "run" / name)) for name in wanted]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("missing", ["WNLI/test", "MNLI/test_mismatched", "diagnostic/diagnostic"])
+def test_a_missing_test_file_is_refused_before_anything_is_run(tmp_path, asked, small, missing):
+    config = _config("none", write_glue(tmp_path / "data"))
+    (tmp_path / "data" / f"{missing}.tsv").unlink()
+    split = missing.partition("/")[2]
+    with pytest.raises(InputError, match=f"has no {split}, which the leaderboard wants predicted"):
+        finetune_glue.run(config, str(tmp_path / "run"))
+    assert asked == [] and not (tmp_path / "run").exists()
+
+
+def test_a_test_set_that_is_not_the_official_one_is_refused(tmp_path, asked):
+    config = _config("none", write_glue(tmp_path / "data"))
+    with pytest.raises(InputError, match=f"CoLA test has {TESTED} rows, and the official one 1063"):
+        finetune_glue.run(config, str(tmp_path / "run"))
+    assert asked == []
+
+
+def test_a_mistake_in_the_last_file_is_found_first(tmp_path, asked, small):
+    config = _config("none", write_glue(tmp_path / "data"))
+    with open(tmp_path / "data" / "WNLI" / "dev.tsv", "a") as file:
+        file.write("24\tbaa\t1\n")
+    with pytest.raises(InputError, match="dev.tsv line 26: 3 columns, but WNLI dev has 4"):
+        finetune_glue.run(config, str(tmp_path / "run"))
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("workdir", "message"), [("", "--workdir is empty"), ("gs://bucket/run", "not a folder; mount")]
+)
+def test_a_workdir_that_is_none(tmp_path, asked, small, monkeypatch, workdir, message):
+    monkeypatch.chdir(tmp_path)
+    config = _config("none", write_glue(tmp_path / "data"))
+    with pytest.raises(InputError, match=message):
+        finetune_glue.run(config, workdir)
+    assert asked == [] and [path.name for path in tmp_path.iterdir()] == ["data"]

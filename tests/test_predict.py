@@ -1,0 +1,196 @@
+"""launch/predict.py: lines of new text in, JSON on lines out."""
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from task_files import FAMILIES
+
+from bertjax import predict
+from bertjax.errors import InputError
+
+# A line of each family as it may be typed, the same as JSON, and what the answer has.
+LINES = {
+    "CoLA": ('" baa baa', {"text": '" baa baa'}, {"text", "label", "probabilities"}),
+    "MRPC": (
+        *("moo moo ||| baa", {"text": "moo moo", "text_b": "baa"}),
+        {"text", "text_b", "label", "probabilities"},
+    ),
+    "STS-B": (
+        *("moo moo ||| baa", {"text": "moo moo", "text_b": "baa"}),
+        {"text", "text_b", "value"},
+    ),
+    "NER": ("moo baa baa .", {"words": "moo baa baa .".split()}, {"words", "tags", "entities"}),
+    "SWAG": (
+        None,
+        {"context": "moo", "prompt": "the", "choices": ["baa", "moo", "woof", "coo"]},
+        {"context", "prompt", "choice", "text", "probabilities"},
+    ),
+    "SQuAD 1.1": (
+        None,
+        {"question": "Who?", "context": "“é” tweet tweet. baa baa. woof.", "id": "7"},
+        {"id", "question", "answer", "start", "end", "score", "probability", "answers"},
+    ),
+}
+
+
+def _door(repository, *flags: str, **more) -> subprocess.CompletedProcess:
+    command = [sys.executable, repository / "launch" / "predict.py", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+
+
+def _answers(file) -> list:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_door_from_file_to_file(fine_tuned, repository, tmp_path):
+    _, run = fine_tuned("CoLA")
+    texts = ["baa baa", "", "  ", "“é” moo\r", '{"text": "woof"}', "quack ||| quack"]
+    (tmp_path / "in.txt").write_text("\n".join(texts), encoding="utf-8", newline="")
+    flags = f"--model={run}", f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out'}"
+    result = _door(repository, *flags)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    assert f"{run}: BertForSequenceClassification" in result.stderr
+    answers = _answers(tmp_path / "out")
+    assert [each["text"] for each in answers] == ["baa baa", "“é” moo", "woof", "quack"]
+    assert answers[-1]["text_b"] == "quack"
+    assert "“é” moo" in (tmp_path / "out").read_text(encoding="utf-8")  # not \u00e9
+    labels = [each["label"] for each in answers]
+    assert labels[0] == "acceptable" and labels[2] == "unacceptable"
+    again = _door(repository, *flags)
+    assert again.returncode == 2 and again.stderr.endswith("choose another, or remove it\n")
+    assert "is there already" in again.stderr
+
+
+def test_the_door_from_standard_input_to_standard_output(fine_tuned, repository):
+    _, run = fine_tuned("SWAG")
+    lines = [json.dumps(LINES["SWAG"][1]), ""] * 2
+    result = _door(repository, f"--model=hf:{run / 'model'}", input="\n".join(lines))
+    assert result.returncode == 0, result.stderr
+    one, two = map(json.loads, result.stdout.splitlines())
+    assert one == two and one["text"] == LINES["SWAG"][1]["choices"][one["choice"]]
+    assert sum(one["probabilities"]) == pytest.approx(1)
+
+
+def test_the_door_to_a_model_without_a_head(tiny_run, repository, tmp_path):
+    result = _door(repository, f"--model={tiny_run}", f"--output={tmp_path / 'out'}", input="baa\n")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "BertForPreTraining has no head of a task: give one of" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_each_family(fine_tuned, tmp_path, name):
+    typed, fields, keys = LINES[name]
+    lines = [json.dumps(fields, ensure_ascii=False)] + ([typed] if typed else [])
+    with gzip.open(tmp_path / "in.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    predict.run(str(fine_tuned(name)[1]), str(tmp_path / "in.gz"), str(tmp_path / "out"))
+    answers = _answers(tmp_path / "out")
+    assert len(answers) == len(lines)
+    for answer in answers:
+        assert answer == answers[0] and set(answer) == keys
+    if name.startswith("SQuAD"):
+        start, end = answers[0]["start"], answers[0]["end"]
+        assert fields["context"][start:end] == answers[0]["answer"] != ""
+    if name == "NER":
+        assert len(answers[0]["tags"]) == 4
+
+
+def test_every_kind_of_family_is_here():
+    kinds = {FAMILIES[name].task["kind"] for name in LINES}
+    assert kinds == {family.task["kind"] for family in FAMILIES.values()}
+
+
+class _Input(io.TextIOWrapper):
+    """A standard input of some bytes."""
+
+    def __init__(self, data: bytes, typed: bool = False):
+        super().__init__(io.BytesIO(data), encoding="ascii")
+        self.isatty = lambda: typed
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("CoLA", '{"texts": "baa"}', 'line 4: {"texts": "baa"}: write {"text": "..."'),
+        ("SWAG", "baa", "line 4: "),
+        ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices in it"),
+        ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
+        ("SQuAD 1.1", '{"question": "Who?"}', "line 4: no 'context', or an empty one"),
+        ("SQuAD 1.1", "Who?", "line 4: not JSON like"),
+    ],
+)
+@pytest.mark.parametrize("source", ["in.txt", "-"])
+def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
+    """Its file and line; and nothing is written."""
+    fine = json.dumps(LINES[name][1])
+    text = f"{fine}\n\n{fine}\n{line}\n{fine}\n"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text(text)
+    monkeypatch.setattr(sys, "stdin", _Input(text.encode()))
+    with pytest.raises(InputError) as caught:
+        predict.run(str(fine_tuned(name)[1]), source, "out")
+    origin = "standard input" if source == "-" else source
+    assert str(caught.value).startswith(f"{origin} {message}")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize("source", ["in.txt", "-"])
+def test_bytes_that_are_no_text(fine_tuned, tmp_path, monkeypatch, source):
+    data = b"baa\n\xc3\xa9 moo\nb\xff\n"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_bytes(data)
+    monkeypatch.setattr(sys, "stdin", _Input(data))
+    with pytest.raises(InputError, match="line 3: not UTF-8 at its byte 1"):
+        predict.run(str(fine_tuned("CoLA")[1]), source, "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_someone_who_types_gets_each_answer_at_once(fine_tuned, monkeypatch, capsys):
+    """The answers to the lines before a bad one are there."""
+    lines = b"baa\nmoo\n{\nwoof\n"
+    run = str(fine_tuned("CoLA")[1])
+    for typed, answers in ((True, 2), (False, 0)):
+        monkeypatch.setattr(sys, "stdin", _Input(lines, typed))
+        with pytest.raises(InputError, match="standard input line 3"):
+            predict.run(run, "-", "-")
+        assert len(capsys.readouterr().out.splitlines()) == answers
+
+
+def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
+    """Whatever is read together."""
+    monkeypatch.setattr(predict, "_AT_ONCE", 4)
+    run = str(fine_tuned("STS-B")[1])
+    pairs = [f"{'moo ' * (n % 13 + 1)}||| {'baa ' * (n * 7 % 11 + 1)}".strip() for n in range(11)]
+    (tmp_path / "in.txt").write_text("\n".join(pairs))
+    predict.run(run, str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    found = _answers(tmp_path / "out")
+    assert [f"{each['text']} ||| {each['text_b']}" for each in found] == pairs
+    for pair, each in list(zip(pairs, found, strict=True))[::5]:
+        (tmp_path / "one.txt").write_text(pair)
+        (tmp_path / "one").unlink(missing_ok=True)
+        predict.run(run, str(tmp_path / "one.txt"), str(tmp_path / "one"))
+        assert _answers(tmp_path / "one")[0]["value"] == pytest.approx(each["value"], abs=1e-4)
+
+
+def test_an_empty_file_has_no_answers(fine_tuned, tmp_path):
+    (tmp_path / "in.txt").write_text("\n\n")
+    predict.run(str(fine_tuned("CoLA")[1]), str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_no_such_input_and_an_output_that_exists(fine_tuned, tmp_path):
+    run = str(fine_tuned("CoLA")[1])
+    with pytest.raises(InputError, match="--input=.*nowhere: no such file"):
+        predict.run(run, str(tmp_path / "nowhere"), str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").write_text("kept")
+    with pytest.raises(InputError, match="out: is there already"):
+        predict.run("no model", str(tmp_path / "nowhere"), str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "kept"
+    with pytest.raises(InputError, match="no folder .*nowhere: make it"):
+        predict.run("no model", "-", str(tmp_path / "nowhere" / "out"))
