@@ -15,6 +15,7 @@ from absl import app, flags, logging
 from bertjax.errors import InputError, NonFiniteLoss
 
 EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130  # as shells have it
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the disk is full; the user's quota is
 
@@ -53,6 +54,10 @@ def _without_arguments(main: Callable) -> Callable:
 def _guarded(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
+    except KeyboardInterrupt:
+        message = "interrupted: the same command goes on from what is saved"
+        print(message, file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         message = _for_the_user(error)
         if message is None:

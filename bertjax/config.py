@@ -97,11 +97,13 @@ def finetune_config() -> ml_collections.ConfigDict:
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
         compute_dtype="float32",
+        vocab_multiple=1,
         scan_layers=False,
         remat="none",
         attention="einsum",
     )
-    # See `bertjax.optimizer.OptimizerSpec`; the rate rises over a share of the updates.
+    # See `bertjax.optimizer.OptimizerSpec`; the rate rises over a share of the updates. Moments are
+    # corrected for bias, where the reference's are not: without it small tasks often fail.
     config.optimizer = dict(
         name="adamw",
         warmup_proportion=0.1,

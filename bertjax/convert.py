@@ -22,10 +22,10 @@ from bertjax.open_model import is_fine_tuned, is_run, of_run, open_model
 from bertjax.recipe import flat
 from bertjax.run_folder import (
     EVALUATION_FILE,
-    RESULTS_FILE,
     LoadedRun,
     load_run,
     read_config,
+    read_results,
 )
 from bertjax.training.journal import HELDOUT, read_metrics
 
@@ -68,6 +68,8 @@ def run(model: str, target: str) -> dict[str, float]:
         raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
     with new_folder(output) as folder:
         fine_tuned = is_fine_tuned(model)
+        if fine_tuned:
+            read_results(Path(model))  # its trials are done
         trained = load_run(model) if is_run(model) and not fine_tuned else None
         pretrained = of_run(trained, model) if trained else open_model(model)
         print(pretrained.summary())
@@ -172,12 +174,8 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
 
 def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """As `_history`."""
-    config = read_config(folder)
+    config, results = read_config(folder), read_results(folder)
     recipe = _recipe(config) | {"init_from": Path(config["init_from"]).name}
-    try:
-        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{folder}: its trials are not done: start it again") from error
     figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
     return recipe | results["chosen"], figures
 

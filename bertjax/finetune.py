@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from bertjax.model.storage import to_plain
 from bertjax.open_model import open_model
 from bertjax.run_folder import EXIT_STOPPED, MODEL_FOLDER, check_same_config
 
-# What may differ when a run goes on: where it runs, where its data lies (its content may not), how
-# often it looks, and how much is tried.
-FREE = ("data", "grid", "mesh", "layout", "intervals", "batch_tokens")
+# What may differ when a run goes on: where it runs, where its data and weights lie (their content
+# may not), how often it looks, and how much is tried.
+FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens")
 
 _TAKEN = ("bert", "pooler")  # of the given weights; heads are new in every trial
 
@@ -49,10 +49,10 @@ def run(config: Any, workdir: str) -> int:
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
-    encode = encoder(family, given, recipe.max_length)
-    data = TaskData.read(recipe.task, encode, given.identity)
     taken = {part: given.params[part] for part in _TAKEN if part in given.params}
     taken = dataclasses.replace(given, params=taken)
+    encode = encoder(family, given, recipe.max_length)
+    data = TaskData.read(recipe.task, encode, taken.identity)
     trials = Trials(
         recipe,
         data,
@@ -75,8 +75,11 @@ def run(config: Any, workdir: str) -> int:
     return 0
 
 
-def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
+def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRecipe, Path]:
     """The recipe in a config, and the folder of its run.
+
+    Args:
+      free: see `check_same_config`.
 
     Raises:
       InputError: a bad config, or a folder that holds another run.
@@ -87,7 +90,7 @@ def begin(config: Any, workdir: str) -> tuple[TaskRecipe, Path]:
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
-    check_same_config(folder, recipe.plain, FREE)
+    check_same_config(folder, recipe.plain, free)
     return recipe, folder
 
 

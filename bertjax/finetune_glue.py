@@ -5,6 +5,8 @@ from typing import Any
 
 from bertjax import finetune
 from bertjax.errors import InputError
+from bertjax.files import write_json
+from bertjax.run_folder import RESULTS_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
@@ -12,7 +14,8 @@ ALL = "all"  # config.task.name: every task, each in a folder of its own
 
 
 def run(config: Any, workdir: str) -> int:
-    """As `bertjax.finetune.run`; for all tasks, RUN/TASK each, and RUN/submission.zip.
+    """As `bertjax.finetune.run`; for all tasks, RUN/TASK each, RUN/results.json of all, and
+    RUN/submission.zip.
 
     Raises:
       InputError: as there; for all tasks, whatever is wrong in any file, before the first is run.
@@ -28,6 +31,7 @@ def run(config: Any, workdir: str) -> int:
     for name, each in configs.items():
         if code := finetune.run(each, str(folder / name)):
             return code
+    write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
     submission({name: folder / name / "predictions" for name in SETS}, folder / "submission.zip")
     print(f"{folder / 'submission.zip'}: what the leaderboard takes")
     return 0

@@ -30,11 +30,11 @@ def run(config: Any, workdir: str) -> int:
     """As `bertjax.finetune.run`; with config.features, Table 7's way.
 
     Then RUN gets activations/, which every choice of layers shares; for each choice a folder with
-    its trials, tagger, predictions and results.json; and results.json with the figures of all.
+    its trials, tagger, predictions and results.json; and results.json, of all choices.
     """
     if "features" not in config:
         return finetune.run(config, workdir)
-    recipe, folder = finetune.begin(config, workdir)
+    recipe, folder = finetune.begin(config, workdir, (*finetune.FREE, "features.choices"))
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     spec, family = recipe.spec(given), recipe.task.family
@@ -69,7 +69,7 @@ def run(config: Any, workdir: str) -> int:
             results[name] = search.complete()
             if results[name] is None:
                 return EXIT_STOPPED
-        write_json(folder / RESULTS_FILE, {name: each["dev"] for name, each in results.items()})
+        write_json(folder / RESULTS_FILE, results)
     print(f"{folder}: {RESULTS_FILE}, and a folder for each choice of layers")
     return 0
 

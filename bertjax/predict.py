@@ -13,6 +13,7 @@ import jax
 from bertjax.errors import InputError
 from bertjax.features.texts import read_texts
 from bertjax.files import atomic_write
+from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.model import Predictor, bert_with_head
 from bertjax.interop.pretrained import Pretrained
@@ -41,6 +42,11 @@ def run(model: str, source: str, output: str) -> None:
     Raises:
       InputError: no such model or file; an output that exists; a line that cannot be used.
     """
+    if Path(source).suffix in (".csv", ".tsv"):
+        raise InputError(
+            f"--input={source}: a table, of which each line would be taken for a text: write "
+            "a text on each line, 'A ||| B' for two, or a JSON object"
+        )
     if output != STANDARD and Path(output).exists():
         raise InputError(f"--output={output}: is there already: choose another, or remove it")
     if not Path(output).parent.is_dir():
@@ -86,12 +92,12 @@ def predictions(
     if jax.default_backend() == "cpu":
         keep_freed_memory()
     placement = Placement(make_mesh(MeshSpec()), layout("data"))
-    tokenizer = pretrained.tokenizer
+    encode = encoder(family, pretrained, max_length)
     predictor = Predictor(
         bert_with_head(family, pretrained.spec),
         family.objective,
         placement,
-        pad_id=tokenizer.pad_id,
+        pad_id=pretrained.tokenizer.pad_id,
         batch_tokens=0,
     )
     params = jax.device_put(pretrained.params, placement.replicated)
@@ -99,7 +105,7 @@ def predictions(
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while some := list(islice(numbered, at_once)):
         examples = [family.parse(line, f"{origin} line {number}") for number, line in some]
-        encoded = family.encode(examples, tokenizer, max_length, labelled=False)
+        encoded = encode(examples, origin, labelled=False)
         outputs = predictor.outputs(params, encoded, buckets, "predicting")
         found = family.decode(examples, encoded, outputs)
         for example, prediction in zip(examples, found, strict=True):

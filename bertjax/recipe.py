@@ -112,11 +112,7 @@ class Recipe:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
         layout(self.layout)
         spec = self.spec(vocab_size=1)
-        if self.optimizer.name == "lamb" and spec.scan_layers:
-            raise InputError(
-                "config.optimizer.name='lamb' adapts the rate of each tensor, and "
-                "config.model.scan_layers=True makes one tensor of all layers: set it to False"
-            )
+        check_tensors(self.optimizer.name, spec)
         for number, phase in enumerate(self.phases, 1):
             build("", partial(self.example_spec, phase), dict(stream="", batch_size=1))
             if phase.length > spec.max_position_embeddings:
@@ -152,6 +148,15 @@ class Recipe:
             stream=stream,
             short_probability=self.short_probability,
             masking=self.masking,
+        )
+
+
+def check_tensors(optimizer: str, spec: BertSpec) -> None:
+    """Raises InputError for an optimizer that is another one with layers stored as `spec` has."""
+    if optimizer == "lamb" and spec.scan_layers:
+        raise InputError(
+            "config.optimizer.name='lamb' adapts the rate of each tensor, and "
+            "config.model.scan_layers=True makes one tensor of all layers: set it to False"
         )
 
 

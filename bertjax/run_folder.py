@@ -47,6 +47,18 @@ def read_config(run: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged: {error}") from error
 
 
+def read_results(run: Path) -> dict[str, Any]:
+    """The results.json of a run of fine-tuning, or of one of its trials.
+
+    Raises:
+      InputError: there is none yet.
+    """
+    try:
+        return json.loads((run / RESULTS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{run}: its trials are not done: start it again") from error
+
+
 def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
     """A folder holds one run: the config must be the one it was begun with.
 
@@ -60,7 +72,7 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
         return
     begun, now = flat(read_config(run)), flat(plain)
     for key in sorted(begun.keys() | now.keys()):
-        if key.split(".")[0] not in free and begun.get(key) != now.get(key):
+        if not {key, key.split(".")[0]} & set(free) and begun.get(key) != now.get(key):
             raise InputError(
                 f"{run} holds a run with another config: {key} was {begun.get(key)!r}, is "
                 f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"

@@ -21,7 +21,9 @@ from bertjax import commandline
 from bertjax.errors import InputError
 
 _FAIL = flags.DEFINE_enum(
-    "fail", "", ["", "input", "full_disk", "full_quota", "missing_file", "bug", "code"], "how"
+    *("fail", ""),
+    ["", "input", "full_disk", "full_quota", "missing_file", "bug", "code", "ctrl_c"],
+    "how",
 )
 _CONFIG = config_flags.DEFINE_config_file("config", None, "the config")
 
@@ -39,6 +41,8 @@ def main(argv):
         raise KeyError("key")
     if _FAIL.value == "code":
         return 3
+    if _FAIL.value == "ctrl_c":
+        raise KeyboardInterrupt
     if _CONFIG.value is not None:
         print("steps", _CONFIG.value.steps)
 
@@ -109,6 +113,12 @@ def test_the_code_of_main_is_the_exit_code(folder):
 def test_what_the_user_can_cure_is_one_line_and_2(folder, fail, line):
     result = _run(folder, f"--fail={fail}")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", line)
+
+
+def test_ctrl_c_is_one_line(folder):
+    result = _run(folder, "--fail=ctrl_c")
+    line = "interrupted: the same command goes on from what is saved\n"
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", line)
 
 
 @pytest.mark.parametrize("fail, last", [("bug", "KeyError: 'key'"), ("missing_file", ": 'x'")])

@@ -182,6 +182,51 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(tiny_run, tmp_path, monke
     assert np.array_equal(one.params["classifier"]["kernel"], two.params["classifier"]["kernel"])
 
 
+def test_a_finished_command_only_tells_what_it_found(tiny_run, tmp_path, capsys):
+    config, run = _cola(tiny_run, tmp_path), tmp_path / "run"
+    assert finetune.run(config, str(run)) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "chosen: " in line]
+    handed_in = (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns
+    assert finetune.run(config, str(run)) == 0
+    output = capsys.readouterr()
+    assert [line for line in output.out.splitlines() if "chosen: " in line] == told
+    assert told[0].startswith("chosen: batch16-rate0.01-epochs2-seed0: dev: matthews ")
+    assert "predicting" not in output.err
+    assert (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns == handed_in
+
+
+def _edit(path, change):
+    path.write_text(change(path.read_text()))
+
+
+def test_other_labels_of_dev_are_other_data(tiny_run, tmp_path):
+    run, config = tmp_path / "run", _cola(tiny_run, tmp_path)
+    assert finetune.run(config, str(run)) == 0
+    flipped = str.maketrans({"0": "1", "1": "0"})
+    _edit(
+        tmp_path / "data" / "CoLA" / "dev.tsv",
+        lambda text: "".join(
+            "\t".join([a, b.translate(flipped), *rest])
+            for a, b, *rest in (line.split("\t") for line in text.splitlines(keepends=True))
+        ),
+    )
+    with pytest.raises(InputError, match="was run with another dev"):
+        finetune.run(config, str(run))
+
+
+def test_a_bad_line_to_be_predicted_is_found_before_training(tiny_run, tmp_path):
+    config = _cola(tiny_run, tmp_path)
+    _edit(tmp_path / "data" / "CoLA" / "test.tsv", lambda text: text + "13\n")
+    with pytest.raises(InputError, match="test.tsv line 15: 1 columns"):
+        finetune.run(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_read_left_to_right_are_refused(left_to_right_run, tmp_path):
+    with pytest.raises(InputError, match="reads left to right"):
+        finetune.run(_cola(left_to_right_run, tmp_path), str(tmp_path / "run"))
+
+
 def test_other_data_or_another_config_is_refused(tiny_run, tmp_path):
     run = tmp_path / "run"
     config = _cola(tiny_run, tmp_path)
@@ -222,6 +267,7 @@ def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
         (dict(intervals=dict(log=0)), "config.intervals: log=0"),
         (dict(task=dict(kind="glue", name="RTE")), "train.tsv"),
         (dict(model=dict(compute_dtype="float8")), "compute_dtype='float8'"),
+        (dict(model=dict(scan_layers=True), optimizer=dict(name="lamb")), "one tensor of all"),
     ],
 )
 def test_bad_configs_are_refused_before_anything_is_written(tiny_run, tmp_path, changes, message):

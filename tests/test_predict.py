@@ -1,5 +1,6 @@
 """launch/predict.py: lines of new text in, JSON on lines out."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -7,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from small_models import SPEC
 from task_files import FAMILIES
 
 from bertjax import predict
@@ -121,7 +123,7 @@ class _Input(io.TextIOWrapper):
         ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices in it"),
         ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
         ("SQuAD 1.1", '{"question": "Who?"}', "line 4: no 'context', or an empty one"),
-        ("SQuAD 1.1", "Who?", "line 4: not JSON like"),
+        ("SQuAD 1.1", "Who?", "line 4: not JSON"),
     ],
 )
 @pytest.mark.parametrize("source", ["in.txt", "-"])
@@ -137,6 +139,19 @@ def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, lin
     origin = "standard input" if source == "-" else source
     assert str(caught.value).startswith(f"{origin} {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_table_is_no_lines(tmp_path):
+    with pytest.raises(InputError, match="in.csv: a table, of which each line would be taken"):
+        predict.run("run", "in.csv", str(tmp_path / "out"))
+
+
+def test_two_texts_for_a_model_with_one_segment(make_pretrained):
+    spec = dataclasses.replace(SPEC, type_vocab_size=1)
+    model = make_pretrained("BertForSequenceClassification", spec)
+    model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
+    with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
+        list(predict.predictions(model, ["a ||| b"], "text"))
 
 
 @pytest.mark.parametrize("source", ["in.txt", "-"])

@@ -32,19 +32,19 @@ class TaskData:
 
     Attributes:
       encode: how examples become sequences.
-      identity: a hash of the training sequences, one of those to score, and what determines the
-        rest.
+      test: the examples of each test split; `split` encodes them.
+      identity: of the training examples, of those to score, and of the weights.
     """
 
-    task: Task
     encode: Encode
     train: Encoded
     dev: dict[str, Split]
+    test: dict[str, list[Any]]
     identity: dict[str, str]
 
     @classmethod
     def read(cls, task: Task, encode: Encode, weights: str) -> Self:
-        """Reads the training and dev splits.
+        """Reads every split, so that what is wrong in one is told before the long part.
 
         Args:
           weights: the identity of what will be fine-tuned.
@@ -52,18 +52,20 @@ class TaskData:
         Raises:
           InputError: as the task's readers, or a split without examples.
         """
-        train = encode(_examples(task, TRAIN), TRAIN, labelled=True)
-        dev = {split: _split(task, split, encode) for split in task.dev_splits}
-        identity = {"train": _digest(train), "dev": _digest(*(s.encoded for s in dev.values()))}
-        return cls(task, encode, train, dev, identity | {"weights": weights})
+        examples = _examples(task, TRAIN)
+        identity = {"weights": weights, "train": _digest(examples)}
+        train = encode(examples, TRAIN, labelled=True)
+        dev = {name: _split(_examples(task, name), name, encode) for name in task.dev_splits}
+        identity["dev"] = _digest([each for split in dev.values() for each in split.examples])
+        test = {name: _examples(task, name) for name in task.test_splits}
+        return cls(encode, train, dev, test, identity)
 
     def split(self, name: str) -> Split:
-        """A dev split, or one of the test splits, which is read now."""
-        return self.dev.get(name) or _split(self.task, name, self.encode)
+        """A test split, encoded."""
+        return _split(self.test[name], name, self.encode)
 
 
-def _split(task: Task, name: str, encode: Encode) -> Split:
-    examples = _examples(task, name)
+def _split(examples: list[Any], name: str, encode: Encode) -> Split:
     return Split(examples, encode(examples, name, labelled=False))
 
 
@@ -91,9 +93,10 @@ def _examples(task: Task, split: str) -> list[Any]:
     return examples
 
 
-def _digest(*parts: Encoded) -> str:
+def _digest(examples: list[Any]) -> str:
+    """Hex hash over all that examples hold, but for where they were read."""
     digest = hashlib.sha256()
-    for encoded in parts:
-        for array in (encoded.ids, encoded.starts, encoded.first, *encoded.labels.values()):
-            digest.update(array.tobytes())
+    for example in examples:
+        fields = example._asdict() if isinstance(example, tuple) else vars(example)
+        digest.update(repr([fields[name] for name in fields if name != "where"]).encode())
     return digest.hexdigest()

@@ -63,6 +63,11 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
     fields = {name: value for name, value in task.items() if name in own}
     if "classes" in own:
         fields["classes"] = pretrained.classes
-    longest = pretrained.spec.max_position_embeddings
-    usual = min(longest, _QUESTIONS_LENGTH) if family is QuestionAnswering else longest
-    return family(**fields), task.get("max_length", usual)
+    max_length = task.get("max_length", pretrained.spec.max_position_embeddings)
+    if family is QuestionAnswering and "max_length" not in task:
+        # Another's model: windows as in `run_squad.py`, or what its positions leave room for.
+        max_length = min(max_length, _QUESTIONS_LENGTH)
+        query = min(QuestionAnswering.max_query_length, (max_length - 3) // 3)
+        stride = min(QuestionAnswering.stride, max_length - 3 - query)
+        fields |= {"max_query_length": query, "stride": stride}
+    return family(**fields), max_length

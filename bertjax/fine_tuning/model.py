@@ -120,7 +120,7 @@ class Predictor:
           what: is being done, for the progress.
         """
         lengths = encoded.lengths
-        rows = {bucket: self._rows(bucket, encoded) for bucket in buckets}
+        rows = {bucket: self._rows(bucket, encoded.choices) for bucket in buckets}
         results: dict[str, list[np.ndarray]] = {}
         launched: deque[tuple[np.ndarray, dict[str, jax.Array]]] = deque()
 
@@ -148,11 +148,9 @@ class Predictor:
                 fetch()
         return results
 
-    def _rows(self, length: int, encoded: Encoded) -> int:
-        """Examples of a batch: all devices full, but no more than there are."""
-        devices = self._placement.mesh.size
-        fit = max(1, self._batch_tokens // (length * encoded.choices))
-        return devices * min(fit, -(-len(encoded) // devices))
+    def _rows(self, length: int, choices: int) -> int:
+        """Examples of a batch: all devices full."""
+        return self._placement.mesh.size * max(1, self._batch_tokens // (length * choices))
 
     def _sequences(
         self, array: np.ndarray, examples: np.ndarray, encoded: Encoded

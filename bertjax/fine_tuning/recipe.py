@@ -8,12 +8,13 @@ from typing import Any
 
 import ml_collections
 
+from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec
-from bertjax.recipe import build
+from bertjax.recipe import build, check_tensors
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout
 from bertjax.tasks.conll import Conll
@@ -44,10 +45,9 @@ class Grid:
         for field in ("batch_size", "learning_rate", "epochs"):
             values = getattr(self, field)
             values = tuple(values) if isinstance(values, list | tuple) else (values,)
-            if not values or not all(value > 0 for value in values):
-                raise ValueError(f"{field}={values}: must be one or more positive numbers")
-            if field != "learning_rate" and not all(isinstance(value, int) for value in values):
-                raise ValueError(f"{field}={values}: must be whole numbers")
+            kind, word = (float, "") if field == "learning_rate" else (int, "whole ")
+            if not values or not all(isinstance(v, int | kind) and v > 0 for v in values):
+                raise ValueError(f"{field}={values}: must be one or more positive {word}numbers")
             object.__setattr__(self, field, values)
         if self.restarts < 1:
             raise ValueError(f"restarts={self.restarts}: must be at least 1")
@@ -204,7 +204,8 @@ class TaskRecipe:
         """The given weights' sizes, with the switches of config.model.
 
         Raises:
-          InputError: a sequence longer than the weights have positions for.
+          InputError: a sequence longer than the weights have positions for; weights that cannot
+            learn it; switches that do not go together.
         """
         longest = given.spec.max_position_embeddings
         if not 8 <= self.max_length <= longest:
@@ -212,8 +213,14 @@ class TaskRecipe:
                 f"config.max_length={self.max_length}: must be from 8 to {longest}, what "
                 f"{given.origin} takes"
             )
-        sizes = dataclasses.asdict(given.spec)
-        return build("model", BertSpec, sizes | dict(self.model))
+        if given.spec.causal and self.task.family.objective != TOKEN_CLASSIFICATION:
+            raise InputError(
+                f"{given.origin} reads left to right: its [CLS], which {self.task.name} is learned "
+                "from, sees no other token: take weights that read both ways"
+            )
+        spec = build("model", BertSpec, dataclasses.asdict(given.spec) | dict(self.model))
+        check_tensors(self.optimizer.name, spec)
+        return spec
 
 
 def _task(data: str, section: Any) -> Task:

@@ -15,7 +15,7 @@ from bertjax.files import atomic_write, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.trials import Trials
-from bertjax.run_folder import RESULTS_FILE, checkpoints_folder
+from bertjax.run_folder import RESULTS_FILE, checkpoints_folder, read_results
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 
@@ -87,7 +87,7 @@ class Search:
             print(f"once more, for its model: {best.name}", flush=True)
             if not self._try(best, keep=True):
                 return None
-        return self._finish(best)
+        return self._finished(best) or self._finish(best)
 
     # ------------------------------------------------------------------------ one trial
 
@@ -100,14 +100,15 @@ class Search:
         Raises:
           InputError: on other data, or from other weights, than there are now.
         """
-        path = self._own(trial) / RESULTS_FILE
-        if not path.exists():
+        own = self._own(trial)
+        if not (own / RESULTS_FILE).exists():
             return None
-        result = json.loads(path.read_text(encoding="utf-8"))
+        shutil.rmtree(checkpoints_folder(own), ignore_errors=True)  # if it was cut off right here
+        result = read_results(own)
         for what, identity in self._data.identity.items():
             if result["data"][what] != identity:
                 raise InputError(
-                    f"{path.parent} was run with another {what} (its content differs): give it "
+                    f"{own} was run with another {what} (its content differs): give it "
                     "what it was run with, or choose another --workdir"
                 )
         return result
@@ -116,6 +117,7 @@ class Search:
         """Trains and scores; keeps the model of the best so far (or `keep`); False if stopped."""
         own = self._own(trial)
         own.mkdir(parents=True, exist_ok=True)
+        (self._folder / RESULTS_FILE).unlink(missing_ok=True)  # what it tells is no more all
         begin, resumed = time.perf_counter(), checkpoints_folder(own).exists()
         result = {**dataclasses.asdict(trial), "data": self._data.identity, "seconds": None}
         try:
@@ -132,9 +134,10 @@ class Search:
             others = [other for other in self._results.values() if other]
             if keep or all(_value(other) < _value(result) for other in others):
                 self._kept.save(params, trial.name, result["settings"])
-        write_json(own / RESULTS_FILE, result)
+        if self._results[trial] is None:  # once more: the figures of the first time stay
+            write_json(own / RESULTS_FILE, result)
+            self._results[trial] = result
         shutil.rmtree(checkpoints_folder(own))
-        self._results[trial] = result
         print(f"  {_told(result)}", flush=True)
         return True
 
@@ -158,7 +161,7 @@ class Search:
             "dev": scores,
             "settings": settings,
             "value": value if math.isfinite(value) else None,
-            "degenerate": task.family.degenerate(predictions[first]),
+            "degenerate": task.family.degenerate(predictions[first], settings),
         }
 
     # --------------------------------------------------------------------- of the best
@@ -173,7 +176,7 @@ class Search:
         output.mkdir(exist_ok=True)
         for name, split in self._data.dev.items():
             task.write(output, name, split.examples, predictions[name], scores["settings"])
-        for name in task.test_splits:
+        for name in self._data.test:
             split = self._data.split(name)
             found = self._trials.predict(params, split, f"predicting {name}")
             task.write(output, name, split.examples, found, scores["settings"])
@@ -183,17 +186,32 @@ class Search:
             "metric": task.metric,
             "dev": scores["dev"],
             "settings": scores["settings"],
+            "degenerate": scores["degenerate"],
             "chosen": dataclasses.asdict(best),
             "init_from": self._recipe.init_from,
             "summary": _summary(self._results),
-            "trials": [
-                {key: value for key, value in result.items() if key != "data"}
-                for result in self._results.values()
-            ],
+            "trials": self._trial_results(),
         }
         write_json(folder / RESULTS_FILE, results)
         _print_results(results)
         return results
+
+    def _finished(self, best: Trial) -> dict[str, Any] | None:
+        """What an earlier run of this command wrote last."""
+        if not (self._folder / RESULTS_FILE).exists():
+            return None
+        results = read_results(self._folder)
+        now = {"chosen": dataclasses.asdict(best), "trials": self._trial_results()}
+        if any(results[key] != value for key, value in now.items()):
+            return None
+        _print_results(results)
+        return results
+
+    def _trial_results(self) -> list[dict[str, Any]]:
+        return [
+            {key: value for key, value in result.items() if key != "data"}
+            for result in self._results.values()
+        ]
 
     def _write_metrics(self) -> None:
         """The lines of all trials in one file, and the dev figures behind those of each."""
@@ -247,4 +265,4 @@ def _print_results(results: Mapping[str, Any]) -> None:
             f"  batch {row['batch_size']}, rate {row['learning_rate']:g}, epochs {row['epochs']}: "
             f"{mean}{spread} ({row['restarts']} trials{flagged})"
         )
-    print(f"chosen: {_told({'degenerate': '', **results})}")
+    print(f"chosen: {Trial(**results['chosen']).name}: {_told(results)}")

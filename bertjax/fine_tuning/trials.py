@@ -171,6 +171,8 @@ class Trials:
           what: is being predicted, for the progress.
         """
         recipe, encoded = self._recipe, split.encoded
-        buckets = choose_lengths(encoded.lengths, self._max_length, recipe.buckets)
+        buckets, longest = self.buckets, encoded.lengths[encoded.lengths.argmax()]
+        if longest > buckets[-1]:
+            buckets += choose_lengths(longest[None], self._max_length, most=1)
         outputs = self._predictor.outputs(params, encoded, buckets, what)
         return recipe.task.family.decode(split.examples, encoded, outputs)

@@ -67,9 +67,9 @@ class Pretrained:
 
     @property
     def identity(self) -> str:
-        """Hex hash over all that determines the encoder's function."""
+        """Hex hash over all that determines its function."""
         digest = hashlib.sha256(f"{self.spec} {self.tokenizer.identity}".encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params["bert"]):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()
 

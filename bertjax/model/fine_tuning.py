@@ -3,6 +3,8 @@
 Each takes int [B, S] input_ids, input_mask and segment_ids and returns {name: float32 array}.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -14,8 +16,12 @@ from bertjax.model.spec import BertSpec
 
 
 def _output_layer(spec: BertSpec, width: int) -> Dense:
-    """The only new parameters of a task (section 4.1): [..., D] -> [..., width]."""
-    return Dense(spec, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width})
+    """The only new parameters of a task (section 4.1): [..., D] -> [..., width].
+
+    In float32: bfloat16's few values would make ties of close logits.
+    """
+    exact = dataclasses.replace(spec, compute_dtype="float32")
+    return Dense(exact, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width})
 
 
 class BertModel(nn.Module):
@@ -52,7 +58,7 @@ class BertForSequenceClassification(nn.Module):
     ) -> dict[str, jax.Array]:
         sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
-        return {"logits": self.classifier(pooled).astype(jnp.float32)}
+        return {"logits": self.classifier(pooled)}
 
 
 class BertForMultipleChoice(nn.Module):
@@ -72,7 +78,7 @@ class BertForMultipleChoice(nn.Module):
         flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, segment_ids)]
         sequence = self.bert(*flat, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
-        scores = self.classifier(pooled).astype(jnp.float32)
+        scores = self.classifier(pooled)
         return {"logits": scores.reshape(input_ids.shape[:2])}
 
 
@@ -92,7 +98,7 @@ class BertForTokenClassification(nn.Module):
     ) -> dict[str, jax.Array]:
         sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
         sequence = self.dropout(sequence, deterministic)
-        return {"logits": self.classifier(sequence).astype(jnp.float32)}
+        return {"logits": self.classifier(sequence)}
 
 
 class BertForQuestionAnswering(nn.Module):
@@ -108,5 +114,5 @@ class BertForQuestionAnswering(nn.Module):
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
-        start, end = jnp.moveaxis(self.span(sequence).astype(jnp.float32), -1, 0)
+        start, end = jnp.moveaxis(self.span(sequence), -1, 0)
         return {"start": start, "end": end}

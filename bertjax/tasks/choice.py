@@ -78,7 +78,7 @@ class MultipleChoice:
         """See `Family`."""
         return list(softmax(np.asarray(outputs["logits"]).reshape(len(examples), self.choices)))
 
-    def degenerate(self, predictions: Sequence[np.ndarray]) -> str:
+    def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
         """See `Family`."""
         chosen = np.unique(np.argmax(predictions, axis=-1))
         return f"all are choice {chosen[0]}" if len(chosen) == 1 else ""

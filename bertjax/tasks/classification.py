@@ -80,7 +80,7 @@ class Classification:
         """See `Family`."""
         return list(softmax(np.stack(outputs["logits"])))
 
-    def degenerate(self, predictions: Sequence[np.ndarray]) -> str:
+    def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
         """See `Family`."""
         chosen = np.unique(np.argmax(predictions, axis=-1))
         return f"all are {self.classes[chosen[0]]!r}" if len(chosen) == 1 else ""
@@ -132,7 +132,7 @@ class Regression:
         """See `Family`."""
         return np.asarray(outputs["logits"], np.float64).reshape(len(examples)).tolist()
 
-    def degenerate(self, predictions: Sequence[float]) -> str:
+    def degenerate(self, predictions: Sequence[float], settings: Mapping[str, Any]) -> str:
         """See `Family`."""
         if not np.isfinite(predictions).all():
             return "some are not numbers"

@@ -5,7 +5,6 @@ it was made of, so an answer is cut from the paragraph itself and no text is put
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,10 +13,12 @@ import numpy as np
 from bertjax.batch import QUESTION_ANSWERING
 from bertjax.errors import InputError
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
 
 NULL_THRESHOLD = "null_threshold"  # in a task's settings: see `Spans.answer`
+_TEXTS = ("question", "context")
 _SHOWN = 5  # answers that `show` lists
 
 
@@ -254,9 +255,10 @@ class QuestionAnswering:
 
     # ----------------------------------------------------------------------------- the rest
 
-    def degenerate(self, predictions: Sequence[Spans]) -> str:
+    def degenerate(self, predictions: Sequence[Spans], settings: Mapping[str, Any]) -> str:
         """Whether every question has no answer, or all answers begin at the same character."""
-        if all(prediction.null_odds > 0 for prediction in predictions):
+        threshold = settings.get(NULL_THRESHOLD, 0.0)
+        if not any(prediction.answer(threshold) for prediction in predictions):
             return "all are without an answer"
         starts = {prediction.answers[0].start for prediction in predictions}
         if len(starts) == 1 and len(predictions) > 1:
@@ -265,15 +267,11 @@ class QuestionAnswering:
 
     def parse(self, line: str, where: str) -> Question:
         """A question from {"question": …, "context": …}, and "id" if it has one."""
-        try:
-            fields = json.loads(line)
-        except ValueError as error:
-            fields = error
-        if not isinstance(fields, dict) or not all(
-            isinstance(fields.get(name, ""), str) for name in ("question", "context", "id")
-        ):
-            raise InputError(f'{where}: not JSON like {{"question": "...", "context": "..."}}')
-        for name in ("question", "context"):
+        form = '{"question": "...", "context": "..."}'
+        fields = json_object(line, where, form)
+        if not all(isinstance(fields.get(name, ""), str) for name in (*_TEXTS, "id")):
+            raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
+        for name in _TEXTS:
             if not fields.get(name, "").strip():
                 raise InputError(f"{where}: no {name!r}, or an empty one")
         return Question(fields.get("id", ""), fields["question"], fields["context"], where=where)

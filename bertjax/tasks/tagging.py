@@ -1,7 +1,6 @@
 """Tagging: a class for each word of a sentence, at its first token (section 5.3, Figure 4d)."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -13,10 +12,13 @@ from bertjax.errors import InputError
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag
+from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
 
 NO_DOCUMENT = 0
+
+_FORM = '{"words": ["...", ...]}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +167,9 @@ class Tagging:
         tags = iter([self.classes[number] for number in logits.argmax(-1)])
         return [tuple(next(tags) for _ in sentence.words) for sentence in examples]
 
-    def degenerate(self, predictions: Sequence[tuple[str, ...]]) -> str:
+    def degenerate(
+        self, predictions: Sequence[tuple[str, ...]], settings: Mapping[str, Any]
+    ) -> str:
         """That every word has the same tag; or ""."""
         tags = set(chain.from_iterable(predictions))
         return f"all tags are {tags.pop()!r}" if len(tags) == 1 else ""
@@ -176,14 +180,13 @@ class Tagging:
         Raises:
           InputError: JSON of another form.
         """
-        if not line.lstrip().startswith("{"):
+        if not line.lstrip().startswith('{"'):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
-        try:
-            words = json.loads(line)["words"]
-        except (ValueError, KeyError) as error:
-            raise InputError(f'{where}: not a JSON object {{"words": [...]}}') from error
+        words = json_object(line, where, _FORM).get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(f'{where}: "words" must be a list of strings')
+            raise InputError(f'{where}: "words" must be a list of strings: write {_FORM}')
+        if not words:
+            raise InputError(f"{where}: no words to tag: write {_FORM}")
         return Sentence(tuple(words), None, NO_DOCUMENT, where)
 
     def show(

@@ -42,8 +42,12 @@ class Family(Protocol):
     def decode(self, examples: Sequence[Any], encoded: Encoded, outputs: Outputs) -> list[Any]:
         """A prediction for each example."""
 
-    def degenerate(self, predictions: Sequence[Any]) -> str:
-        """Why these predictions show that nothing was learned, as "all are 'yes'"; or ""."""
+    def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
+        """Why these predictions show that nothing was learned, as "all are 'yes'"; or "".
+
+        Args:
+          settings: of `Task.tune`.
+        """
 
     def parse(self, line: str, where: str) -> Any:
         """An example of new text, from a line as `launch/predict.py` takes it.

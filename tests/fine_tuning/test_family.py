@@ -88,7 +88,7 @@ def test_one_output_is_a_number(make_pretrained, tmp_path, config):
 
 def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
     model = make_pretrained("BertForQuestionAnswering")
-    assert family_of(model) == (QuestionAnswering(), 13)
+    assert family_of(model) == (QuestionAnswering(max_query_length=3, stride=7), 13)
     spec = dataclasses.replace(model.spec, max_position_embeddings=512)
     assert family_of(dataclasses.replace(model, spec=spec)) == (QuestionAnswering(), 384)
 

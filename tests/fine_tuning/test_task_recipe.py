@@ -91,7 +91,10 @@ def test_warm_up_is_a_share_of_the_steps():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(grid=dict(epochs=(2.5,))), r"config.grid: epochs=\(2.5,\): must be whole numbers"),
+        (
+            dict(grid=dict(epochs=(2.5,))),
+            r"config.grid: epochs=\(2.5,\): must be one or more positive whole",
+        ),
         (dict(grid=dict(batch_size=(0,))), r"batch_size=\(0,\): must be one or more positive"),
         (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
         (dict(grid=dict(size=1)), "config.grid: .*'size'"),

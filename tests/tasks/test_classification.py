@@ -63,8 +63,8 @@ def test_predictions_are_probabilities(tokenizer):
     shown = FAMILY.show(pair("a", "b"), predictions[0], {})
     assert list(shown) == ["text", "text_b", "label", "probabilities"]
     assert shown["label"] == "yes" and shown["probabilities"]["yes"] == pytest.approx(0.6)
-    assert FAMILY.degenerate(predictions) == ""
-    assert FAMILY.degenerate(predictions[:1]) == "all are 'yes'"
+    assert FAMILY.degenerate(predictions, {}) == ""
+    assert FAMILY.degenerate(predictions[:1], {}) == "all are 'yes'"
 
 
 def test_numbers(tokenizer):
@@ -76,9 +76,9 @@ def test_numbers(tokenizer):
         predictions = Regression().decode(examples, encoded, {"logits": logits})
         assert predictions == [0.5, 2.0]
     assert Regression().show(pair("a"), 0.5, {}) == {"text": "a", "value": 0.5}
-    assert Regression().degenerate([0.5, 2.0]) == ""
-    assert Regression().degenerate([0.5, 0.5004]) == "all are about 0.500"
-    assert Regression().degenerate([0.5, float("nan")]) == "some are not numbers"
+    assert Regression().degenerate([0.5, 2.0], {}) == ""
+    assert Regression().degenerate([0.5, 0.5004], {}) == "all are about 0.500"
+    assert Regression().degenerate([0.5, float("nan")], {}) == "some are not numbers"
 
 
 @pytest.mark.parametrize("family", [FAMILY, Regression()])

@@ -334,12 +334,17 @@ def test_the_threshold_decides():
 def test_degenerate():
     family = QuestionAnswering()
     some = [spans(("a", 3, 2.0)), spans(("a", 4, 2.0))]
-    assert family.degenerate(some) == ""
-    assert family.degenerate(some[:1]) == ""
-    assert family.degenerate(some[:1] * 3) == "all answers begin at character 3"
+    assert family.degenerate(some, {}) == ""
+    assert family.degenerate(some[:1], {}) == ""
+    assert family.degenerate(some[:1] * 3, {}) == "all answers begin at character 3"
     none = [each._replace(null_score=5.0) for each in some]
-    assert family.degenerate(none) == "all are without an answer"
-    assert family.degenerate([*none, some[0]]) == ""
+    assert family.degenerate(none, {}) == "all are without an answer"
+    assert family.degenerate(none, {"null_threshold": 3.0}) == ""
+    assert family.degenerate(some[:1], {"null_threshold": -np.inf}) == ""
+    rejected = [each._replace(null_score=1.0) for each in some]
+    settings = {"null_threshold": -1.5}
+    assert family.degenerate(rejected, settings) == "all are without an answer"
+    assert family.degenerate([*none, some[0]], {}) == ""
 
 
 def test_parse_and_show():
@@ -365,9 +370,9 @@ def test_parse_and_show():
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("Who?", "line 3: not JSON like"),
-        ("[1]", "line 3: not JSON like"),
-        ('{"question": 5, "context": "a"}', "line 3: not JSON like"),
+        ("Who?", r"line 3: not JSON \("),
+        ("[1]", "line 3: not a JSON object"),
+        ('{"question": 5, "context": "a"}', 'write {"question"'),
         ('{"question": "a"}', "line 3: no 'context', or an empty one"),
         ('{"question": " ", "context": "a"}', "line 3: no 'question', or an empty one"),
     ],

@@ -72,8 +72,8 @@ def test_predictions_scores_and_files(folder, tmp_path):
     assert task.score(examples, predictions, {}) == {"accuracy": 50.0}
     task.write(tmp_path, "dev", examples, predictions, {})
     assert (tmp_path / "swag-dev.csv").read_bytes() == b",pred\n0,2\n1,1\n"
-    assert task.family.degenerate(predictions) == ""
-    assert task.family.degenerate(predictions[:1] * 3) == "all are choice 2"
+    assert task.family.degenerate(predictions, {}) == ""
+    assert task.family.degenerate(predictions[:1] * 3, {}) == "all are choice 2"
 
 
 @pytest.mark.parametrize(

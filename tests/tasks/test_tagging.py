@@ -156,7 +156,7 @@ def test_nothing_to_tag(tokenizer):
         encoded = family.encode(examples, tokenizer, 10, labelled=False)
         assert len(encoded) == 0
         assert family.decode(examples, encoded, {"logits": []}) == [()] * len(examples)
-        assert family.degenerate([()] * len(examples)) == ""
+        assert family.degenerate([()] * len(examples), {}) == ""
 
 
 def test_bad_examples(tokenizer):
@@ -171,8 +171,8 @@ def test_bad_examples(tokenizer):
 
 def test_degenerate():
     family = Tagging(CLASSES)
-    assert family.degenerate([("O", "O"), (), ("O",)]) == "all tags are 'O'"
-    assert family.degenerate([("O", "B-PER")]) == ""
+    assert family.degenerate([("O", "O"), (), ("O",)], {}) == "all tags are 'O'"
+    assert family.degenerate([("O", "B-PER")], {}) == ""
 
 
 def test_new_text():

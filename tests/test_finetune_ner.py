@@ -1,0 +1,76 @@
+"""Named entities from fixed features (Table 7), end to end."""
+
+import json
+import shutil
+
+import pytest
+import task_files
+
+from bertjax import finetune_ner
+from bertjax.errors import InputError
+from bertjax.open_model import open_model
+from configs import finetune_ner as configs
+
+
+def _config(tiny_run, data, *choices):
+    config = configs.get_config("features")
+    config.data, config.init_from, config.max_length = str(data), str(tiny_run), 48
+    config.features.choices, config.features.hidden = choices, 24
+    config.grid.update(batch_size=(8,), epochs=(4,), learning_rate=(1e-2,))
+    return config
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_run, tmp_path_factory):
+    """The data, and a run over the embeddings; do not write in it."""
+    folder = tmp_path_factory.mktemp("features")
+    data = task_files.write_conll(folder / "data")
+    config = _config(tiny_run, data, "embeddings")
+    assert finetune_ner.run(config, str(folder / "run")) == 0
+    return data, folder / "run"
+
+
+def test_it_learns_and_hands_in(finished):
+    data, run = finished
+    results = json.loads((run / "results.json").read_text())
+    assert list(results) == ["embeddings"]
+    assert results["embeddings"]["dev"]["dev"]["f1"] > 90
+    assert results["embeddings"]["chosen"]["epochs"] == 4
+    written = (run / "embeddings" / "predictions" / "ner-dev.txt").read_text().split("\n")
+    assert sum(line.startswith("-DOCSTART-") for line in written) == 6
+    with pytest.raises(InputError, match="over fixed features"):
+        open_model(str(run))
+
+
+def test_another_choice_takes_the_stored_activations(finished, tiny_run, tmp_path):
+    data, first = finished
+    run = tmp_path / "run"
+    shutil.copytree(first, run)
+    stored = {path: path.stat().st_mtime_ns for path in (run / "activations").glob("*.npy")}
+    assert len(stored) == 2
+    config = _config(tiny_run, data, "embeddings", "weighted_sum_all")
+    assert finetune_ner.run(config, str(run)) == 0
+    assert {p: p.stat().st_mtime_ns for p in (run / "activations").glob("*.npy")} == stored
+    results = json.loads((run / "results.json").read_text())
+    assert list(results) == ["embeddings", "weighted_sum_all"]
+    assert results["embeddings"] == json.loads((first / "results.json").read_text())["embeddings"]
+
+
+def test_other_words_are_other_data(finished, tiny_run, tmp_path):
+    _, first = finished
+    run = tmp_path / "run"
+    shutil.copytree(first, run)
+    data = task_files.write_conll(tmp_path / "data")
+    train = data / "eng.train"
+    train.write_text(train.read_text().replace("moo NN", "zzz NN"))
+    with pytest.raises(InputError, match="was run with another train"):
+        finetune_ner.run(_config(tiny_run, data, "embeddings"), str(run))
+
+
+def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
+    data, _ = finished
+    with pytest.raises(InputError, match="choices=.*first.*: must be one or more of embeddings"):
+        finetune_ner.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
+    with pytest.raises(InputError, match="4 layers of a model that has 1"):
+        finetune_ner.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
