@@ -207,8 +207,10 @@ def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -
     assert {"states", *outputs} == expected.keys()
     assert len(states) == len(expected["states"])
     for i, (ours, theirs) in enumerate(zip(states, expected["states"], strict=True)):
+        print(f"hidden state {i}: {np.abs(ours - theirs).max():.1e} off")
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5, err_msg=f"hidden state {i}")
     for name, ours in outputs.items():
+        print(f"{name}: {np.abs(ours - expected[name]).max():.1e} off")
         np.testing.assert_allclose(ours, expected[name], rtol=0, atol=1e-5, err_msg=name)
 
 

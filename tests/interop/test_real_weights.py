@@ -147,8 +147,12 @@ def _assert_same_function(ours, theirs, exact, batch):
     mask = batch["input_mask"]
     found = ours(batch)
     outputs, truth = _theirs(theirs, batch), _theirs(exact, batch)
-    allowed = np.maximum(1e-5, 2 * _distances(outputs, truth, mask))
+    theirs_off = _distances(outputs, truth, mask)
+    allowed = np.maximum(1e-5, 2 * theirs_off)
     off = _distances(found, truth, mask)
+    for what, part in (("hidden states", slice(-3)), ("masked-LM logits", slice(-3, -2))):
+        ours_most, theirs_most = off[part].max(), theirs_off[part].max()
+        print(f"{what}: ours {ours_most:.1e}, transformers {theirs_most:.1e} off float64")
     assert (off <= allowed).all(), (off, allowed)
     assert _distances(found, outputs, mask).max() <= 3e-5
 
