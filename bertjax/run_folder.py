@@ -70,7 +70,7 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
     """
     if not (run / "config.json").exists():
         return
-    begun, now = flat(read_config(run)), flat(plain)
+    begun, now = {"init_from": ""} | flat(read_config(run)), flat(plain)  # a key older runs lack
     for key in sorted(begun.keys() | now.keys()):
         if not {key, key.split(".")[0]} & set(free) and begun.get(key) != now.get(key):
             raise InputError(

@@ -46,7 +46,7 @@ def test_all_tasks_and_the_zip(tiny_run, tmp_path, small):
     run = tmp_path / "run"
     assert finetune_glue.run(config, str(run)) == 0
     assert config.task.name == "all"
-    assert {path.name for path in run.iterdir()} == {*SETS, "submission.zip"}
+    assert {path.name for path in run.iterdir()} == {*SETS, "submission.zip", "results.json"}
     for name in SETS:
         results = json.loads((run / name / "results.json").read_text())
         assert results["task"] == name

@@ -152,7 +152,7 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     squad = ["--config.task.stride=16", "--config.task.max_query_length=4"]
     for command in commands[first : first + 5]:
         extra = _SMALL_TASK + (squad if "squad" in command else [])
-        assert "chosen: dev: " in _run(command, tmp_path, repository, extra), command
+        assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
     predict, convert_command = commands[first + 5 : first + 7]
     _run(predict, tmp_path, repository)
     lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()

@@ -78,7 +78,7 @@ class Placement:
             ways = self.mesh.shape[self.batch.spec[0]]
             raise InputError(
                 f"a batch of {batch_size} sequences does not divide over {ways} devices: make "
-                f"batch sizes (those of training divided by accumulate) multiples of {ways}"
+                f"batch_size / accumulate (and eval_batch_size, if any) multiples of {ways}"
             ) from error
         here = [
             rows.indices(batch_size)
