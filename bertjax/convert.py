@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.buckets import path_of
 from bertjax.errors import InputError
 from bertjax.files import new_folder
 from bertjax.interop import transformers_check
@@ -69,7 +70,7 @@ def run(model: str, target: str) -> dict[str, float]:
     with new_folder(output) as folder:
         fine_tuned = is_fine_tuned(model)
         if fine_tuned:
-            read_results(Path(model))  # its trials are done
+            read_results(path_of(model))  # its trials are done
         trained = load_run(model) if is_run(model) and not fine_tuned else None
         pretrained = of_run(trained, model) if trained else open_model(model)
         print(pretrained.summary())
@@ -80,9 +81,9 @@ def run(model: str, target: str) -> dict[str, float]:
             found = _prove(trained, pretrained, folder)
             recipe, figures = {}, {}
             if trained:
-                recipe, figures = _history(trained, Path(model))
+                recipe, figures = _history(trained, path_of(model))
             elif fine_tuned:
-                recipe, figures = _history_of_fine_tuning(Path(model))
+                recipe, figures = _history_of_fine_tuning(path_of(model))
             card = model_card(pretrained, Path(output).name, recipe, figures | {_PROOF: found})
             (folder / "README.md").write_text(card, encoding="utf-8")
     print(f"{output}: written.")

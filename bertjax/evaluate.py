@@ -1,5 +1,6 @@
 """Evaluation of a run on held-out documents."""
 
+from bertjax.buckets import reach
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.files import write_json
 from bertjax.recipe import held_out_examples, make_objective
@@ -23,6 +24,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     Raises:
       InputError: no such run, or a corpus of another tokenizer.
     """
+    folder = reach(model, write=True)
     loaded = load_run(model)
     recipe = loaded.recipe
     corpora = [corpus] if corpus else recipe.corpus
@@ -33,9 +35,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
         results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
     _print_table(results, f"step {loaded.step}, held-out text of {', '.join(corpora)}")
-    write_json(
-        f"{model}/{EVALUATION_FILE}", {"step": loaded.step, "corpus": list(corpora), **results}
-    )
+    write_json(folder / EVALUATION_FILE, {"step": loaded.step, "corpus": list(corpora), **results})
     return results
 
 

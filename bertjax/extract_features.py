@@ -14,6 +14,7 @@ from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts, check_output
 from bertjax.features.texts import POOLED, read_texts, unit_of
+from bertjax.files import local_folder
 from bertjax.open_model import open_model
 from bertjax.progress import Progress
 
@@ -35,7 +36,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
       InputError: no such model or file; options that do not fit the model; a text that is too
         long; an output that exists, or parts of another command.
     """
-    check_output(Path(output))
+    check_output(local_folder(output))
     pretrained = open_model(model)
     print(pretrained.summary())
     extract(Extractor(pretrained, options), source, Path(output))

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from bertjax.buckets import in_bucket, leased, path_of
 from bertjax.errors import InputError
 
 
@@ -19,9 +21,16 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 
     The bytes go to a temporary name in the same folder; leaving the block flushes
     them to disk and renames. If the block raises (a full disk included), the
-    temporary file is removed and an earlier `path` stays as it was.
+    temporary file is removed and an earlier `path` stays as it was. In a bucket the
+    bytes are collected in memory, and written as one object.
     """
-    path = Path(path)
+    path = path_of(path)
+    if in_bucket(path):
+        collected = io.BytesIO() if "b" in mode else io.StringIO()
+        yield collected
+        value = collected.getvalue()
+        path.write_bytes(value if "b" in mode else value.encode())
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     encoding = None if "b" in mode else "utf-8"
     try:
@@ -48,20 +57,27 @@ def sha256_of_file(path: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(folder: str | os.PathLike) -> Iterator[None]:
+def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None]:
     """Keeps `folder`, made if need be, to this process while the block runs.
 
     The lock is on the file `.lock` inside it, which stays; the system lifts it when the process
-    ends, however that may be.
+    ends, however that may be. For one in a bucket see `bertjax.buckets.leased`.
+
+    Args:
+      wait: until another process gives it back.
 
     Raises:
-      InputError: another process has it.
+      InputError: another process has it, and `wait` is False.
     """
-    folder = Path(folder)
+    folder = path_of(folder)
+    if in_bucket(folder):
+        with leased(folder):
+            yield
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "a") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise InputError(
                 f"{folder}: in use by another process: wait until it ends, or take another folder."
@@ -70,13 +86,16 @@ def exclusive(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def local_folder(name: str | os.PathLike) -> Path:
-    """A folder by its name.
+    """A folder or file by its name, for what is written on this machine only.
 
     Raises:
       InputError: a bucket's address ("gs://..."), which would become a local folder "gs:".
     """
-    if "://" in os.fspath(name):
-        raise InputError(f"{name}: not a folder; mount the bucket (gcsfuse) and name it there")
+    if in_bucket(name):
+        raise InputError(
+            f"{name}: not a folder; mount the bucket (gcsfuse) and name it there, or take a "
+            f"folder of this machine and copy it: gcloud storage cp -r FOLDER {name}"
+        )
     return Path(name)
 
 

@@ -15,18 +15,18 @@ Sums = dict[str, tuple[jax.Array, jax.Array]]
 
 def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """-log softmax(logits)[label]: logits [..., V] float32, labels int [...] -> [...]."""
-    # The label's logit by a masked sum: unlike a look-up it shards along V, and its gradient
-    # fuses into the softmax's.
+    return jax.nn.logsumexp(logits, -1) - _label_logit(logits, labels)
+
+
+def _label_logit(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """By a masked sum: unlike a look-up it shards along V, and its gradient fuses."""
     one_hot = labels[..., None] == jnp.arange(logits.shape[-1])
-    return jax.nn.logsumexp(logits, -1) - jnp.where(one_hot, logits, 0.0).sum(-1)
+    return jnp.where(one_hot, logits, 0.0).sum(-1)
 
 
 def _token_sums(logits, labels, weights) -> Sums:
     loss = _cross_entropy(logits, labels)
-    # argmax by two plain reductions: XLA:CPU runs its own, over pairs, on one thread.
-    vocabulary = logits.shape[-1]
-    is_top = logits == logits.max(-1, keepdims=True)
-    correct = jnp.where(is_top, jnp.arange(vocabulary), vocabulary).min(-1) == labels
+    correct = _label_logit(logits, labels) == logits.max(-1)
     count = weights.sum()
     return {
         "mlm_loss": ((loss * weights).sum(), count),

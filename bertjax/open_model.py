@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertjax import batch as batches
+from bertjax.buckets import in_bucket
 from bertjax.errors import InputError
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
@@ -24,14 +25,20 @@ def open_model(source: str) -> Pretrained:
     """Reads a model to the host.
 
     Args:
-      source: the folder of a run; "hf:" and a folder that transformers wrote, or a name on the
-        Hugging Face hub; "tf1:" and the folder of a release of google-research/bert.
+      source: the folder of a run, here or in a bucket; "hf:" and a folder that transformers wrote,
+        or a name on the Hugging Face hub; "tf1:" and the folder of a release of
+        google-research/bert.
 
     Raises:
       InputError: no such model, or one that cannot be read whole.
     """
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):
+        if in_bucket(source):
+            raise InputError(
+                f"{source}: a run of fine-tuning, which is opened on this machine only: "
+                f"gcloud storage cp -r {source} FOLDER"
+            )
         if not (Path(source) / MODEL_FOLDER).exists():
             raise InputError(
                 f"{source}: a run of fine-tuning without a model: no trial is done yet, or it is "

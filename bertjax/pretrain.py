@@ -8,16 +8,19 @@ from typing import Any
 
 import jax
 
+from bertjax.buckets import reach
 from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
 from bertjax.corpus.weights import split_weight
 from bertjax.errors import InputError
-from bertjax.files import exclusive, local_folder, write_json
+from bertjax.files import exclusive, write_json
 from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.open_model import open_model
 from bertjax.optimizer import make_optimizer, make_schedule
+from bertjax.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.recipe import (
     Recipe,
+    flat,
     init_params,
     make_model,
     make_objective,
@@ -29,6 +32,7 @@ from bertjax.run_folder import (
     checkpoints_folder,
     read_config,
 )
+from bertjax.sharding.hosts import agreed, in_step
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -47,7 +51,14 @@ _FREE = (
 )
 
 
-def run(config: Any, workdir: str, *, verify: bool = False) -> int:
+def run(
+    config: Any,
+    workdir: str,
+    *,
+    verify: bool = False,
+    hosts: int | None = None,
+    chips: int | None = None,
+) -> int:
     """Trains until the config's last step, from the newest checkpoint in `workdir` if any.
 
     Args:
@@ -55,60 +66,73 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
       workdir: RUN: gets config.json, the tokenizer, metrics.jsonl, loss.png, tensorboard/ and
         checkpoints/.
       verify: compare every checksum of the corpus first.
+      hosts, chips: how many the job must have; None: not checked.
 
     Returns:
       0 when the run is complete, EXIT_STOPPED when a signal stopped it.
 
     Raises:
-      InputError: before anything is compiled, for whatever cannot work.
+      InputError: before anything is compiled, for whatever cannot work; on all hosts alike.
     """
+    check_programs(hosts)
     is_first = jax.process_index() == 0
-    # -------------------------------------------------------------------- what is read
-    recipe = Recipe.from_config(config)
-    given = None
-    if recipe.init_from:
-        # Once begun, a run has the sizes in its config and the weights in its checkpoints.
-        begun = _begun(workdir, recipe)
-        given = None if begun else open_model(recipe.init_from)
-        model = begun["model"] if begun else with_sizes_of(given, recipe.plain["model"])
-        recipe = Recipe.from_config({**recipe.plain, "model": model})
-    if not recipe.corpus:
-        raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
-    if not workdir:
-        raise InputError("--workdir is empty: say where the run shall lie")
-    folder = local_folder(workdir)
-    tokenizer = Tokenizer.open(split_weight(recipe.corpus[0])[0])
-    identity = tokenizer.identity
-    if given:
-        check_tokenizer(given, tokenizer, recipe.corpus[0])
-    check_same_config(folder, recipe.plain, _FREE)
-    if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
-        raise InputError(
-            f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose another "
-            "--workdir, or the corpus it was begun with"
-        )
-    train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
-    held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
-    spec = recipe.spec(tokenizer.vocabulary_size)
-    phases = make_phases(recipe, spec, tokenizer, train, held_out)
-    data = {"train": train.identity, "heldout": held_out.identity}
+    check_devices(chips)
+    with agreed():
+        # ---------------------------------------------------------------- what is read
+        recipe = Recipe.from_config(config)
+        given = None
+        if recipe.init_from:
+            # Once begun, a run has the sizes in its config and the weights in its checkpoints.
+            begun = _begun(workdir, recipe)
+            given = None if begun else open_model(recipe.init_from)
+            model = begun["model"] if begun else with_sizes_of(given, recipe.plain["model"])
+            recipe = Recipe.from_config({**recipe.plain, "model": model})
+        if not recipe.corpus:
+            raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+        if not workdir:
+            raise InputError("--workdir is empty: say where the run shall lie")
+        folder = reach(workdir, write=True)
+        tokenizer = Tokenizer.open(split_weight(recipe.corpus[0])[0])
+        identity = tokenizer.identity
+        if given:
+            check_tokenizer(given, tokenizer, recipe.corpus[0])
+        check_same_config(folder, recipe.plain, _FREE)
+        if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
+            raise InputError(
+                f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose "
+                "another --workdir, or the corpus it was begun with"
+            )
+        train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
+        held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
+        spec = recipe.spec(tokenizer.vocabulary_size)
+        phases = make_phases(recipe, spec, tokenizer, train, held_out)
+        data = {"train": train.identity, "heldout": held_out.identity}
 
-    # ---------------------------------------------------------------- where everything lies
-    placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
-    if jax.default_backend() == "cpu":
-        keep_freed_memory()
-    model = make_model(spec, recipe.objective)
-    optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
-    init = partial(init_params, model)
-    abstract = abstract_state(init, optimizer, placement)
-    trainer = Trainer(
-        objective=make_objective(model),
-        optimizer=optimizer,
-        schedule=make_schedule(recipe.optimizer, recipe.total_steps),
-        seed=recipe.seed,
-        placement=placement,
+        # ------------------------------------------------------------ where everything lies
+        placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+        if jax.default_backend() == "cpu":
+            keep_freed_memory()
+        model = make_model(spec, recipe.objective)
+        optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
+        init = partial(init_params, model)
+        abstract = abstract_state(init, optimizer, placement)
+        trainer = Trainer(
+            objective=make_objective(model),
+            optimizer=optimizer,
+            schedule=make_schedule(recipe.optimizer, recipe.total_steps),
+            seed=recipe.seed,
+            placement=placement,
+        )
+        trainer.check(phases)
+    check_same(
+        {
+            **{f"config.{key}": value for key, value in flat(recipe.plain).items()},
+            "--workdir": str(folder),
+            "vocabulary": identity,
+            "weights to start from": given and given.identity,
+            **{f"corpus ({split})": found for split, found in data.items()},
+        }
     )
-    trainer.check(phases)
     if is_first and given:
         print(_start(given, abstract.params), flush=True)
     if is_first:
@@ -120,15 +144,19 @@ def run(config: Any, workdir: str, *, verify: bool = False) -> int:
         return 0
 
     # --------------------------------------------------------------------------- the run
+    bytes_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract))
+    check_folder(folder, bytes_of_state, recipe.keep_checkpoints + 1)  # one is being written
     with contextlib.ExitStack() as stack:
-        if is_first:
-            stack.enter_context(exclusive(folder))
+        with agreed():
+            if is_first:
+                stack.enter_context(exclusive(folder))
         checkpoints = Checkpoints(
             checkpoints_folder(folder),
             keep=recipe.keep_checkpoints,
             keep_every=recipe.keep_checkpoint_every,
         )
         stack.enter_context(contextlib.closing(checkpoints))
+        stack.enter_context(in_step(exit_code_when_lost=EXIT_STOPPED))
         state, window = restore(checkpoints, abstract, data)
         if state is None:
             state = init_state(init, optimizer, abstract, recipe.seed)

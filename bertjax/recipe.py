@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import ml_collections
+import optax
 
 from bertjax import batch as batches
 from bertjax import losses
@@ -18,15 +19,19 @@ from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.spec import BertSpec
-from bertjax.optimizer import OptimizerSpec, make_schedule
-from bertjax.sharding.mesh import MeshSpec
+from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
-from bertjax.training.loop import Intervals, Phase
+from bertjax.training.loop import Intervals, Phase, Trainer
+from bertjax.training.state import TrainState, abstract_state
 from bertjax.training.step import Objective
 
 T = TypeVar("T")
+
+PAPER_VOCABULARY = 30_522  # pieces; where a config is looked at without a corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +258,45 @@ def _sums(model: BertForPreTraining, params, batch, key: jax.Array | None) -> lo
         deterministic=key is None,
         rngs=None if key is None else {"dropout": key},
     )
-    return losses.pretraining_sums(logits, batch)
+    with jax.named_scope("losses"):
+        return losses.pretraining_sums(logits, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What trains a recipe's model on given devices; nothing is computed yet."""
+
+    placement: Placement
+    optimizer: optax.GradientTransformation
+    init: Callable[[jax.Array], Any]
+    abstract: TrainState
+    trainer: Trainer
+
+
+def make_training(
+    recipe: Recipe, spec: BertSpec, devices: Sequence[jax.Device] | None = None
+) -> Training:
+    """Puts a recipe's pieces together.
+
+    Args:
+      devices: all of the job's by default.
+
+    Raises:
+      InputError: a mesh or a layout that does not fit the devices.
+    """
+    placement = Placement(make_mesh(recipe.mesh, devices), layout(recipe.layout))
+    model = make_model(spec, recipe.objective)
+    optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
+    init = partial(init_params, model)
+    trainer = Trainer(
+        objective=make_objective(model),
+        optimizer=optimizer,
+        schedule=make_schedule(recipe.optimizer, recipe.total_steps),
+        seed=recipe.seed,
+        placement=placement,
+    )
+    abstract = abstract_state(init, optimizer, placement)
+    return Training(placement, optimizer, init, abstract, trainer)
 
 
 def init_params(model: BertForPreTraining, key: jax.Array):

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
 from bertjax.model.heads import BertForPreTraining
 from bertjax.recipe import Recipe, flat, init_params, make_model
@@ -29,16 +30,16 @@ EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it agai
 
 def checkpoints_folder(run: str | Path) -> Path:
     """Where a run's checkpoints lie."""
-    return Path(run) / "checkpoints"
+    return path_of(run) / "checkpoints"
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
     """The config.json of a run folder.
 
     Raises:
-      InputError: not a run folder.
+      InputError: not a run folder, or one in a bucket that cannot be read.
     """
-    path = Path(run) / "config.json"
+    path = reach(run) / "config.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -4,6 +4,8 @@ Command, on every host of the slice:
   python launch/pretrain.py --config=configs/pretrain_large_64.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 64 TPU chips; 4 sequences a chip.
+Estimated by the TPU compiler: see the README, "TPU pods", and
+  python launch/compile_check.py --config=configs/pretrain_large_64.py --topology=v5e:8x8
 Expected, of the paper's corpus (3.3 billion words): held-out masked-LM perplexity 3.23
 (Table 6), next-sentence accuracy 97-98 % (section 5.1); four days on 64 chips of 2018.
 Not yet run on TPUs by this project.
@@ -11,11 +13,11 @@ Not yet run on TPUs by this project.
 
 import ml_collections
 
-from bertjax.config import paper_config
+from bertjax.config import paper_config, place_on_pod
 
 
 def get_config() -> ml_collections.ConfigDict:
     """The paper's recipe with the larger model."""
-    config = paper_config()
+    config = place_on_pod(paper_config())
     config.model.update(size="large")
     return config

@@ -8,15 +8,23 @@ from bertjax import commandline
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
 _VERIFY = flags.DEFINE_boolean("verify", False, "Compare every checksum of the corpus first.")
+_HOSTS = flags.DEFINE_integer("hosts", None, "How many hosts the job must have.", lower_bound=1)
+_CHIPS = flags.DEFINE_integer("chips", None, "How many chips, all told.", lower_bound=1)
 flags.mark_flags_as_required(["config", "workdir"])
 
 
 def main(_) -> int:
     from bertjax import pretrain
-    from bertjax.sharding.mesh import join_processes
+    from bertjax.sharding.hosts import join_processes
 
     join_processes()
-    return pretrain.run(_CONFIG.value, _WORKDIR.value, verify=_VERIFY.value)
+    return pretrain.run(
+        _CONFIG.value,
+        _WORKDIR.value,
+        verify=_VERIFY.value,
+        hosts=_HOSTS.value,
+        chips=_CHIPS.value,
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 #
 #   bash launch/test.sh [--peers] [arguments of pytest]
 #
-#   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow and Apache Beam
+#   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow, Apache Beam,
+#             gcsfs and the TPU compiler
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -11,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 extras=(test)
 if [[ "${1-}" == --peers ]]; then
-  extras+=(peers beam tf1)
+  extras+=(peers beam tf1 gcs tpu)
   shift
 fi
 use_environment "${extras[@]}"

@@ -20,6 +20,7 @@ ACCELERATORS = ("tpu", "cuda")  # extras of jax itself, which the constraints pi
 # Import names that are not the name of their distribution.
 DISTRIBUTION = {
     "absl": "absl-py",
+    "google": "google-cloud-storage",
     "tensorflow": "tensorflow-cpu",
     "orbax": "orbax-checkpoint",
     "sklearn": "scikit-learn",

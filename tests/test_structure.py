@@ -17,17 +17,19 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "files", "progress", "axes", "batch"]
+_WORDS = ["errors", "files", "buckets", "progress", "axes", "batch"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
+    *["compile_check", "show_sharding", "compare_words"],
     *["run_folder", "open_model", "initialize", "fine_tuning"],
 ]
 _ALL_BELOW_PROGRAMS = [
     *_WORDS,
+    "compile_report",
     *["text", "corpus", "examples", "tasks"],
     *["model", "losses", "optimizer"],
-    *["sharding", "training", "interop", "features"],
+    *["sharding", "training", "preflight", "interop", "features"],
 ]
 MAY_IMPORT = {
     # floor 0: words
@@ -36,7 +38,8 @@ MAY_IMPORT = {
     "axes": [],
     "batch": [],
     "config": [],
-    "files": ["errors"],
+    "buckets": ["errors"],
+    "files": ["errors", "buckets"],
     "progress": ["errors"],
     "commandline": ["errors"],
     # floor 1a: the host; numpy, never jax
@@ -51,7 +54,9 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "files", "progress", "sharding"],
+    "training": ["errors", "files", "buckets", "progress", "sharding"],
+    # what the hosts of a job must have alike
+    "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
     "interop": ["errors", "files", "text", "model"],
     # the vectors of texts: input, computation, result
@@ -60,6 +65,10 @@ MAY_IMPORT = {
     ],
     # trials of fine-tuning: what they share, what is compiled
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
+    # what the TPU compiler says of a step
+    "compile_report": ["errors", "files"],
+    # what a notebook needs besides the doors
+    "notebook": ["errors"],
     # floor 4: programs, and what turns a config into their pieces
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
@@ -73,25 +82,32 @@ _DEVICE_FILES = [
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
     *["bertjax/features/*", "bertjax/recipe.py", "bertjax/run_folder.py"],
     *["bertjax/fine_tuning/*", "bertjax/finetune.py", "bertjax/finetune_ner.py"],
-    "bertjax/predict.py",
+    *["bertjax/predict.py", "bertjax/compile_check.py", "bertjax/compile_report/*"],
+    *["bertjax/show_sharding.py", "bertjax/preflight.py"],
 ]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
+    **dict.fromkeys(("etils", "fsspec", "google"), ["bertjax/buckets.py"]),
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
+        "bertjax/show_sharding.py",
     ],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
-    "matplotlib": ["bertjax/training/journal.py"],
+    "IPython": ["bertjax/notebook.py"],
+    "matplotlib": [
+        *["bertjax/training/journal.py", "bertjax/compile_report/picture.py"],
+        "bertjax/compare_words.py",
+    ],
     "ml_collections": [
         *["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
         "bertjax/fine_tuning/recipe.py",
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
-    "optax": ["bertjax/optimizer.py", "bertjax/training/*"],
+    "optax": ["bertjax/optimizer.py", "bertjax/training/*", "bertjax/recipe.py"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],
@@ -242,6 +258,7 @@ def test_the_host_floor_runs_without_jax():
 def test_doors_are_there():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
     doors |= {f"finetune_{task}" for task in FINE_TUNED} | {"predict"}
+    doors |= {"compile_check", "show_sharding", "compare_words"}
     assert doors <= {p.stem for p in DOORS}
 
 
@@ -263,6 +280,7 @@ def test_door_gives_help_at_once(door):
 
 def test_configs_are_there():
     names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
+    names |= {"pretrain_large_64_lamb"}
     names |= {f"finetune_{task}" for task in FINE_TUNED}
     assert names <= {path.stem for path in CONFIGS}
 

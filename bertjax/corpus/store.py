@@ -23,6 +23,8 @@ from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
+from bertjax.buckets import in_bucket, path_of, reach
+from bertjax.corpus.staging import staged
 from bertjax.corpus.weights import check_weights, shares, split_weight
 from bertjax.errors import InputError
 from bertjax.files import sha256_of_file, write_json
@@ -30,6 +32,7 @@ from bertjax.files import sha256_of_file, write_json
 FORMAT_VERSION = 1
 TRAIN, HELDOUT = SPLITS = ("train", "heldout")
 _PARTS = ("tokens", "sentences", "documents")
+_MANIFEST = "manifest.json"
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
@@ -39,7 +42,7 @@ def token_dtype(vocabulary_size: int) -> np.dtype:
 
 def store_directory(directory: str | os.PathLike) -> Path:
     """The folder of the token store inside a corpus folder."""
-    return Path(directory) / "store"
+    return path_of(directory) / "store"
 
 
 def shard_file(directory: str | os.PathLike, shard: int) -> Path:
@@ -192,7 +195,7 @@ def write_manifest(
         "shards": [{key: shard[key] for key in ("shard", "source", "splits")} for shard in shards],
     }
     write_json(
-        store_directory(directory) / "manifest.json",
+        store_directory(directory) / _MANIFEST,
         {**manifest, "identity": _canonical_hash(manifest)},
     )
 
@@ -204,16 +207,50 @@ def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict
     """Reads a store's manifest and checks it against the files.
 
     Checks the format, the manifest's own checksum, that every file is there with its exact
-    size, and that no token id reaches the vocabulary size; with `verify`, every checksum.
+    size, and that no token id reaches the vocabulary size; with `verify`, every checksum. Of a
+    corpus in a bucket these are the files of this machine's copy, made if need be.
 
     Raises:
       InputError: no store, an unfinished, newer, truncated or damaged one.
     """
+    return _checked_manifest(_local_store(directory), directory, verify)
+
+
+def _local_store(directory: str | os.PathLike) -> Path:
+    """The folder of a corpus's token store; of one in a bucket, this machine's copy of it."""
     store = store_directory(directory)
-    path = store / "manifest.json"
+    if not in_bucket(store):
+        return store
+    reach(directory)
+    manifest = _manifest_in(store, directory)
+    files = {
+        name: about
+        for shard in manifest["shards"]
+        for counts in shard["splits"].values()
+        for name, about in counts["files"].items()
+    }
+    return staged(store, manifest["identity"], files, _MANIFEST)
+
+
+def _checked_manifest(
+    store: Path, directory: str | os.PathLike, verify: bool = False
+) -> dict[str, Any]:
+    """The manifest of a store, which its files agree with; see `read_manifest`."""
+    manifest = _manifest_in(store, directory)
+    for shard in manifest["shards"]:
+        for counts in shard["splits"].values():
+            _check_files(store, counts, manifest["vocabulary_size"], verify)
+    return manifest
+
+
+def _manifest_in(store: Path, directory: str | os.PathLike) -> dict[str, Any]:
+    path = store / _MANIFEST
     if not path.exists():
         state = "an unfinished token store" if store.exists() else "no token store"
-        raise InputError(f"{directory}: {state}: run launch/prepare_corpus.py --output={directory}")
+        cure = f"run launch/prepare_corpus.py --output={directory}"
+        if in_bucket(directory):
+            cure = f"prepare the corpus and copy it: gcloud storage rsync -r DIR {directory}"
+        raise InputError(f"{directory}: {state}: {cure}")
     try:
         manifest = json.loads(path.read_bytes())
         version = manifest["format_version"]
@@ -227,11 +264,7 @@ def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict
         )
     if _canonical_hash(manifest) != identity:
         raise InputError(f"{path}: damaged (its checksum does not match). {_REBUILD}")
-    manifest["identity"] = identity
-    for shard in manifest["shards"]:
-        for counts in shard["splits"].values():
-            _check_files(store, counts, manifest["vocabulary_size"], verify)
-    return manifest
+    return manifest | {"identity": identity}
 
 
 _REBUILD = "Delete the folder and prepare the corpus again, or restore it from a copy."
@@ -366,9 +399,9 @@ class TokenStore:
         """Opens one split of one corpus folder, or of several mixed.
 
         Args:
-          directories: corpus folders; "DIR@0.7" gives a corpus its share of the examples (all or
-            none; without weights each counts by its tokens). Sources keep their shares within
-            their corpus.
+          directories: corpus folders, here or in buckets; "DIR@0.7" gives a corpus its share of
+            the examples (all or none; without weights each counts by its tokens). Sources keep
+            their shares within their corpus.
           split: "train" or "heldout".
           tokenizer_identity: the tokenizer that the caller means to use, to be checked.
           verify: read everything and compare checksums.
@@ -381,7 +414,11 @@ class TokenStore:
             directories = [directories]
         names, weights = zip(*(split_weight(os.fspath(name)) for name in directories), strict=True)
         check_weights(names, weights)
-        manifests = [read_manifest(name, verify=verify) for name in names]
+        stores = [_local_store(name) for name in names]
+        manifests = [
+            _checked_manifest(store, name, verify)
+            for store, name in zip(stores, names, strict=True)
+        ]
         first = manifests[0]
         expected = tokenizer_identity or first["tokenizer_identity"]
         for name, manifest in zip(names, manifests, strict=True):
@@ -391,7 +428,7 @@ class TokenStore:
                     f"{name}: built with another tokenizer ({manifest['tokenizer_identity'][:12]}) "
                     f"than {other} ({expected[:12]}): prepare it again with that vocabulary."
                 )
-        sources = _nonempty_sources(names, weights, manifests, split)
+        sources = _nonempty_sources(stores, weights, manifests, split)
         if not sources:
             cure = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
             raise InputError(
@@ -440,14 +477,14 @@ class _Source(NamedTuple):
 
 
 def _nonempty_sources(
-    names: Sequence[str],
+    stores: Sequence[Path],
     weights: Sequence[float | None],
     manifests: Sequence[dict[str, Any]],
     split: str,
 ) -> list[_Source]:
     """Every source with documents in `split`, in order, with its share of the examples."""
     corpora: list[tuple[float | None, int, list[_Source]]] = []
-    for name, weight, manifest in zip(names, weights, manifests, strict=True):
+    for store, weight, manifest in zip(stores, weights, manifests, strict=True):
         found = []
         for number, source in enumerate(manifest["sources"]):
             counts = [
@@ -465,7 +502,7 @@ def _nonempty_sources(
                 weight,
                 sum(sizes),
                 [
-                    _Source(source["name"], share, store_directory(name), counts)
+                    _Source(source["name"], share, store, counts)
                     for (source, counts, _), share in zip(found, parts, strict=True)
                 ],
             )

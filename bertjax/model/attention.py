@@ -1,46 +1,135 @@
 """Scaled dot-product self-attention in its implementations, one signature.
 
-query, key, value: [B, S, N, H]; mask: bool, broadcastable to [B, N, S, S], True where a
-query may look; seed: uint32 scalar for the dropout of the probabilities, None for none.
+qkv: [B, S, 3, N, H], queries, keys and values; mask: bool, broadcastable to [B, N, S, S], True
+where a query may look; seed: uint32 scalar for the dropout of the probabilities, None for none.
 Returns [B, S, N, H].
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
 
-from bertjax.model.dropout import dropout
+from bertjax.model.dropout import kept
 
 
-def einsum_attention(query, key, value, mask, *, rate: float, seed) -> jax.Array:
+def einsum_attention(qkv, mask, *, rate: float, seed) -> jax.Array:
     """Section 3 of "Attention is all you need", softmax in float32.
 
     Softmax's division comes after the product with the values: of H columns, not of S.
     """
-    heads_first = [x.transpose(0, 2, 1, 3) for x in (query * query.shape[-1] ** -0.5, key, value)]
-    if jax.default_backend() == "cpu":
-        # XLA:CPU would leave each head's rows apart, and run its small products slower.
-        heads_first = jax.lax.optimization_barrier(heads_first)
-    query, key, value = heads_first  # [B, N, S, H]
-    scores = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
-    scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-    exponentials = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
-    total = exponentials.sum(-1, keepdims=True)  # [B, N, S, 1]
-    weights = exponentials.astype(value.dtype)
-    if seed is not None:
-        weights = dropout(weights, seed, rate)
-    context = jnp.einsum("bnst,bnth->bnsh", weights, value, preferred_element_type=jnp.float32)
-    return (context / total).astype(value.dtype).transpose(0, 2, 1, 3)
+    if seed is None:
+        rate, seed = 0.0, jnp.uint32(0)
+    return _attend(qkv, mask, seed, rate)
 
 
-def fused_attention(query, key, value, mask, *, rate: float, seed) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(qkv, mask, seed, rate):
+    """softmax(query key^T / sqrt(H)), dropped, times value.
+
+    Written with its gradient, so that of all the [B, N, S, S] arrays just one is kept for it:
+    exp(score - highest score of its row), with a minus sign where dropout takes it out.
+    """
+    return _forward(qkv, mask, seed, rate)[0]
+
+
+def _forward(qkv, mask, seed, rate):
+    query, key, value = _scaled_heads_first(qkv)
+
+    def scores(query, key):
+        products = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
+        return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
+
+    highest = scores(query, key).max(-1, keepdims=True)
+    # A TPU multiplies again in less time than it writes the scores and reads them.
+    again, highest = jax.lax.platform_dependent(
+        qkv, highest, tpu=lambda *both: _barrier(both), default=lambda *both: both
+    )
+    query, key, value = _scaled_heads_first(again)
+    signed = jnp.exp(scores(query, key) - highest).astype(value.dtype)
+    if rate:
+        signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
+    signed = _barrier(signed)
+    total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [B, N, S, 1]
+    context = jnp.einsum(
+        "bnst,bnth->bnsh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
+    )
+    context = (context / (total * (1 - rate))).astype(value.dtype)
+    return _swap(context), (qkv, signed, total, context)
+
+
+def _backward(rate, kept_arrays, gradient):
+    qkv, signed, total, context = kept_arrays
+    query, key, value = _scaled_heads_first(qkv)
+    gradient = _swap(gradient).astype(jnp.float32) / total
+    mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
+    gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
+    d_value = jnp.einsum("bnst,bnsh->bnth", _dropped(signed, rate), gradient)
+    d_weights = jnp.einsum("bnsh,bnth->bnst", gradient, value, preferred_element_type=jnp.float32)
+    if rate:
+        d_weights = jnp.where(signed > 0, d_weights, 0.0)
+    d_scores = (jnp.abs(signed) * (d_weights - mean)).astype(query.dtype)
+    d_scores = _barrier(d_scores)  # computed once, for two products
+    d_query = jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)
+    d_key = jnp.einsum("bnst,bnsh->bnth", d_scores, query)
+    return jnp.stack(list(map(_swap, (d_query, d_key, d_value))), axis=2), None, None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _scaled_heads_first(qkv: jax.Array) -> tuple[jax.Array, ...]:
+    """[B, S, 3, N, H] -> query / sqrt(H), key, value: [B, N, S, H] each."""
+    query, key, value = qkv.transpose(2, 0, 3, 1, 4)
+    return _on_cpu_apart((query * _scale(qkv), key, value))
+
+
+def _scale(qkv: jax.Array) -> float:
+    return qkv.shape[-1] ** -0.5
+
+
+def _swap(x: jax.Array) -> jax.Array:
+    """[B, S, N, H] <-> [B, N, S, H]."""
+    return x.transpose(0, 2, 1, 3)
+
+
+def _dropped(signed: jax.Array, rate: float) -> jax.Array:
+    """Without the weights that dropout takes out; what is left is not scaled."""
+    return jnp.maximum(signed, 0) if rate else signed
+
+
+_barrier = jax.lax.optimization_barrier  # what comes before it is computed once, and stored
+
+
+def _on_cpu_apart(arrays):
+    """XLA:CPU would leave each head's rows apart, and run its small products slower."""
+    return jax.lax.platform_dependent(arrays, cpu=_barrier, default=lambda arrays: arrays)
+
+
+def _sum(signed: jax.Array) -> jax.Array:
+    return jnp.abs(signed).astype(jnp.float32).sum(-1, keepdims=True)
+
+
+def _sum_by_product(signed: jax.Array) -> jax.Array:
+    """The same by the matrix unit of a TPU, which has 128 columns."""
+    ones = jnp.ones((signed.shape[-1], 128), signed.dtype)
+    sums = jnp.einsum(
+        "bnst,tc->bnsc",
+        jnp.abs(signed),
+        ones,
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return sums[..., :1]
+
+
+def fused_attention(qkv, mask, *, rate: float, seed) -> jax.Array:
     """`jax.nn.dot_product_attention`: cuDNN's kernel on a GPU in bfloat16, XLA's elsewhere."""
     del rate, seed  # BertSpec refuses dropout here
-    length = query.shape[1]
-    cudnn = jax.default_backend() == "gpu" and query.dtype == jnp.bfloat16
+    length = qkv.shape[1]
+    cudnn = jax.default_backend() == "gpu" and qkv.dtype == jnp.bfloat16
     return jax.nn.dot_product_attention(
-        query,
-        key,
-        value,
+        *(qkv[:, :, i] for i in range(3)),
         mask=jnp.broadcast_to(mask, (*mask.shape[:2], length, length)),
         implementation="cudnn" if cudnn else "xla",
     )

@@ -29,6 +29,11 @@ def random_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return _mix(bits + index)
 
 
+def kept(seed: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+    """The mask: bool, False with probability `rate`."""
+    return random_bits(seed, shape) >= jnp.uint32(round(rate * 2**32))
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def dropout(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate).
@@ -38,8 +43,9 @@ def dropout(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
       seed: uint32 scalar; the same seed gives the same mask.
       rate: static, in [0, 1).
     """
-    keep = random_bits(seed, x.shape) >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(keep, x * jnp.asarray(1 / (1 - rate), x.dtype), jnp.zeros((), x.dtype))
+    return jnp.where(
+        kept(seed, x.shape, rate), x * jnp.asarray(1 / (1 - rate), x.dtype), jnp.zeros((), x.dtype)
+    )
 
 
 def _forward(x, seed, rate):

@@ -28,8 +28,7 @@ class SelfAttention(nn.Module):
         seed = None if deterministic or not rate else dropout_seed(self)
 
         def attend(qkv, mask, seed):
-            query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
-            return IMPLEMENTATIONS[spec.attention](query, key, value, mask, rate=rate, seed=seed)
+            return IMPLEMENTATIONS[spec.attention](qkv, mask, rate=rate, seed=seed)
 
         if spec.remat == "attention":
             attend = jax.checkpoint(attend, prevent_cse=not spec.scan_layers)

@@ -6,7 +6,7 @@ from flax import linen as nn
 
 from bertjax import axes
 from bertjax.model.bert import Bert, Pooler
-from bertjax.model.layers import Dense, LayerNorm, activation, parameter
+from bertjax.model.layers import Dense, LayerNorm, activation, parameter, product
 from bertjax.model.spec import BertSpec
 
 
@@ -35,12 +35,7 @@ class MaskedLanguageModel(nn.Module):
         bias = parameter(
             self, "bias", (axes.VOCAB,), (spec.padded_vocab_size,), nn.initializers.zeros
         )
-        logits = jnp.einsum(
-            "bpd,vd->bpv",
-            hidden,
-            token_embedding.astype(hidden.dtype),
-            preferred_element_type=jnp.float32,
-        )
+        logits = product("bpd,vd->bpv", hidden, token_embedding, spec, jnp.dtype("float32"))
         logits = nn.with_logical_constraint(
             logits + bias, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_VOCAB)
         )

@@ -26,6 +26,76 @@ def truncated_normal(spec: BertSpec):
     return nn.initializers.truncated_normal(spec.initializer_range)
 
 
+@jax.custom_vjp
+def add_bias(y: jax.Array, bias: jax.Array) -> jax.Array:
+    """y [..., *outputs] + bias [*outputs], in the dtype of y."""
+    return y + bias.astype(y.dtype)
+
+
+def _bias_gradient(bias_dims: int, gradient: jax.Array) -> jax.Array:
+    rows = tuple(range(gradient.ndim - bias_dims))
+    return gradient.astype(jnp.float32).sum(rows)
+
+
+def _bias_gradient_by_product(bias_dims: int, gradient: jax.Array) -> jax.Array:
+    """The same by the matrix unit of a TPU, with 8 equal rows, the least it takes."""
+    rows = tuple(range(gradient.ndim - bias_dims))
+    ones = jnp.ones((8, *gradient.shape[: len(rows)]), gradient.dtype)
+    sums = jax.lax.dot_general(
+        ones,
+        gradient,
+        ((tuple(range(1, ones.ndim)), rows), ((), ())),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return sums[0]
+
+
+def _add_bias_backward(bias_dims: int, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return gradient, jax.lax.platform_dependent(
+        gradient,
+        tpu=functools.partial(_bias_gradient_by_product, bias_dims),
+        default=functools.partial(_bias_gradient, bias_dims),
+    )
+
+
+add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
+def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: BertSpec, dtype) -> jax.Array:
+    """einsum(subscripts, x, kernel) in the compute dtype.
+
+    The kernel's gradient leaves each device in `spec.gradient_dtype`, and is summed so.
+
+    Args:
+      subscripts: "rows of x, kernel -> result", as of einsum.
+      dtype: of the result.
+    """
+    return _product(subscripts, x, kernel, spec, dtype)[0]
+
+
+def _product(subscripts, x, kernel, spec, dtype):
+    x_type, x, narrow = x.dtype, x.astype(spec.compute_dtype), kernel.astype(spec.compute_dtype)
+    y = jnp.einsum(subscripts, x, narrow, preferred_element_type=dtype)
+    return y, (x, narrow, jnp.empty((0,), x_type))
+
+
+def _product_gradients(subscripts, spec, dtype, kept, gradient):
+    x, kernel, like_x = kept
+    inputs, result = subscripts.split("->")
+    of_x, of_kernel = inputs.split(",")
+    gradient = gradient.astype(spec.compute_dtype)
+    d_x = jnp.einsum(f"{result},{of_kernel}->{of_x}", gradient, kernel)
+    d_kernel = jnp.einsum(
+        f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=spec.gradient_dtype
+    )
+    return d_x.astype(like_x.dtype), d_kernel.astype(jnp.float32)
+
+
+product.defvjp(_product, _product_gradients)
+
+
 class Dense(nn.Module):
     """x [..., *inputs] -> [..., *outputs]: a product over the last axes, and a bias.
 
@@ -39,18 +109,14 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        dtype = jnp.dtype(self.spec.compute_dtype)
         shape_in, shape_out = tuple(self.inputs.values()), tuple(self.outputs.values())
         axes = (*self.inputs, *self.outputs)
         kernel = parameter(self, "kernel", axes, shape_in + shape_out, truncated_normal(self.spec))
         bias = parameter(self, "bias", tuple(self.outputs), shape_out, nn.initializers.zeros)
-        n = len(shape_in)
-        y = jax.lax.dot_general(
-            x.astype(dtype),
-            kernel.astype(dtype),
-            ((tuple(range(x.ndim - n, x.ndim)), tuple(range(n))), ((), ())),
-        )
-        return y + bias.astype(dtype)
+        rows, ins, outs = "abc"[: x.ndim - len(shape_in)], "ij"[: len(shape_in)], "opq"[: bias.ndim]
+        subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
+        y = product(subscripts, x, kernel, self.spec, jnp.dtype(self.spec.compute_dtype))
+        return add_bias(y, bias)
 
 
 class LayerNorm(nn.Module):
@@ -65,16 +131,29 @@ class LayerNorm(nn.Module):
         scale = parameter(self, "scale", (self.axis,), shape, nn.initializers.ones)
         bias = parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
         wide = x.astype(jnp.float32)
-        centred = wide - wide.mean(-1, keepdims=True)
-        variance = jnp.square(centred).mean(-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
+        mean = wide.mean(-1, keepdims=True)
+        variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
+        normal = (wide - mean) * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
         return (normal * scale + bias).astype(x.dtype)
 
 
-@functools.partial(jax.checkpoint, static_argnums=0)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activation(spec: BertSpec, x: jax.Array) -> jax.Array:
-    """gelu, in its erf or its tanh form; recomputed in the backward pass, not stored."""
-    return jax.nn.gelu(x, approximate=spec.hidden_act == "gelu_tanh")
+    """gelu, in its erf or its tanh form.
+
+    For the backward pass the slope is kept instead of x: it is computed where x is, so that
+    neither pass reads x again.
+    """
+    return _with_slope(spec, x)[0]
+
+
+def _with_slope(spec: BertSpec, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    gelu = functools.partial(jax.nn.gelu, approximate=spec.hidden_act == "gelu_tanh")
+    with jax.named_scope("activation"):
+        return jax.jvp(gelu, (x,), (jnp.ones_like(x),))
+
+
+activation.defvjp(_with_slope, lambda spec, slope, gradient: (slope * gradient,))
 
 
 def dropout_seed(module: nn.Module) -> jax.Array:

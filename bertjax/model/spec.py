@@ -21,6 +21,7 @@ SIZES = {
 _CHOICES = {
     "hidden_act": ("gelu", "gelu_tanh"),
     "compute_dtype": ("float32", "bfloat16"),
+    "gradient_dtype": ("float32", "bfloat16"),
     "attention": ("einsum", "fused"),
     "remat": ("none", "attention", "layer"),
 }
@@ -49,6 +50,7 @@ class BertSpec:
     causal: bool = False  # left-to-right attention, for Table 5's "LTR"
     # How it is computed; the function stays the same.
     compute_dtype: str = "float32"  # parameters are float32 always
+    gradient_dtype: str = "float32"  # in which the gradients of kernels are summed over devices
     vocab_multiple: int = 1  # rows of padding make the vocabulary divide by this; never predicted
     scan_layers: bool = False  # one compiled layer, looped: faster to compile, slower to run
     remat: str = "none"  # recomputed in the backward pass: nothing, attention, or whole layers

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 
 import jax
 from jax.sharding import AxisType, Mesh
@@ -36,30 +35,3 @@ def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
     return jax.make_mesh(
         (data, spec.model), (DATA, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices
     )
-
-
-def join_processes() -> None:
-    """Connects the processes of a multi-host job; does nothing in a job of one process.
-
-    To be called before anything else of JAX. JAX finds Cloud TPU slices and Slurm jobs by itself.
-    Elsewhere the environment names the job:
-    JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
-
-    Raises:
-      InputError: a coordinator without the two numbers.
-    """
-    if "JAX_COORDINATOR_ADDRESS" in os.environ:
-        try:
-            count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
-        except (KeyError, ValueError) as error:
-            raise InputError(
-                "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
-                "processes and BERTJAX_PROCESS to this one's number, from 0"
-            ) from error
-        jax.distributed.initialize(num_processes=count, process_id=index)
-        return
-    try:
-        jax.distributed.initialize()
-    except ValueError as error:
-        if "coordinator_address" not in str(error):  # no cluster: a job of one process
-            raise

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bertjax import axes
 from bertjax.errors import InputError
-from bertjax.sharding.rules import Rules, partition_spec
+from bertjax.sharding.rules import Layout, partition_spec
 
 HostBatch = Mapping[str, np.ndarray]
 
@@ -25,10 +25,10 @@ class Placement:
       batch: the sharding of every array of a batch: rows split, the rest whole.
     """
 
-    def __init__(self, mesh: Mesh, rules: Rules):
-        self.mesh, self._rules = mesh, rules
+    def __init__(self, mesh: Mesh, layout: Layout):
+        self.mesh, self._rules, self._optimizer = mesh, layout.rules, layout.optimizer
         self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), rules))
+        self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), layout.rules))
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -36,8 +36,12 @@ class Placement:
         with jax.set_mesh(self.mesh), nn.logical_axis_rules(list(self._rules.items())):
             yield
 
-    def shardings(self, boxed: Any) -> Any:
+    def shardings(self, boxed: Any, *, of_optimizer: bool = False) -> Any:
         """Shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
+
+        Args:
+          of_optimizer: where the optimizer's state lies for such parameters. There a dimension
+            that does not divide stays whole.
 
         Returns:
           The tree without its boxes, each leaf a `NamedSharding`; leaves without axes (counters)
@@ -46,13 +50,17 @@ class Placement:
         Raises:
           InputError: a dimension that does not divide over its mesh axis.
         """
+        rules = self._optimizer if of_optimizer else self._rules
 
         def leaf_sharding(path, leaf):
             names = leaf.names if isinstance(leaf, nn.LogicallyPartitioned) else ()
-            spec = partition_spec(names, self._rules)
-            for size, name, axis in zip(nn.unbox(leaf).shape, names, spec, strict=False):
+            spec = list(partition_spec(names, rules))
+            for i, (size, name) in enumerate(zip(nn.unbox(leaf).shape, names, strict=False)):
+                axis = spec[i]
                 ways = self.mesh.shape[axis] if axis else 1
-                if size % ways:
+                if size % ways and of_optimizer:
+                    spec[i] = None
+                elif size % ways:
                     cure = "set config.model.vocab_multiple, or choose"
                     cure = cure if name == axes.VOCAB else "choose"
                     raise InputError(
@@ -60,7 +68,7 @@ class Placement:
                         f"over the {ways} devices of mesh axis {axis!r}: {cure} another "
                         "config.layout or config.mesh"
                     )
-            return NamedSharding(self.mesh, spec)
+            return NamedSharding(self.mesh, PartitionSpec(*spec))
 
         return jax.tree_util.tree_map_with_path(
             leaf_sharding, boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)

@@ -1,5 +1,6 @@
 """Layouts: tables from logical axis (`bertjax.axes`) to mesh axis. None: not split."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from jax.sharding import PartitionSpec
@@ -10,28 +11,56 @@ from bertjax.sharding.mesh import DATA, MODEL
 
 Rules = Mapping[str, str | None]
 
-_WHOLE: Rules = dict.fromkeys(axes.ALL)
-
-LAYOUTS: Mapping[str, Rules] = {
-    # Every device has the whole model; the batch is split.
-    "data": {**_WHOLE, axes.BATCH: DATA},
-    # The batch is split, and so are parameters and optimizer state, over the same devices.
-    "fsdp": {**_WHOLE, axes.BATCH: DATA, axes.EMBED: DATA},
-    # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
-    "tensor": {
-        **_WHOLE,
-        axes.BATCH: DATA,
-        axes.HEADS: MODEL,
-        axes.ACTIVATION_HEADS: MODEL,
-        axes.MLP: MODEL,
-        axes.ACTIVATION_MLP: MODEL,
-        axes.VOCAB: MODEL,
-        axes.ACTIVATION_VOCAB: MODEL,
-    },
+_DATA: Rules = {**dict.fromkeys(axes.ALL), axes.BATCH: DATA}
+_FSDP: Rules = {axes.EMBED: DATA}
+_TENSOR: Rules = {
+    axes.HEADS: MODEL,
+    axes.ACTIVATION_HEADS: MODEL,
+    axes.MLP: MODEL,
+    axes.ACTIVATION_MLP: MODEL,
+    axes.VOCAB: MODEL,
+    axes.ACTIVATION_VOCAB: MODEL,
 }
 
 
-def layout(name: str) -> Rules:
+# Split along what is neither the fastest nor the slowest dimension of a product on a TPU.
+_SPREAD: Rules = dict.fromkeys(
+    (axes.HEAD_WIDTH, axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT), DATA
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where arrays lie: two tables.
+
+    Attributes:
+      rules: of parameters and activations.
+      optimizer: of the optimizer's state, where it also does its work.
+    """
+
+    rules: Rules
+    optimizer: Rules
+
+
+def _all(*tables: Rules) -> Rules:
+    return {name: axis for table in (_DATA, *tables) for name, axis in table.items()}
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    # Every device has the whole model; the batch is split.
+    "data": Layout(_DATA, _DATA),
+    # The same, but each device updates a share of the parameters ("ZeRO-1", arXiv 1910.02054).
+    "zero1": Layout(_DATA, _all(_SPREAD)),
+    # The batch is split, and so are parameters and optimizer state, over the same devices.
+    "fsdp": Layout(_all(_FSDP), _all(_FSDP)),
+    # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
+    "tensor": Layout(_all(_TENSOR), _all(_TENSOR)),
+    "tensor_zero1": Layout(_all(_TENSOR), _all(_TENSOR, _FSDP)),
+    "tensor_fsdp": Layout(_all(_TENSOR, _FSDP), _all(_TENSOR, _FSDP)),
+}
+
+
+def layout(name: str) -> Layout:
     """A table by its name.
 
     Raises:

@@ -27,6 +27,7 @@ from typing import Self
 
 import numpy as np
 
+from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
 from bertjax.files import atomic_write, write_json
 
@@ -125,7 +126,7 @@ class Tokenizer:
           InputError: no vocabulary there, a damaged one, or one without the special tokens or
             with duplicates (naming the lines).
         """
-        path = Path(path)
+        path = reach(path)
         if path.is_dir():
             return cls._open_folder(path, cased)
         if not path.exists():
@@ -163,7 +164,7 @@ class Tokenizer:
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes the vocabulary file and its description into `directory`, for `open`."""
-        directory = Path(directory)
+        directory = path_of(directory)
         name = VOCABULARY_FILES[self.kind]
         with atomic_write(directory / name) as file:
             file.write(self.vocabulary)

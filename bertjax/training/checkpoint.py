@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
+from bertjax.buckets import in_bucket
 from bertjax.errors import InputError
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Checkpoints:
     """The checkpoints of one run, in `directory`.
 
     Args:
-      directory: made if it is not there.
+      directory: made if it is not there; it may be in a bucket.
       keep: how many of the newest to keep; the older ones are deleted.
       keep_every: besides these, keep every one whose step is a multiple of this; 0 for none.
       read_only: leave alone what an interrupted save, or one under way, has left there.
@@ -78,7 +79,7 @@ class Checkpoints:
             policies.append(ocp.training.preservation_policies.EveryNSteps(keep_every))
         self._directory = directory
         self._checkpointer = ocp.training.Checkpointer(
-            directory.absolute(),
+            directory if in_bucket(directory) else directory.absolute(),
             preservation_policy=ocp.training.preservation_policies.AnyPreservationPolicy(policies),
             cleanup_tmp_directories=not read_only,
         )
@@ -87,7 +88,8 @@ class Checkpoints:
     def save(self, step: int, parts: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Starts saving in the background; returns when the arrays have left the devices.
 
-        A checkpoint appears under its name when it is whole, never before.
+        A checkpoint appears under its name when it is whole, never before. In a bucket, where
+        nothing is renamed, its object commit_success.txt appears then.
 
         Args:
           parts: name -> tree of arrays; what may be restored without the others is a part.

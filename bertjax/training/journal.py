@@ -2,17 +2,26 @@
 
 import json
 import os
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from bertjax.buckets import in_bucket, path_of
 from bertjax.files import atomic_write
 
 TRAIN, HELDOUT = "train", "heldout"
 METRICS_FILE = "metrics.jsonl"
 
+_SECONDS_BETWEEN_COPIES = 30.0  # to a bucket; a long run has some megabytes
+
 
 class Journal:
     """Writes the metrics of one run folder.
+
+    What a bucket gets is written on this machine, for nothing can be appended to an object, and
+    copied whole: after an evaluation, at the end, when `publish` is called, and else with a line
+    that comes 30 seconds after the last copy.
 
     Args:
       folder: where metrics.jsonl, tensorboard/ and loss.png are.
@@ -23,13 +32,17 @@ class Journal:
     def __init__(self, folder: Path, step: int):
         from tensorboardX import SummaryWriter
 
-        self._folder = folder
-        self._path = folder / METRICS_FILE
+        self._folder = self._local = folder
+        if in_bucket(folder):
+            self._temporary = tempfile.TemporaryDirectory(prefix="bertjax-")
+            self._local = Path(self._temporary.name)
         self._rows = [row for row in read_metrics(folder) if row["step"] <= step]
-        with atomic_write(self._path, "w") as file:
+        path = self._local / METRICS_FILE
+        with atomic_write(path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in self._rows)
-        self._file = open(self._path, "a", encoding="utf-8")
-        self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._file = open(path, "a", encoding="utf-8")
+        self._events = SummaryWriter(str(self._local / "tensorboard"), purge_step=step + 1)
+        self.publish()
 
     def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
         """One line: the step, the split ("train" or "heldout") and the metrics."""
@@ -41,6 +54,19 @@ class Journal:
             self._events.add_scalar(f"{split}/{name}", value, step)
         if split == HELDOUT:
             self.draw()
+        if split == HELDOUT or time.monotonic() - self._published >= _SECONDS_BETWEEN_COPIES:
+            self.publish()
+
+    def publish(self) -> None:
+        """Copies to a run in a bucket what it has not got yet; others have it already."""
+        self._published = time.monotonic()
+        if not in_bucket(self._folder):
+            return
+        self._events.flush()
+        for path in self._local.rglob("*"):
+            if path.is_file():
+                with atomic_write(self._folder / path.relative_to(self._local)) as file:
+                    file.write(path.read_bytes())
 
     def draw(self) -> None:
         """loss.png: the loss on training batches and on held-out text, over steps."""
@@ -56,7 +82,7 @@ class Journal:
         plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
         plot.grid(alpha=0.3)
         plot.legend()
-        with atomic_write(self._folder / "loss.png") as file:
+        with atomic_write(self._local / "loss.png") as file:
             figure.savefig(file, format="png", dpi=120)
 
     def close(self) -> None:
@@ -65,11 +91,14 @@ class Journal:
             self.draw()
         self._file.close()
         self._events.close()
+        self.publish()
+        if in_bucket(self._folder):
+            self._temporary.cleanup()
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl; a last line that a crash cut short is left out."""
-    path = Path(folder) / METRICS_FILE
+    path = path_of(folder) / METRICS_FILE
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -24,7 +24,7 @@ from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, TRAIN, Journal
-from bertjax.training.state import TrainState
+from bertjax.training.state import TrainState, where_updated
 from bertjax.training.step import Objective, Sums, add_sums, means, train_step
 
 _log = logging.getLogger(__name__)
@@ -103,23 +103,44 @@ class Trainer:
         trainer._schedule, trainer._seed = schedule, seed
         return trainer
 
-    def compiled_step(self, abstract: TrainState, phase: Phase):
-        """The jitted update of one phase: (state, batch) -> (state, sums); the state is donated."""
-        if phase.accumulate not in self._compiled:
+    def compiled_step(self, abstract: TrainState, accumulate: int):
+        """The jitted update: (state, batch) -> (state, sums); the state is donated."""
+        return partial(_with_seed, self._jitted(abstract, accumulate), self._seed)
+
+    def lowered_step(self, abstract: TrainState, batch: Any, accumulate: int) -> jax.stages.Lowered:
+        """The same update for devices that are only described.
+
+        Args:
+          batch: shapes and dtypes of the batch's arrays.
+        """
+        seed = jax.ShapeDtypeStruct((), "int32")
+        with self._placement.active():
+            return self._jitted(abstract, accumulate).lower(abstract, batch, seed)
+
+    def _jitted(self, abstract: TrainState, accumulate: int):
+        if accumulate not in self._compiled:
+            shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+            shares = where_updated(abstract)
+
+            def spread(tree):
+                # Summed whole first: or XLA would break up the product that makes a gradient.
+                whole = jax.lax.with_sharding_constraint(tree, shardings.params)
+                return jax.lax.with_sharding_constraint(whole, shares)
+
             step = partial(
                 train_step,
                 objective=self._objective,
                 optimizer=self._optimizer,
-                accumulate=phase.accumulate,
+                accumulate=accumulate,
+                spread=spread,
             )
-            shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-            self._compiled[phase.accumulate] = jax.jit(
+            self._compiled[accumulate] = jax.jit(
                 lambda state, batch, seed: step(state, batch, seed=seed),
                 in_shardings=(shardings, self._placement.batch, self._placement.replicated),
                 out_shardings=(shardings, self._placement.replicated),
                 donate_argnums=0,
             )
-        return partial(_with_seed, self._compiled[phase.accumulate], self._seed)
+        return self._compiled[accumulate]
 
     def put(self, phase: Phase, number: int) -> dict[str, jax.Array]:
         """Batch `number` of a phase, on the devices."""
@@ -137,7 +158,7 @@ class Trainer:
         results = {}
         for phase in phases:
             with self._placement.active():
-                state, sums = self.compiled_step(state, phase)(state, self.put(phase, 0))
+                state, sums = self.compiled_step(state, phase.accumulate)(state, self.put(phase, 0))
             held_out = self._evaluator.evaluate(state.params, phase.held_out, 1)
             results[phase.name] = {"train": means(sums), "heldout": held_out}
         return results
@@ -188,7 +209,7 @@ class Trainer:
         self, state: TrainState, step: int, phase: Phase, session: "_Session"
     ) -> tuple[TrainState, int]:
         """Updates step + 1 to the phase's last, or to the one at which a signal came."""
-        compiled = self.compiled_step(state, phase)
+        compiled = self.compiled_step(state, phase.accumulate)
         numbers = range(step - phase.first_step, phase.last_step - phase.first_step)
         unread: Sums | None = None  # of the last update
         feed = Feed(
@@ -255,6 +276,8 @@ class Trainer:
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
                 metadata = session.metadata | {"step": step, "window": window}
+                if journal:
+                    journal.publish()
                 session.checkpoints.save(step, state.parts(), metadata)
 
     def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:

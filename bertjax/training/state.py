@@ -47,16 +47,23 @@ def abstract_state(
         return TrainState(jnp.int32(0), params, optimizer.init(params))
 
     boxed = jax.eval_shape(make, jax.random.key(0))
-    return placed(boxed, placement)
+    placed_state = placed(boxed, placement)
+    return placed_state.replace(opt_state=placed(boxed.opt_state, placement, of_optimizer=True))
 
 
-def placed(boxed: Any, placement: Placement) -> Any:
+def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> Any:
     """An abstract tree with logical axes -> the same without them, each leaf with its sharding."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.unbox(boxed),
-        placement.shardings(boxed),
+        placement.shardings(boxed, of_optimizer=of_optimizer),
     )
+
+
+def where_updated(abstract: TrainState) -> Any:
+    """Shardings like the parameters': where the optimizer has its moments, it does its work."""
+    moments = optax.tree.get(abstract.opt_state, "mu", abstract.params)
+    return jax.tree.map(lambda leaf: leaf.sharding, moments)
 
 
 def init_state(

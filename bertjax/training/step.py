@@ -33,6 +33,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     seed: jax.Array | int,
     accumulate: int,
+    spread: Callable[[Any], Any] = lambda tree: tree,
 ) -> tuple[TrainState, Sums]:
     """One update.
 
@@ -42,6 +43,7 @@ def train_step(
       accumulate: the batch is taken in this many parts, one after the other, to save memory.
         Each part's losses are divided by the whole batch's counts, so that the gradient is
         that of the whole batch however its rows are spread.
+      spread: puts a tree like the parameters where the optimizer's state lies.
 
     Returns:
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
@@ -61,18 +63,22 @@ def train_step(
         def add_part(total, numbered_part):
             number, part = numbered_part
             new = gradient(state.params, part, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, total, new), None
+            (grads, sums) = jax.tree.map(jnp.add, total, new)
+            return (spread(grads), sums), None
 
         parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
         shapes = jax.eval_shape(gradient, state.params, jax.tree.map(lambda x: x[0], parts), key)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
 
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    with jax.named_scope("optimizer"):
+        grads, old = spread(grads), spread(state.params)
+        updates, opt_state = optimizer.update(grads, state.opt_state, old)
+        params = optax.apply_updates(old, updates)
+        norm = optax.tree.norm(grads)
     one = jnp.float32(1)
     sums["loss"] = (sum(sums[name][0] / count for name, count in counts.items()), one)
-    sums["grad_norm"] = (optax.tree.norm(grads), one)
+    sums["grad_norm"] = (norm, one)
     return TrainState(state.step + 1, params, opt_state), sums
 
 

@@ -86,7 +86,7 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
     trainer.check([phase])
     state = init_state(init, optimizer, abstract, seed=5)
     with placement.active():
-        step = trainer.compiled_step(state, phase)
+        step = trainer.compiled_step(state, accumulate)
     metrics = []
     for number in range(STEPS):
         with placement.active():
@@ -115,7 +115,11 @@ def one_device():
     [(False, 1), (True, 2), pytest.param(False, 2, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize(
-    "name, grid", [("data", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4)), ("tensor", (4, 2))]
+    "name, grid",
+    [
+        *[("data", (8, 1)), ("zero1", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4))],
+        *[("tensor", (4, 2)), ("tensor_zero1", (4, 2)), ("tensor_fsdp", (4, 2))],
+    ],
 )
 def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
     spec = dataclasses.replace(SPEC, scan_layers=scan_layers)

@@ -1,14 +1,10 @@
-"""Meshes, and joining the processes of a job."""
-
-import os
-import subprocess
-import sys
+"""Meshes."""
 
 import jax
 import pytest
 
 from bertjax.errors import InputError
-from bertjax.sharding.mesh import MeshSpec, join_processes, make_mesh
+from bertjax.sharding.mesh import MeshSpec, make_mesh
 
 
 @pytest.mark.parametrize(
@@ -46,27 +42,3 @@ def test_sizes_that_do_not_fit(spec):
 def test_sizes_that_are_no_sizes(spec):
     with pytest.raises(InputError, match="does not fit 8 devices"):
         make_mesh(spec)
-
-
-def test_one_process_joins_nothing():
-    """In a process of its own: JAX must not have been used before."""
-    program = (
-        "import jax; from bertjax.sharding.mesh import join_processes; join_processes();"
-        "print(jax.process_count(), jax.distributed.is_initialized())"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COORDINATOR_ADDRESS"}
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-    assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
-
-
-@pytest.mark.parametrize("numbers", [{}, {"PROCESSES": "2"}, {"PROCESSES": "2", "PROCESS": "one"}])
-def test_a_coordinator_without_the_numbers(monkeypatch, numbers):
-    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
-    for name in ("PROCESSES", "PROCESS"):
-        monkeypatch.delenv(f"BERTJAX_{name}", raising=False)
-    for name, value in numbers.items():
-        monkeypatch.setenv(f"BERTJAX_{name}", value)
-    with pytest.raises(InputError, match="set BERTJAX_PROCESSES to the number of processes"):
-        join_processes()

@@ -14,7 +14,7 @@ from bertjax.model.spec import BertSpec
 from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
 
 D, M = "data", "model"
-# Parameter -> where it lies in layouts fsdp and tensor; in layout data each is whole everywhere.
+# Parameter -> where it lies in layouts fsdp and tensor; in data and zero1 each is whole everywhere.
 LAYER = {
     "attention/qkv/kernel": (P(D, None, None, None), P(None, None, M, None)),
     "attention/qkv/bias": (P(None, None, None), P(None, M, None)),
@@ -57,9 +57,15 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
             for path, specs in LAYER.items()
         }
     table = {**OUTSIDE, **layers}
-    if name == "data":
-        return {path: P(*[None] * len(specs[0])) for path, specs in table.items()}
-    return {path: specs[("fsdp", "tensor").index(name)] for path, specs in table.items()}
+    both = {
+        path: P(*(a or b for a, b in zip(*specs, strict=True))) for path, specs in table.items()
+    }
+    whole = {path: P(*[None] * len(specs[0])) for path, specs in table.items()}
+    fsdp, tensor = ({path: specs[i] for path, specs in table.items()} for i in range(2))
+    return {
+        **{"data": whole, "zero1": whole, "fsdp": fsdp},
+        **{"tensor": tensor, "tensor_zero1": tensor, "tensor_fsdp": both},
+    }[name]
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -71,7 +77,7 @@ def test_where_every_parameter_lies(name, scanned):
         lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids
     )
     specs = jax.tree.map(
-        lambda leaf: partition_spec(leaf.names, LAYOUTS[name]),
+        lambda leaf: partition_spec(leaf.names, LAYOUTS[name].rules),
         boxed,
         is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
     )
@@ -80,32 +86,31 @@ def test_where_every_parameter_lies(name, scanned):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_places_every_axis_and_no_other(name):
-    assert LAYOUTS[name].keys() == axes.ALL
-    assert set(LAYOUTS[name].values()) <= {"data", "model", None}
+    assert LAYOUTS[name].rules.keys() == axes.ALL
+    assert set(LAYOUTS[name].rules.values()) <= {"data", "model", None}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_only_the_batch_of_a_batch_is_split(name):
-    assert partition_spec((axes.BATCH, axes.LENGTH), layout(name)) == P("data", None)
+    assert partition_spec((axes.BATCH, axes.LENGTH), layout(name).rules) == P("data", None)
 
 
 def test_an_axis_may_have_no_name():
-    assert partition_spec((axes.BATCH, None, axes.MLP), layout("tensor")) == P(
-        "data", None, "model"
-    )
-    assert partition_spec((), layout("tensor")) == P()
+    rules = layout("tensor").rules
+    assert partition_spec((axes.BATCH, None, axes.MLP), rules) == P("data", None, "model")
+    assert partition_spec((), rules) == P()
 
 
 def test_an_unknown_layout_is_named():
-    with pytest.raises(InputError, match="layout='zero': must be one of data, fsdp, tensor"):
+    with pytest.raises(InputError, match="layout='zero': must be one of data, zero1, fsdp, tensor"):
         layout("zero")
 
 
 def test_an_unknown_axis_is_named():
     with pytest.raises(ValueError, match="unknown logical axis 'depth'"):
-        partition_spec((axes.BATCH, "depth"), layout("data"))
+        partition_spec((axes.BATCH, "depth"), layout("data").rules)
 
 
 def test_one_mesh_axis_on_two_dimensions_is_refused():
     with pytest.raises(ValueError, match="one mesh axis on two dimensions: .*'data', 'data'"):
-        partition_spec((axes.BATCH, axes.EMBED), layout("fsdp"))
+        partition_spec((axes.BATCH, axes.EMBED), layout("fsdp").rules)

@@ -20,7 +20,8 @@ from bertjax import batch as batches
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
 from bertjax.recipe import init_params, make_model, make_objective
-from bertjax.sharding.mesh import MeshSpec, join_processes, make_mesh
+from bertjax.sharding.hosts import join_processes
+from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.checkpoint import Checkpoints

@@ -1,0 +1,225 @@
+"""Buckets of Cloud Storage: "gs://BUCKET/..." as a path, as a place to be reached, and leases."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertjax.errors import InputError
+
+# epath, which Orbax takes as well, would import TensorFlow where it is installed. Read once, so
+# it is said here, before anything can ask for a path.
+os.environ.setdefault("EPATH_USE_TF", "false")
+
+_log = logging.getLogger(__name__)
+
+# The owner of a lease renews it; who finds one unchanged for the longer time may take it over.
+_RENEW_SECONDS, _DEAD_SECONDS = 15.0, 60.0
+_REACH_SECONDS = 30.0  # for a bucket that does not answer
+
+
+def in_bucket(name: str | os.PathLike) -> bool:
+    """Whether a name is the address of something in a bucket."""
+    return "://" in os.fspath(name)
+
+
+def path_of(name: str | os.PathLike) -> Path:
+    """The path of that name: in a bucket one of the library epath, which has pathlib's methods.
+
+    An object in a bucket appears whole when its writing ends; there are no folders to be made, no
+    appending and no locks.
+
+    Raises:
+      InputError: an address that is not "gs://...", or no package that reads one.
+    """
+    if not in_bucket(name):
+        return Path(name)
+    name = os.fspath(name)
+    if not re.match("gs://[^/]", name):
+        raise InputError(f"{name}: not a folder and no bucket: buckets are gs://BUCKET/FOLDER")
+    if importlib.util.find_spec("gcsfs") is None:
+        raise InputError(f"{name}: buckets need gcsfs: pip install 'bertjax[gcs]'")
+    import fsspec.config
+    from etils import epath
+
+    # Others write there, too (TensorStore, in this process): what was listed is listed again.
+    fsspec.config.conf["gcs"] = {"use_listings_cache": False}
+    return epath.Path(name)
+
+
+def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
+    """The path of that name; one in a bucket has been listed and, for `write`, written to.
+
+    Raises:
+      InputError: there is no such bucket, it is closed to us, or cannot be reached: what to do.
+    """
+    path = path_of(name)
+    if in_bucket(path):
+        try:
+            _try_out(path, write)
+        except (*_failures(), ValueError) as error:  # ValueError: no name for a bucket
+            reason = " ".join(str(getattr(error, "message", error)).split())[:300]
+            raise InputError(f"{path}: {_cure(error, path, write)} ({reason})") from error
+    return path
+
+
+def _try_out(path: Path, write: bool) -> None:
+    from google.cloud import storage
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    client, retry = storage.Client(project=None), DEFAULT_RETRY.with_timeout(_REACH_SECONDS)
+    bucket, folder = _parts(path)
+    next(iter(client.list_blobs(bucket, prefix=folder, max_results=1, retry=retry)), None)
+    if write:
+        storage.Client().get_bucket(bucket, retry=retry)  # as Orbax will, to delete a checkpoint
+        probe = client.bucket(bucket).blob(_parts(path / f".probe-{uuid.uuid4().hex}")[1])
+        probe.upload_from_string(b"", retry=retry)
+        probe.delete(retry=retry)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a call to a bucket raises when it fails."""
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import GoogleAuthError
+
+    return GoogleAPIError, GoogleAuthError, OSError  # OSError: of the connection
+
+
+def _cure(error: Exception, path: Path, write: bool) -> str:
+    from google.api_core.exceptions import Forbidden, NotFound, Unauthorized
+    from google.auth.exceptions import GoogleAuthError
+
+    bucket, _ = _parts(path)
+    if isinstance(error, NotFound):
+        return f"no such bucket: gcloud storage buckets create gs://{bucket}"
+    if isinstance(error, Forbidden):
+        verb, role = "read", "roles/storage.objectViewer"
+        if write:
+            verb, role = "write", "ROLE (roles/storage.objectUser and .legacyBucketReader)"
+        return (
+            f"not permitted to {verb} there: gcloud storage buckets add-iam-policy-binding "
+            f"gs://{bucket} --member=user:YOU (of a TPU VM: serviceAccount:ITS_ACCOUNT) "
+            f"--role={role}"
+        )
+    if isinstance(error, GoogleAuthError | Unauthorized):
+        return "no credentials, or old ones: gcloud auth application-default login"
+    if "roject was not passed" in str(error):
+        return "no project: set GOOGLE_CLOUD_PROJECT"
+    return "cannot be reached"
+
+
+def _parts(path: Path) -> tuple[str, str]:
+    """("BUCKET", "NAME") of gs://BUCKET/NAME."""
+    bucket, _, name = os.fspath(path).removeprefix("gs://").partition("/")
+    return bucket, name
+
+
+# ------------------------------------------------------------------------------- leases
+
+
+@contextlib.contextmanager
+def leased(folder: Path) -> Iterator[None]:
+    """Keeps a folder in a bucket to this job while the block runs.
+
+    A bucket has no locks that end with their owner. So the object `.lease` is written every 15
+    seconds, each time on the condition that nobody else has, and deleted at the end. A job that
+    was killed leaves it behind: the next one looks for a minute whether it changes, and takes it
+    over if not; no clocks are compared. A job that was frozen so long that another has its folder
+    learns that when it goes on, and stops as if by SIGTERM.
+
+    Raises:
+      InputError: another job has it.
+    """
+    lease, ended = _Lease(folder), threading.Event()
+    lease.take()
+    renewing = threading.Thread(target=lease.renew_until, args=(ended,), daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewing.join()
+        lease.give_back()
+
+
+class _Lease:
+    """The object that says who works in a folder."""
+
+    def __init__(self, folder: Path):
+        from google.cloud import storage
+
+        bucket, self._name = _parts(folder / ".lease")
+        self._bucket, self._folder = storage.Client(project=None).bucket(bucket), folder
+        self._owner = f"{socket.gethostname()}, process {os.getpid()} ({uuid.uuid4().hex[:8]})"
+        self._generation = 0  # of what we wrote last
+
+    def _write(self, over: int) -> None:
+        """Writes it over that generation; 0: where there is none."""
+        blob = self._bucket.blob(self._name)
+        blob.metadata = {"owner": self._owner}
+        blob.upload_from_string(b"", if_generation_match=over)
+        self._generation = blob.generation
+
+    def _found(self) -> tuple[int, str]:
+        """Its generation and owner; (0, "") where it is not there."""
+        blob = self._bucket.get_blob(self._name)
+        return (blob.generation, blob.metadata["owner"]) if blob else (0, "")
+
+    def take(self) -> None:
+        from google.api_core.exceptions import PreconditionFailed
+
+        generation, owner = self._found()
+        if generation:
+            print(
+                f"{self._folder}: held by a job on {owner}; looking for {_DEAD_SECONDS:.0f} s "
+                "whether it is alive",
+                flush=True,
+            )
+            time.sleep(_DEAD_SECONDS)
+            if not self._found()[0]:  # given back meanwhile
+                generation = 0
+        try:
+            self._write(over=generation)
+        except PreconditionFailed as error:
+            raise InputError(
+                f"{self._folder}: in use by another job, on {self._found()[1]}: wait until it "
+                "ends, or take another folder"
+            ) from error
+
+    def renew_until(self, ended: threading.Event) -> None:
+        while not ended.wait(_RENEW_SECONDS):
+            try:
+                if not self._renew():
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+            except _failures() as error:
+                _log.warning("%s: the lease is not renewed yet: %s", self._folder, error)
+
+    def _renew(self) -> bool:
+        """Whether it is ours still."""
+        from google.api_core.exceptions import PreconditionFailed
+
+        try:
+            self._write(over=self._generation)
+        except PreconditionFailed:
+            generation, owner = self._found()
+            if owner != self._owner:
+                _log.error("%s: another job has it now, on %s", self._folder, owner)
+                return False
+            self._generation = generation  # it was written, and the answer lost
+        return True
+
+    def give_back(self) -> None:
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        blob = self._bucket.blob(self._name)
+        with contextlib.suppress(NotFound, PreconditionFailed):  # another job has it
+            blob.delete(if_generation_match=self._generation)

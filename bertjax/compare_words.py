@@ -1,0 +1,90 @@
+"""How alike a model finds one word in different texts: what its context makes of it."""
+
+import string
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.errors import InputError
+from bertjax.features.compute import Extractor, Options
+from bertjax.features.texts import WORDS
+from bertjax.files import atomic_write
+from bertjax.open_model import open_model
+from bertjax.progress import Progress
+
+
+def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
+    """Prints and draws the cosines between the vectors of a word, the first in each text.
+
+    The vectors are the last layer's, less the mean of all words of all texts, without which all
+    are alike: they have one direction in common.
+
+    Args:
+      model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
+      word: as it stands in the texts, but for punctuation beside it and upper case.
+      texts: two or more.
+      output: the picture, a .png file.
+
+    Returns:
+      The cosines, float32 [texts, texts].
+
+    Raises:
+      InputError: no such model; a text without the word, or one that is too long; an output that
+        is no .png file.
+    """
+    if Path(output).suffix != ".png" or not Path(output).parent.is_dir():
+        raise InputError(f"--output={output}: must be a .png file in a folder that is there")
+    if len(texts) < 2:
+        raise InputError("--text: give it twice or more, so that there is something to compare")
+    places = [_place(word, text) for text in texts]
+    pretrained = open_model(model)
+    print(pretrained.summary())
+    extractor = Extractor(pretrained, Options(features=WORDS))
+    encoded = list(extractor.encoder.encode(texts))
+    for text, each in zip(texts, encoded, strict=True):
+        extractor.check(each, repr(text))
+    with Progress("Features", len(texts), " texts") as progress:
+        vectors = extractor.vectors(encoded, progress)
+    cosines = _cosines(vectors, places)
+    for row, text in zip(cosines, texts, strict=True):
+        print(" ".join(f"{cosine:5.2f}" for cosine in row), "", text)
+    _draw(cosines, word, texts, output)
+    return cosines
+
+
+def _place(word: str, text: str) -> int:
+    """The number of the word's first place among the words of a text."""
+    words = [each.strip(string.punctuation).casefold() for each in text.split()]
+    if word.casefold() not in words:
+        raise InputError(f"no {word!r} in {text!r}: every --text must have the word")
+    return words.index(word.casefold())
+
+
+def _cosines(vectors: Sequence[np.ndarray], places: Sequence[int]) -> np.ndarray:
+    mean = np.concatenate(vectors).mean(0)
+    chosen = np.stack([each[place] - mean for each, place in zip(vectors, places, strict=True)])
+    chosen /= np.linalg.norm(chosen, axis=-1, keepdims=True)
+    return chosen @ chosen.T
+
+
+def _draw(cosines: np.ndarray, word: str, texts: Sequence[str], output: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    count = len(texts)
+    figure = Figure(figsize=(2 + 0.6 * count, 1 + 0.5 * count))
+    FigureCanvasAgg(figure)
+    plot = figure.subplots()
+    image = plot.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
+    numbers = range(1, count + 1)
+    plot.set_xticks(range(count), numbers)
+    labels = [f"{text}  {number}" for text, number in zip(texts, numbers, strict=True)]
+    plot.set_yticks(range(count), labels)
+    for (row, column), cosine in np.ndenumerate(cosines):
+        color = "white" if abs(cosine) > 0.6 else "black"
+        plot.text(column, row, f"{cosine:.2f}", ha="center", va="center", color=color)
+    plot.set_title(f"“{word}”: cosine of its vectors in these texts")
+    figure.colorbar(image)
+    with atomic_write(output) as file:
+        figure.savefig(file, format="png", dpi=120, bbox_inches="tight")

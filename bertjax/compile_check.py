@@ -1,0 +1,92 @@
+"""The report before the pod: the very step of a run, compiled for TPUs that are not there."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax import batch as batches
+from bertjax.compile_report.picture import draw
+from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
+from bertjax.compile_report.topology import Slice, describe
+from bertjax.corpus.weights import split_weight
+from bertjax.files import write_json
+from bertjax.initialize import with_sizes_of
+from bertjax.model.spec import BertSpec
+from bertjax.open_model import open_model
+from bertjax.recipe import PAPER_VOCABULARY, Recipe, make_training
+from bertjax.text.tokenizer import Tokenizer
+
+
+def run(
+    config: Any, topology: str, json_file: str = "", image: str = "", title: str = ""
+) -> list[Report]:
+    """Compiles every phase of a config and prints what the compiler says of it.
+
+    Args:
+      config: as in `configs/`; without a corpus, the vocabulary is the paper's.
+      topology: a slice, such as "v5e:8x8".
+      json_file, image: where to write the figures, and a picture of them (PNG); "": nowhere.
+
+    Raises:
+      InputError: what would stop the run too: a mistake in the config, a batch that does not
+        divide, too little memory; or no compiler, or one that does not know the slice.
+    """
+    jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    recipe = Recipe.from_config(config)
+    if recipe.init_from:
+        model = with_sizes_of(open_model(recipe.init_from), recipe.plain["model"])
+        recipe = Recipe.from_config({**recipe.plain, "model": model})
+    vocabulary = PAPER_VOCABULARY
+    if recipe.corpus:
+        vocabulary = Tokenizer.open(split_weight(recipe.corpus[0])[0]).vocabulary_size
+    spec = recipe.spec(vocabulary)
+    where = describe(topology)
+    reports = []
+    for number, step in _steps(recipe, spec):
+        print(f"phase {number}: compiling for {topology} ...", flush=True)
+        begin = time.perf_counter()
+        reports.append(_report(recipe, spec, number, step, where))
+        print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
+    print(run_table(reports))
+    if json_file:
+        write_json(
+            Path(json_file), {"topology": topology, "phases": [r.as_dict() for r in reports]}
+        )
+    if image:
+        draw(reports, f"{title} on {topology}".strip(), image)
+    return reports
+
+
+def _steps(recipe: Recipe, spec: BertSpec) -> list[tuple[int, Step]]:
+    """Number and step of each phase that has any."""
+    steps = []
+    for number, phase in enumerate(recipe.phases, 1):
+        predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
+        tokens = phase.batch_size * phase.length
+        step = Step(
+            length=phase.length,
+            batch_size=phase.batch_size,
+            accumulate=phase.accumulate,
+            steps=round(phase.share * recipe.total_steps),
+            flops=tokens * spec.flops_per_token(phase.length, predicted),
+        )
+        if step.steps:
+            steps.append((number, step))
+    return steps
+
+
+def _report(recipe: Recipe, spec: BertSpec, number: int, step: Step, where: Slice) -> Report:
+    training = make_training(recipe, spec, where.devices)
+    training.placement.host_rows(step.batch_size // step.accumulate)
+    phase = recipe.phases[number - 1]
+    predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
+    sizes = {"B": step.batch_size, "S": step.length, "P": predicted}
+    batch = {
+        name: jax.ShapeDtypeStruct(tuple(sizes[letter] for letter in field.letters), field.dtype)
+        for name, field in batches.FIELDS[recipe.objective].items()
+    }
+    lowered = training.trainer.lowered_step(training.abstract, batch, step.accumulate)
+    return compile_and_report(lowered, step, where)

@@ -1,0 +1,106 @@
+"""TPU slices that are only described: their chips, and libtpu's devices to compile for."""
+
+import dataclasses
+import os
+import re
+
+import jax
+
+from bertjax.errors import InputError
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One generation of TPUs.
+
+    Attributes:
+      name: as in "v5e:4x4".
+      peak: dense bfloat16 FLOP/s of one chip.
+      clock: Hz, of the compiler's cycles: peak / (2 x multipliers of all matrix units).
+      links: bytes a second of all links of one chip, as published.
+      memory: bytes of one device's HBM that libtpu leaves to a program.
+      devices: JAX devices a chip.
+      dimensions: of the network; sizes of its slices are written "4x4" or "4x4x4".
+      options: what libtpu wants to know besides.
+    """
+
+    name: str
+    peak: float
+    clock: float
+    links: float
+    memory: float
+    devices: int = 1
+    dimensions: int = 2
+    options: tuple[tuple[str, str], ...] = ()
+
+
+_MEGACORE = (("chip_config_name", "megacore"),)
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v2", 45e12, 0.70e9, 248e9, 7.48 * GIB, devices=2),
+        Chip("v3", 123e12, 0.94e9, 328e9, 15.48 * GIB, devices=2),
+        Chip("v4", 275e12, 1.05e9, 300e9, 30.75 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v5e", 197e12, 1.50e9, 200e9, 15.75 * GIB),
+        Chip("v5p", 459e12, 1.75e9, 600e9, 95.74 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v6e", 918e12, 1.75e9, 448e9, 31.25 * GIB),
+    )
+}
+
+
+_NO_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # any: the topology is given
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """A slice of a pod.
+
+    Attributes:
+      name: as it was asked for.
+      chip: its chips.
+      chips: how many.
+      devices: as JAX sees them; to compile for, not to run on.
+    """
+
+    name: str
+    chip: Chip
+    chips: int
+    devices: list[jax.Device]
+
+
+def describe(name: str) -> Slice:
+    """A slice by its name, "v5e:4x4" or "v5p:4x4x4".
+
+    Raises:
+      InputError: an unknown name, or no libtpu.
+    """
+    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)+)", name)
+    chip = match and CHIPS.get(match[1])
+    if not chip or match[2].count("x") + 1 != chip.dimensions:
+        known = ", ".join(f"{c.name}:{'x'.join('4' * c.dimensions)}" for c in CHIPS.values())
+        raise InputError(f"--topology={name}: must be like one of {known}")
+    # No TPU is here: libtpu shall not look for one, nor ask the cloud's metadata server.
+    for variable, value in _NO_TPU.items():
+        os.environ.setdefault(variable, value)
+    from jax.experimental import topologies
+
+    try:
+        found = topologies.get_topology_desc(
+            topology_name=name, platform="tpu", **dict(chip.options)
+        )
+    except Exception as error:  # JAX raises what libtpu says, and several kinds without one
+        message = " ".join(str(error).split())[:300]
+        if "libtpu" in message.lower() or isinstance(error, ImportError | FileNotFoundError):
+            raise InputError(
+                f"the TPU compiler is not installed: pip install 'bertjax[tpu]' ({message})"
+            ) from error
+        raise InputError(f"--topology={name}: libtpu does not know it: {message}") from error
+    devices = list(found.devices)
+    return Slice(name, chip, len(devices) // chip.devices, devices)

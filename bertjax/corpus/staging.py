@@ -1,0 +1,90 @@
+"""Corpora in a bucket: copied to this machine once, whole and checked, before they are used.
+
+A store is read through memory maps, which no bucket has. Copies lie in $BERTJAX_CACHE (by default
+~/.cache/bertjax), each under the identity of its data, and are removed by hand.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bertjax.errors import InputError
+from bertjax.files import atomic_write, exclusive
+from bertjax.progress import Progress
+
+_AT_ONCE = 8  # files
+_CHUNK = 16 << 20  # bytes
+
+
+def cache_folder() -> Path:
+    """Where copies lie."""
+    return Path(os.environ.get("BERTJAX_CACHE") or Path.home() / ".cache" / "bertjax")
+
+
+def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], last: str) -> Path:
+    """This machine's copy of a folder in a bucket.
+
+    What is there already is not copied again: an interrupted copy goes on, file by file. Of
+    several processes, one copies and the others wait.
+
+    Args:
+      folder: in a bucket.
+      identity: the name of the copy; another content must have another one.
+      files: the name of each file in it -> its "bytes" and "sha256".
+      last: the name of one more file, which declares the others whole.
+
+    Raises:
+      InputError: a file that is missing or not what it should be; no room for them.
+    """
+    copy = cache_folder() / identity
+    if not (copy / last).exists():
+        with exclusive(copy, wait=True):
+            if not (copy / last).exists():
+                _copy_files(folder, copy, files)
+                with atomic_write(copy / last) as file:
+                    file.write((folder / last).read_bytes())
+    return copy
+
+
+def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    missing = {name: about for name, about in files.items() if not (copy / name).exists()}
+    size, room = sum(about["bytes"] for about in missing.values()), shutil.disk_usage(copy).free
+    if size > room:
+        raise InputError(
+            f"{folder}: {size:,} bytes to be copied to {copy}, where there is room for {room:,}: "
+            "free some space, or set BERTJAX_CACHE to a folder on a larger disk"
+        )
+
+    def copy_one(name: str) -> int:
+        _copy_file(folder / name, copy / name, missing[name])
+        return missing[name]["bytes"]
+
+    with (
+        Progress(f"Copying {folder}", size, "B", scale=True) as progress,
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+        for copied in pool.map(copy_one, missing):
+            progress.update(copied)
+
+
+def _copy_file(source: Path, target: Path, expected: Mapping[str, Any]) -> None:
+    """Copies a file, which appears only if it is the one expected."""
+    found, size = hashlib.sha256(), 0
+    with atomic_write(target) as file:
+        try:
+            with source.open("rb") as original:
+                while chunk := original.read(_CHUNK):
+                    file.write(chunk)
+                    found.update(chunk)
+                    size += len(chunk)
+        except FileNotFoundError as error:
+            raise InputError(f"{source}: missing: {_AGAIN}") from error
+        if (size, found.hexdigest()) != (expected["bytes"], expected["sha256"]):
+            raise InputError(f"{source}: damaged ({size:,} bytes; its checksum differs): {_AGAIN}")
+
+
+_AGAIN = "copy the corpus to the bucket again: gcloud storage rsync -r DIR gs://BUCKET/DIR"

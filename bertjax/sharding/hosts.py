@@ -1,0 +1,194 @@
+"""The processes of a job, one on each host: how they find, tell and leave each other."""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+
+# The state behind `jax.distributed`. Only there are the number of hosts before a device is
+# touched, and messages between hosts that need no devices.
+from jax._src import distributed
+
+from bertjax.errors import InputError, NonFiniteLoss
+
+_JOIN_SECONDS = 50  # for the other hosts to be started
+_AGREE_SECONDS = 1800  # for the slowest host to read its corpus
+_HEARTBEAT_SECONDS = 60  # after which a silent host counts as lost
+
+# How the loss of another host shows: in a collective, in the service that connects the hosts.
+_LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
+
+
+def join_processes() -> None:
+    """Connects the processes of a multi-host job; does nothing in a job of one process.
+
+    To be called before anything else of JAX. JAX finds Cloud TPU slices and Slurm jobs by itself.
+    Elsewhere the environment names the job:
+    JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
+
+    Raises:
+      InputError: a coordinator without the two numbers; hosts that do not come within a minute.
+    """
+    job = {}
+    if "JAX_COORDINATOR_ADDRESS" in os.environ:
+        try:
+            count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
+                "processes and BERTJAX_PROCESS to this one's number, from 0"
+            ) from error
+        job = {"num_processes": count, "process_id": index}
+    try:
+        _initialize(**job)
+    except ValueError as error:
+        if "coordinator_address" not in str(error):  # no cluster: a job of one process
+            raise
+
+
+def _initialize(**job: int) -> None:
+    """`jax.distributed.initialize`, on a thread: alone it blocks, then aborts the process."""
+    joined = Future()
+
+    def initialize() -> None:
+        try:
+            jax.distributed.initialize(**job, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
+        except Exception as error:
+            joined.set_exception(error)
+        else:
+            joined.set_result(None)
+
+    threading.Thread(target=initialize, name="join", daemon=True).start()
+    try:
+        joined.result(_JOIN_SECONDS)
+    except TimeoutError as error:
+        raise InputError(
+            f"host {index()} of a job of {count()} hosts has waited {_JOIN_SECONDS} seconds for "
+            "the others: start the same command on every host at the same time; where that was "
+            f"done, {distributed.global_state.coordinator_address} must be open to them, which is "
+            "host 0"
+        ) from error
+
+
+def count() -> int:
+    """How many hosts the job has; touches no device."""
+    return distributed.global_state.num_processes
+
+
+def index() -> int:
+    """Which of them this is, from 0; touches no device."""
+    return distributed.global_state.process_id
+
+
+_exchanges = itertools.count()
+
+
+def exchange(value: Any) -> list[Any]:
+    """What every host gave, by host; JSON. All must call it equally often; touches no device.
+
+    Raises:
+      InputError: a host that has not called it for half an hour.
+    """
+    if count() == 1:
+        return [value]
+    client = distributed.global_state.client
+    folder = f"bertjax/exchange/{next(_exchanges)}"
+    client.key_value_set(f"{folder}/{index()}", json.dumps(value))
+    end = time.monotonic() + _AGREE_SECONDS
+    while True:
+        told = dict(client.key_value_dir_get(folder))
+        by_host = {int(key.rpartition("/")[2]): text for key, text in told.items()}
+        if len(by_host) == count():
+            return [json.loads(by_host[host]) for host in range(count())]
+        if time.monotonic() > end:
+            missing = named([host for host in range(count()) if host not in by_host])
+            raise InputError(f"no word of {missing} for {_AGREE_SECONDS} seconds: look there")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def agreed() -> Iterator[None]:
+    """What one host raises inside, all raise where the block ends; all must come there.
+
+    So a fault of one host ends the job on all, and none waits for a host that is gone.
+
+    Raises:
+      InputError: the faults of all hosts, by host; of a job of one host just what it raised.
+    """
+    fault = None
+    try:
+        yield
+    except BaseException as error:
+        if count() == 1:
+            raise
+        fault = error
+    told = exchange(fault and _told(fault))
+    if fault and not isinstance(fault, InputError):
+        raise fault  # with its traceback
+    if any(told):
+        raise InputError("; ".join(_by_host(told))) from fault
+
+
+def _told(fault: BaseException) -> str:
+    return str(fault) if isinstance(fault, InputError) else repr(fault)
+
+
+def _by_host(told: Sequence[str | None]) -> list[str]:
+    """Equal words of several hosts once."""
+    if len(set(told)) == 1:
+        return [told[0]]
+    hosts = {text: [i for i, other in enumerate(told) if other == text] for text in told if text}
+    return [f"{named(who)}: {text}" for text, who in hosts.items()]
+
+
+def named(hosts: Sequence[int]) -> str:
+    """ "host 3", or "hosts 1, 3"."""
+    return f"host{'s' if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
+
+
+@contextlib.contextmanager
+def in_step(exit_code_when_lost: int) -> Iterator[None]:
+    """Work that all hosts do in step. What ends it on one host ends the process there at once.
+
+    Python would first wait for the other hosts, which wait for this one, until JAX aborts them
+    all; so they see at once that it is gone. Whoever is still within a computation then is ended
+    by JAX, with a message about heartbeats, or about tasks that died, and SIGABRT.
+
+    Of what all hosts raise alike (`InputError`, `NonFiniteLoss`), and in a job of one process, of
+    everything, nothing changes.
+
+    Args:
+      exit_code_when_lost: where another host is what was lost.
+    """
+    try:
+        yield
+    except (InputError, NonFiniteLoss):
+        raise
+    except BaseException as error:
+        if count() == 1:
+            raise
+        code = 1
+        if _LOST.search(str(error)):
+            code, reason = exit_code_when_lost, " ".join(str(error).split())[:200]
+            print(
+                f"error: host {index()} has lost another host ({reason}): start the same command "
+                "again on every host, it goes on from the last whole checkpoint",
+                file=sys.stderr,
+            )
+        else:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if index() == 0:
+            time.sleep(1)  # it connects the others: they shall have the time to say the same
+        os._exit(code)

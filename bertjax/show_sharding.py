@@ -1,0 +1,149 @@
+"""How a config splits a model over the devices: a table of its parameters, and pictures."""
+
+import re
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec
+
+from bertjax import axes
+from bertjax.errors import InputError
+from bertjax.recipe import PAPER_VOCABULARY, Recipe, make_training
+from bertjax.sharding.placement import Placement
+
+_MIB = 2**20
+
+
+class Row(NamedTuple):
+    """Parameters of one shape and one place; those of all layers are one row.
+
+    Attributes:
+      path: as in the tree of parameters, `*` for the number of the layer.
+      count: how many of them there are.
+      shape: of each.
+      logical: names of `bertjax.axes`, one for each dimension.
+      mesh_axes: the mesh axis that splits each dimension; None: it is whole.
+      updated: the same of the optimizer's state for them.
+      device_bytes: of all of them, on one device.
+    """
+
+    path: str
+    count: int
+    shape: tuple[int, ...]
+    logical: tuple[str, ...]
+    mesh_axes: tuple[str | None, ...]
+    updated: tuple[str | None, ...]
+    device_bytes: int
+
+
+def run(config: Any) -> list[Row]:
+    """Prints where every parameter lies, and draws what is split; computes and reads nothing.
+
+    Args:
+      config: as in `configs/pretrain_*.py`; the vocabulary is the paper's in size.
+
+    Returns:
+      The rows of the table.
+
+    Raises:
+      InputError: a bad config, or one that does not fit the devices.
+    """
+    recipe = Recipe.from_config(config)
+    if recipe.init_from:
+        raise InputError("config.init_from: the sizes of given weights are not read here: leave it")
+    training = make_training(recipe, recipe.spec(PAPER_VOCABULARY))
+    placement, state = training.placement, training.abstract
+    for phase in recipe.phases:
+        placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
+    rows = parameter_rows(jax.eval_shape(training.init, jax.random.key(0)), placement)
+
+    mesh = ", ".join(f"{axis}={size}" for axis, size in placement.mesh.shape.items())
+    device = placement.mesh.devices.flat[0].device_kind
+    print(f"layout {recipe.layout!r} on {placement.mesh.size} x {device}: {mesh}\n")
+    _print_table(rows)
+    for name, tree in (("parameters", state.params), ("optimizer state", state.opt_state)):
+        leaves = jax.tree.leaves(tree)
+        here = sum(_device_bytes(leaf, leaf.sharding) for leaf in leaves)
+        whole = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        print(f"{name}: {whole / _MIB:,.1f} MiB, of which a device holds {here / _MIB:,.1f}")
+    _draw(recipe, placement, rows)
+    return rows
+
+
+def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
+    """One row for the parameters that are alike in all layers, in the order of the tree.
+
+    Args:
+      boxed: an abstract tree of parameters with their logical axes.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(
+        boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
+    )
+    found: dict[str, Row] = {}
+    shardings, updated = (
+        jax.tree.leaves(placement.shardings(boxed, of_optimizer=where)) for where in (False, True)
+    )
+    for (path, leaf), sharding, share in zip(leaves, shardings, updated, strict=True):
+        key = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = re.sub(r"layer_\d+/", "layer_*/", key)
+        before = found.get(name)
+        found[name] = Row(
+            name,
+            before.count + 1 if before else 1,
+            leaf.value.shape,
+            leaf.names,
+            _mesh_axes(sharding, leaf.value.ndim),
+            _mesh_axes(share, leaf.value.ndim),
+            (before.device_bytes if before else 0) + _device_bytes(leaf.value, sharding),
+        )
+    return list(found.values())
+
+
+def _mesh_axes(sharding: NamedSharding, dimensions: int) -> tuple[str | None, ...]:
+    return (*sharding.spec, *[None] * dimensions)[:dimensions]
+
+
+def _device_bytes(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> int:
+    return int(np.prod(sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
+
+
+def _print_table(rows: list[Row]) -> None:
+    titles = ("parameter", "", "shape", "logical axes", "mesh axes", "of its moments")
+    cells = [(*titles, "bytes a device")]
+    for row in rows:
+        cells.append(
+            (
+                row.path,
+                f"x{row.count}" if row.count > 1 else "",
+                " x ".join(f"{size:,}" for size in row.shape),
+                ", ".join(row.logical),
+                ", ".join(axis or "-" for axis in row.mesh_axes),
+                ", ".join(axis or "-" for axis in row.updated),
+                f"{row.device_bytes:,}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        *left, right = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join([*left, right.strip().rjust(widths[-1])]))
+    print()
+
+
+def _draw(recipe: Recipe, placement: Placement, rows: list[Row]) -> None:
+    """Which device holds which part: of the batch, and of a matrix for each way to split one."""
+    phase = recipe.phases[0]
+    shape = phase.batch_size // phase.accumulate, phase.length
+    pictures = {"a batch": (shape, (axes.BATCH, axes.LENGTH), placement.batch)}
+    splits = set()
+    for row in rows:
+        if len(row.shape) == 2 and any(row.mesh_axes) and row.mesh_axes not in splits:
+            splits.add(row.mesh_axes)
+            sharding = NamedSharding(placement.mesh, PartitionSpec(*row.mesh_axes))
+            pictures[row.path] = row.shape, row.logical, sharding
+    for name, (shape, logical, sharding) in pictures.items():
+        sizes = " x ".join(f"{axis} {size:,}" for axis, size in zip(logical, shape, strict=True))
+        print(f"\n{name}: {sizes}")
+        array = jax.device_put(np.zeros(shape, np.int8), sharding)
+        jax.debug.visualize_array_sharding(array, use_color=False)

@@ -1,0 +1,32 @@
+"""What a run will do on a TPU slice: memory, time, collectives; compiled here, without a TPU.
+
+  python launch/compile_check.py --config=configs/pretrain_base_16.py --topology=v5e:4x4
+
+Needs the extra `tpu`, for the compiler in it.
+"""
+
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from bertjax import commandline
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
+_TOPOLOGY = flags.DEFINE_string(
+    "topology", None, "The slice: v5e:4x4, v5e:8x8, v6e:4x4, v5p:2x2x4, v4:4x4x4, ..."
+)
+_JSON = flags.DEFINE_string("json", "", "Where to write the figures.")
+_IMAGE = flags.DEFINE_string("image", "", "Where to write a picture of them (PNG).")
+flags.mark_flags_as_required(["config", "topology"])
+
+
+def main(_) -> None:
+    from bertjax import compile_check
+
+    title = Path(flags.FLAGS["config"].config_filename).stem
+    compile_check.run(_CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value, title)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,25 @@
+"""Shows how a config splits a model over devices: python launch/show_sharding.py --config=FILE
+
+Over eight simulated ones, whatever the machine has:
+
+  JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8 \
+      python launch/show_sharding.py --config=configs/pretrain_base_16.py --config.layout=fsdp
+"""
+
+from absl import flags
+from ml_collections import config_flags
+
+from bertjax import commandline
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
+flags.mark_flag_as_required("config")
+
+
+def main(_) -> None:
+    from bertjax import show_sharding
+
+    show_sharding.run(_CONFIG.value)
+
+
+if __name__ == "__main__":
+    commandline.run(main)

@@ -1,0 +1,695 @@
+#!/usr/bin/env bash
+# Pre-training on a Cloud TPU slice, from nothing to a finished run:
+#
+#   bash launch/tpu_vm.sh COMMAND --name=NAME [--flag=value ...] [-- ARGUMENTS]
+#
+# COMMAND is one of
+#   up      create, setup, run and watch; after a preemption again, until the run is complete;
+#           then the slice is deleted
+#   create  check that the config fits, that the corpus is staged and the buckets are there; ask
+#           for the slice (a queued resource) and wait for it
+#   setup   send the checkout's tracked files to every host, install them with the tested
+#           versions, and copy the corpus to the host's disk
+#   run     start launch/pretrain.py on every host; it goes on when this ends
+#   logs    follow the log of host 0 and then show the end of every log whose run failed;
+#           --all: the end of every log, now
+#   status  of the queued resource, of its node, and of the run on each host
+#   ssh     a shell on a host, or the command after "--" there
+#   delete  the slice; none there is fine
+#
+# Flags:
+#   --name=NAME              of the slice: lower-case letters, digits and hyphens
+#   --project=, --zone=      as gcloud has them; its own settings by default
+#   --type=, --chips=        v2 v3 v4 v5e v5p v6e, and how many        up create run
+#   --spot                   cheaper, and may be taken away            up create
+#   --wait=MINUTES           for the slice; 0, the default: for ever   up create
+#   --config=FILE            a tracked file of the checkout            up create run
+#   --corpus=gs://BUCKET/DIR a folder of launch/prepare_corpus.py      up create setup
+#   --workdir=gs://BUCKET/RUN where the run lies                       up create run
+#   --worker=N               which host; 0 by default                  ssh
+#   --all                    every host                                logs
+#   --keep                   do not delete the slice at the end        up
+#   --dry_run                print every command and do nothing
+#
+# ARGUMENTS go to launch/pretrain.py, as --config.key=value or its other flags. Every gcloud
+# command is printed (on standard error) before it runs; one that is repeated to look how things
+# stand, the first time. Exit code: 0 done, 2 what you can correct, 1 what the cloud refused.
+# The guide is launch/TPU.md.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+readonly SECONDS_BETWEEN_LOOKS=60
+readonly RETRIES=3 # of one thing that fails, in a row
+# This file, as it is called there: see "On each host".
+readonly HOST="bash bertjax/code/launch/tpu_vm.sh host"
+
+command="" name="" project="" zone="" type="" chips="" spot="" wait=0 config="" corpus=""
+workdir="" worker=0 all="" keep="" dry_run=""
+arguments=() # after "--"
+place=()     # --project and --zone, for gcloud
+scratch=""   # a folder of this process
+left=""      # yes: the slice is there
+
+main() {
+  if [[ "${1-}" == host ]]; then
+    "host_$2" "${@:3}"
+    return
+  fi
+  read_flags "$@"
+  check_flags
+  [[ "$dry_run" ]] || prepare_here
+  "do_$command"
+  [[ -z "$dry_run" ]] || say "dry run: nothing was done"
+}
+
+# ------------------------------------------------------------------------------------ flags
+
+read_flags() {
+  command="${1-}"
+  case "$command" in
+    up | create | setup | run | logs | status | ssh | delete) shift ;;
+    "" | -h | --help) usage ;;
+    *) die "$command: no such command: up, create, setup, run, logs, status, ssh or delete" ;;
+  esac
+  local flag
+  while (($#)); do
+    flag="${1%%=*}"
+    case "$1" in
+      --) arguments=("${@:2}") && return ;;
+      -h | --help) usage ;;
+      --spot | --all | --keep | --dry_run) printf -v "${1#--}" yes ;;
+      --name=* | --project=* | --zone=* | --type=* | --chips=* | --wait=* | --config=* | \
+        --corpus=* | --workdir=* | --worker=*)
+        printf -v "${flag#--}" %s "${1#*=}"
+        ;;
+      *) die "$1: no such flag, or without its =value (--help shows them all)" ;;
+    esac
+    shift
+  done
+}
+
+usage() {
+  sed -n '2,/^set /{ /^set /d; s/^# \{0,1\}//; p; }' "${BASH_SOURCE[0]}"
+  exit
+}
+
+check_flags() {
+  need name
+  [[ "$name" =~ ^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$ ]] ||
+    die "--name=$name: lower-case letters, digits and hyphens; a letter first, at most 63"
+  [[ "$wait" =~ ^[0-9]{1,6}$ ]] || die "--wait=$wait: not a number of minutes"
+  [[ "$worker" =~ ^[0-9]{1,4}$ ]] || die "--worker=$worker: not the number of a host"
+  corpus="${corpus%/}" workdir="${workdir%/}"
+  check_address corpus "$corpus"
+  check_address workdir "$workdir"
+  [[ -z "$project" ]] || place+=("--project=$project")
+  [[ -z "$zone" ]] || place+=("--zone=$zone")
+  case "$command" in
+    up) need type chips config corpus workdir ;;
+    create) need type chips ;;
+    setup) need corpus ;;
+    run) need type chips config workdir ;;
+  esac
+  [[ -z "$type$chips" ]] || translate
+  [[ -z "$config" ]] || find_config
+}
+
+need() {
+  local flag
+  for flag in "$@"; do
+    [[ "${!flag}" ]] || die "$command needs --$flag (--help shows what it is)"
+  done
+}
+
+check_address() { # FLAG VALUE
+  [[ -z "$2" || "$2" =~ ^gs://[^/]+/. ]] ||
+    die "--$1=$2: write gs://BUCKET/FOLDER: all hosts must reach it"
+}
+
+# Sets what Cloud TPU calls this slice, as its documentation has it (TPU software versions, and
+# the page of each type), what JAX calls it, and the number of its hosts.
+translate() {
+  local shapes pair
+  case "$type" in
+    v2 | v3) shapes="4:2x2 16:4x4 64:8x8 128:8x16 256:16x16" ;;
+    v4 | v5p) shapes="4:2x2x1 8:2x2x2 16:2x2x4 32:2x4x4 64:4x4x4 128:4x4x8 256:4x8x8" ;;
+    v5e | v6e) shapes="1:1x1 4:2x2 8:2x4 16:4x4 32:4x8 64:8x8 128:8x16 256:16x16" ;;
+    *) die "--type=$type: no such type: v2, v3, v4, v5e, v5p or v6e" ;;
+  esac
+  topology=""
+  for pair in $shapes; do
+    [[ "${pair%:*}" != "$chips" ]] || topology="$type:${pair#*:}"
+  done
+  # shellcheck disable=SC2001  # a pattern, not a string
+  [[ "$topology" ]] || die "--chips=$chips: $type has slices of $(sed 's/:[^ ]*//g' <<<"$shapes")"
+  case "$type" in # the older ones and v5p are counted in TensorCores, two a chip
+    v2 | v3 | v4) accelerator="$type-$((2 * chips))" runtime=tpu-ubuntu2204-base ;;
+    v5e) accelerator="v5litepod-$chips" runtime=v2-alpha-tpuv5-lite ;;
+    v5p) accelerator="v5p-$((2 * chips))" runtime=v2-alpha-tpuv5 ;;
+    v6e) accelerator="v6e-$chips" runtime=v2-alpha-tpuv6e ;;
+  esac
+  # Four chips a host, but one host for the eight of a v5e or v6e.
+  hosts=$((chips < 4 ? 1 : chips / 4))
+  [[ "$type-$chips" != v[56]e-8 ]] || hosts=1
+}
+
+# Makes --config what it is called inside the checkout, as the hosts get it.
+find_config() {
+  local file="${config%%:*}" inside
+  [[ -f "$file" ]] || die "--config=$config: no such file"
+  inside="$(git -C "$REPOSITORY" ls-files --error-unmatch -- "$(realpath "$file")" 2>/dev/null)" ||
+    die "--config=$config: not a tracked file of $REPOSITORY, and only those are sent: git add it"
+  config="$inside${config#"$file"}"
+}
+
+prepare_here() {
+  command -v gcloud >/dev/null ||
+    die "gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+  scratch="$(mktemp -d)"
+  trap leave EXIT
+  trap 'exit 130' INT # gcloud ends an interrupt in its own way, and this would go on
+}
+
+# --------------------------------------------------------------------------- the loop of "up"
+
+do_up() {
+  local newest="" failures=0
+  local set_up="" # the slice that is there is set up
+  local asked=""  # a slice was asked for, and not refused
+  look
+  case "$pod" in
+    none) check_before_asking ;;
+    unknown) fail "gcloud could not say whether $name is there (above)" ;;
+    *) asked=yes ;;
+  esac
+  find_newest_checkpoint
+  while true; do
+    case "$pod" in lost | leaving) clear_away ;; esac
+    attempt
+    case "$outcome" in
+      complete) break ;;
+      bad_input)
+        on_hosts all "$HOST ends" || true
+        die "the run ended with exit code 2, bad input (above): correct it, and run this again"
+        ;;
+      lost) say "== $name was taken away: again, from the last checkpoint" ;;
+      failed) count_failure ;;
+    esac
+    look
+  done
+  tell "== complete: $workdir (what is stored there costs, too, until you delete it)"
+  [[ "$keep" ]] || remove_slice || fail "$name could not be deleted"
+}
+
+# From what is there to the end of one run. Sets outcome: complete, bad_input, lost (the slice was
+# taken away) or failed (anything else).
+attempt() {
+  local found="$pod"
+  outcome=failed running=0
+  if [[ "$found" == none ]]; then
+    set_up=""
+    if ! ask_for_slice; then
+      [[ "$asked" ]] || fail "$name: refused (above); nothing was left there"
+      return
+    fi
+    asked=yes
+  fi
+  await_slice || return 0
+  # It may be going already: started by hand, or by an "up" that was interrupted.
+  if [[ "$found" != none && -z "$set_up" ]]; then
+    ask_hosts
+    ((running == 0)) || set_up=yes
+  fi
+  if ((running == 0)) && ! start_run; then
+    look
+    case "$pod" in
+      none | lost | leaving) outcome=lost && return ;;
+      *) fail "the run could not be started on every host (above)" ;;
+    esac
+  fi
+  watch_run
+}
+
+start_run() {
+  [[ "$set_up" ]] || do_setup || return
+  set_up=yes
+  do_run
+}
+
+# After a failure: again, unless nothing new was saved for too long.
+count_failure() {
+  local before="$newest"
+  find_newest_checkpoint
+  failures=$((failures + 1))
+  [[ "$newest" == "$before" ]] || failures=0
+  if ((failures > RETRIES)); then
+    [[ "$pod" != ready ]] || on_hosts all "$HOST ends" || true
+    fail "$failures failures in a row without a new checkpoint (above)"
+  fi
+  say "== again, from ${newest:+checkpoint }${newest:-the beginning}"
+  pause
+}
+
+# The newest checkpoint's step, unless the bucket does not tell.
+find_newest_checkpoint() {
+  local steps ask=(storage ls "$workdir/checkpoints/")
+  say_once "${ask[@]}"
+  [[ -z "$dry_run" ]] || return 0
+  steps="$(gcloud "${ask[@]}" 2>"$scratch/error")" ||
+    grep -v 'matched no objects' "$scratch/error" >&2 || true
+  steps="$(sed -n 's|.*/\([0-9]\{1,\}\)/$|\1|p' <<<"$steps" | sort -n | tail -n 1)"
+  newest="${steps:-$newest}"
+}
+
+# Until the run has ended, or the slice: sets outcome.
+watch_run() {
+  local patience=5 line last=""
+  while true; do
+    report="" ended=0 codes=""
+    look
+    case "$pod" in
+      none | lost | leaving) outcome=lost && return ;;
+      ready) ask_hosts ;;
+    esac
+    [[ -z "$dry_run" ]] || break
+    line="$(head -n 1 <<<"$report")"
+    [[ -z "$line" || "$line" == "$last" ]] || say "$(date +%H:%M) $line"
+    last="$line"
+    ((ended < hosts)) || break
+    # The others end within minutes of the first; if not, they hang.
+    if ((ended > 0)) && ! ((patience -= 1)); then
+      on_hosts all "$HOST stop" || true
+      codes+=stopped
+      break
+    fi
+    pause
+  done
+  tell "$report"
+  case " $codes" in
+    *" 2 "*) outcome=bad_input ;;
+    *[!0\ ]*) outcome=failed ;;
+    *) outcome=complete ;;
+  esac
+}
+
+# ---------------------------------------------------------------------------- other commands
+
+do_create() {
+  look
+  case "$pod" in
+    none) ;;
+    unknown) die "gcloud could not say whether $name is there (above)" ;;
+    *)
+      die "$name is there already ($request): take another --name, use it (setup, run, up)," \
+        "or delete it: $(own_command delete)"
+      ;;
+  esac
+  check_before_asking
+  ask_for_slice || fail "$name: refused (above); nothing was left there"
+  await_slice || fail "$name: $request $node (status tells more)"
+  tell "== $name is ready, $hosts hosts. Next: setup, then run; it costs until it is deleted."
+}
+
+do_setup() {
+  local archive="${scratch:-.}/bertjax.tar.gz" root
+  root="$(quoted "$REPOSITORY")"
+  say "git -C $root ls-files -z | tar -czf $(quoted "$archive") -C $root --null -T -"
+  if [[ -z "$dry_run" ]]; then
+    git -C "$REPOSITORY" ls-files -z |
+      tar -czf "$archive" -C "$REPOSITORY" --null -T - || return
+  fi
+  persist cloud compute tpus tpu-vm scp "$archive" "$name:bertjax.tar.gz" "${place[@]}" \
+    --worker=all --quiet || return
+  persist on_hosts all "rm -rf bertjax/new && mkdir -p bertjax/new &&" \
+    "tar -xzf bertjax.tar.gz -C bertjax/new &&" \
+    "bash bertjax/new/launch/tpu_vm.sh host setup $(quoted "$corpus")"
+}
+
+do_run() {
+  persist on_hosts all "$HOST run $(quoted "--config=$config" "--workdir=$workdir" \
+    "--hosts=$hosts" "--chips=$chips" --verify "${arguments[@]}")"
+}
+
+do_logs() {
+  if [[ -z "$all" ]]; then
+    on_hosts 0 "$HOST follow" || say "host 0 could not be followed (above)"
+  fi
+  on_hosts all "$HOST ends${all:+ all}"
+}
+
+do_status() {
+  look
+  if [[ "$pod" == ready ]]; then ask_hosts; else report=""; fi
+  [[ -z "$dry_run" ]] || return 0
+  echo "queued resource $name: $request"
+  [[ -z "$node" ]] || echo "node $name: $node"
+  [[ -z "$report" ]] || echo "$report"
+}
+
+do_ssh() {
+  local there=()
+  ((${#arguments[@]} == 0)) || there=("--command=$(quoted "${arguments[@]}")")
+  cloud compute tpus tpu-vm ssh "$name" "${place[@]}" "--worker=$worker" "${there[@]}"
+}
+
+do_delete() {
+  look
+  case "$pod" in
+    none) say "$name: nothing there to delete" ;;
+    unknown) fail "gcloud could not say whether $name is there (above)" ;;
+    *) clear_away && tell "$name: deleted" ;;
+  esac
+}
+
+# -------------------------------------------------------------------------- before it costs
+
+check_before_asking() {
+  if [[ "$corpus" ]]; then
+    check_bucket "$corpus"
+    cloud storage ls "$corpus/store/manifest.json" >&2 ||
+      die "$corpus: not a staged corpus, no store/manifest.json there: make one with" \
+        "launch/prepare_corpus.py, then: gcloud storage rsync --recursive FOLDER $corpus"
+  fi
+  [[ -z "$workdir" ]] || check_bucket "$workdir"
+  [[ -z "$config" ]] || check_config
+}
+
+check_bucket() { # gs://BUCKET/...
+  local bucket="${1#gs://}"
+  bucket="gs://${bucket%%/*}"
+  cloud storage ls "$bucket" >/dev/null ||
+    die "$bucket: not there, or not yours to read: gcloud storage buckets create $bucket" \
+      "--location=REGION makes it, in the region of your zone"
+}
+
+# Compiles the step for this slice, here: exit code 0 if it fits.
+check_config() {
+  local argument of_config=()
+  for argument in "${arguments[@]}"; do
+    case "$argument" in
+      --config.*=*) of_config+=("$argument") ;;
+      --config.*) die "$argument: write --config.key=value" ;;
+    esac
+  done
+  [[ "$dry_run" ]] || use_environment tpu
+  local compile=("${PYTHON-python}" "$REPOSITORY/launch/compile_check.py"
+    "--config=$REPOSITORY/$config" "--topology=$topology" "${of_config[@]}")
+  say "$(quoted "${compile[@]}")"
+  [[ "$dry_run" ]] || "${compile[@]}" ||
+    die "$config does not go on $chips chips of $type (above); no slice was asked for"
+}
+
+# -------------------------------------------------------------------------------- the slice
+
+ask_for_slice() {
+  local kind=()
+  [[ -z "$spot" ]] || kind=(--spot)
+  left=yes
+  cloud compute tpus queued-resources create "$name" "${place[@]}" "--node-id=$name" \
+    "--accelerator-type=$accelerator" "--runtime-version=$runtime" \
+    "--labels=bertjax=$name" "${kind[@]}" && return
+  left=""
+  say "Quota: https://console.cloud.google.com/iam-admin/quotas has one for each type, zone and" \
+    "kind (spot or on demand)"
+  return 1
+}
+
+# Until the slice is there; fails when it will not be.
+await_slice() {
+  local waited=0 last=""
+  [[ -z "$dry_run" ]] || return 0
+  while look; do
+    [[ "$request $node" == "$last" ]] || say "$(date +%H:%M) $name: $request $node"
+    last="$request $node"
+    case "$pod" in
+      ready) return 0 ;;
+      none | lost | leaving) break ;;
+    esac
+    if ((wait > 0 && waited >= wait * 60)); then give_up_waiting; fi
+    pause
+    ((waited += SECONDS_BETWEEN_LOOKS))
+  done
+  cloud compute tpus queued-resources describe "$name" "${place[@]}" "--format=value(state)" >&2 ||
+    true
+  return 1
+}
+
+give_up_waiting() {
+  if [[ "$command" == up ]]; then
+    remove_slice || true
+    fail "$name: not granted within $wait minutes, and withdrawn: try another zone, --type or time"
+  fi
+  fail "$name: not granted within $wait minutes. It stays in the queue, and costs from the moment" \
+    "it is granted, watched or not: look with status, or withdraw it with delete"
+}
+
+# How things stand: request and node are the states that gcloud tells, and pod is what they come
+# to: none, waiting, ready, leaving, lost; or unknown, when gcloud fails.
+look() {
+  state_of queued-resources state.state
+  request="$answer" node=""
+  if [[ "$request" == ACTIVE || "$dry_run" ]]; then
+    state_of tpu-vm state
+    node="$answer"
+  fi
+  case "$request $node" in
+    "ACTIVE READY") pod=ready ;;
+    "none ") pod=none ;;
+    unknown\ * | *\ unknown) pod=unknown ;;
+    SUSPENDING\ * | DELETING\ *) pod=leaving ;;
+    SUSPENDED\ * | FAILED\ *) pod=lost ;;
+    *\ none | *\ PREEMPTED | *\ TERMINATED | *\ STOP* | *\ DELETING | *\ HID*) pod=lost ;;
+    *) pod=waiting ;;
+  esac
+  if [[ "$dry_run" ]]; then # as if all went well
+    case "$command$left" in up | create) pod=none ;; *) pod=ready ;; esac
+  fi
+  case "$pod" in none) left="" ;; unknown) ;; *) left=yes ;; esac
+}
+
+state_of() { # queued-resources|tpu-vm FIELD: sets answer
+  local ask=(compute tpus "$1" describe "$name" "${place[@]}" "--format=value($2)")
+  say_once "${ask[@]}"
+  answer=""
+  [[ -z "$dry_run" ]] || return 0
+  if answer="$(gcloud "${ask[@]}" 2>"$scratch/error")"; then
+    answer="${answer:-unknown}"
+  elif grep -q NOT_FOUND "$scratch/error"; then
+    answer=none
+  else
+    cat "$scratch/error" >&2
+    answer=unknown
+  fi
+}
+
+# Deletes the slice, once the cloud has done with it.
+clear_away() {
+  while [[ "$pod" == leaving ]]; do
+    say "$(date +%H:%M) $name: $request"
+    pause
+    look
+  done
+  [[ "$pod" == none ]] || remove_slice || fail "$name could not be deleted (above)"
+}
+
+remove_slice() {
+  local try
+  for ((try = 1; try <= RETRIES; try++)); do
+    if cloud compute tpus queued-resources delete "$name" "${place[@]}" --force --quiet; then
+      pod=none left=""
+      return
+    fi
+    pause
+    look
+    [[ "$pod" != none ]] || return 0
+  done
+  return 1
+}
+
+# The last line, however this ends: what is left behind and costs.
+leave() {
+  rm -rf "$scratch"
+  [[ "$left" ]] || return 0
+  case "$command" in
+    up | create) say "$name is there, and costs. To delete it: $(own_command delete)" ;;
+  esac
+}
+
+own_command() {
+  echo "bash $(quoted "$REPOSITORY/launch/tpu_vm.sh" "$1" "--name=$name" "${place[@]}")"
+}
+
+# -------------------------------------------------------------------------------- the hosts
+
+on_hosts() { # WORKER|all TEXT...: run there by the login shell, which is bash
+  cloud compute tpus tpu-vm ssh "$name" "${place[@]}" "--worker=$1" --quiet "--command=${*:2}"
+}
+
+# Asks each host about its run. Sets report, a line from each that answers, how many are running
+# and how many have ended, and the exit codes of those.
+ask_hosts() {
+  local line ask=(compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all --quiet
+    "--command=$HOST status")
+  say_once "${ask[@]}"
+  report="" running=0 ended=0 codes=""
+  [[ -z "$dry_run" ]] || return 0
+  report="$(gcloud "${ask[@]}" 2>"$scratch/error" | sort -V)" || tail -n 5 "$scratch/error" >&2
+  while read -r line; do
+    case "$line" in
+      host\ *": running"*) ((running += 1)) ;;
+      host\ *": exit "* | host\ *": no run") ((ended += 1)) && codes+="${line##* } " ;;
+    esac
+  done <<<"$report"
+}
+
+# Again what may fail for a moment, a new VM's ssh above all; on the hosts, what is done already
+# is not done again. Bad input stays bad.
+persist() {
+  local try code
+  for ((try = 1; try <= RETRIES; try++)); do
+    code=0
+    "$@" || code=$?
+    ((code != 0 && code != 2)) || return "$code"
+    say "failed with $code, $try of $RETRIES times"
+    ((try == RETRIES)) || pause
+  done
+  return "$code"
+}
+
+# ------------------------------------------------------------------------------------ words
+
+cloud() {
+  say "$(quoted gcloud "$@")"
+  [[ "$dry_run" ]] || gcloud "$@"
+}
+
+declare -A said
+say_once() {
+  local text
+  text="$(quoted gcloud "$@")"
+  [[ "${said["$text"]-}" ]] || say "$text"
+  said["$text"]=yes
+}
+
+# Words as bash reads them, with quotes only where they need some.
+quoted() {
+  local word words=()
+  for word in "$@"; do
+    if [[ "$word" =~ ^[A-Za-z0-9_@%+=:,./-]+$ ]]; then words+=("$word"); else words+=("${word@Q}"); fi
+  done
+  echo "${words[*]}"
+}
+
+pause() {
+  sleep "$SECONDS_BETWEEN_LOOKS"
+}
+
+say() {
+  echo "$*" >&2
+}
+
+tell() { # what has been done
+  [[ "$dry_run" ]] || say "$*"
+}
+
+die() {
+  say "error: $*"
+  exit 2
+}
+
+fail() {
+  say "error: $*"
+  exit 1
+}
+
+# ----------------------------------------------------------------------------- On each host
+#
+# ~/bertjax there has code/ (the checkout, this file with it), venv/, corpus/, and of the run
+# run.log, run.pid, run.exit (its exit code) and run.lock, which it holds while it goes.
+
+host_setup() { # CORPUS, from new/, where the checkout was just unpacked
+  cd ~/bertjax
+  flock --nonblock run.lock true || die "$(host_name): a run is going here, with the code it has"
+  rm -rf code
+  mv new code
+  PATH="$PATH:$HOME/.local/bin"
+  command -v uv >/dev/null || python3 -m pip install --quiet --user uv
+  uv venv --quiet --allow-existing --python 3.12 venv
+  uv pip install --quiet --python venv/bin/python \
+    --constraint code/constraints/python3.12.txt --editable './code[tpu,gcs]'
+  mkdir -p corpus
+  gcloud storage rsync --recursive --delete-unmatched-destination-objects "$1" corpus
+  [[ -f corpus/store/manifest.json ]] || die "$(host_name): no store/manifest.json in $1"
+  echo "$(host_name): ready"
+}
+
+host_run() { # ARGUMENTS of launch/pretrain.py
+  cd ~/bertjax
+  exec 9>run.lock # held by all that is started here
+  if ! flock --nonblock 9; then
+    echo "$(host_name): running already"
+    return
+  fi
+  echo killed >run.exit # until it can say better
+  setsid bash code/launch/tpu_vm.sh host train "$@" >>run.log 2>&1 </dev/null &
+  echo "$(host_name): started"
+}
+
+host_train() {
+  local code=0
+  trap : TERM # the program below gets the signal, too, and its exit code is to be kept
+  echo "$$" >run.pid
+  cd code
+  echo "== $(date --iso-8601=seconds) launch/pretrain.py $(quoted "$@")"
+  ../venv/bin/python launch/pretrain.py "--config.corpus=$HOME/bertjax/corpus" "$@" || code=$?
+  echo "$code" >../run.exit
+}
+
+host_stop() {
+  cd ~/bertjax
+  flock --nonblock run.lock true || kill -TERM -- "-$(<run.pid)"
+  flock --timeout 60 run.lock true || kill -KILL -- "-$(<run.pid)"
+}
+
+host_status() {
+  cd ~/bertjax
+  echo "$(host_name): $(host_state)"
+}
+
+host_follow() {
+  cd ~/bertjax
+  tail --lines=100 --follow=name --pid="$(<run.pid)" run.log
+}
+
+host_ends() { # [all]
+  cd ~/bertjax
+  local state
+  state="$(host_state)"
+  case "${1-}$state" in
+    all* | "exit "*[!0]*)
+      echo "$(host_name): $state"
+      tail --lines=20 run.log | sed "s/^/$(host_name)| /"
+      ;;
+  esac
+}
+
+host_state() {
+  if ! flock --nonblock run.lock true; then
+    echo "running: $(tail --lines=1 run.log | cut --characters=-160)"
+  elif [[ -f run.exit ]]; then
+    echo "exit $(<run.exit)"
+  else
+    echo "no run"
+  fi
+}
+
+# "host 2": the VMs of a slice are called ...-w-0, ...-w-1 and so on.
+host_name() {
+  local full
+  full="$(hostname)"
+  if [[ "$full" =~ -w-([0-9]+)$ ]]; then echo "host ${BASH_REMATCH[1]}"; else echo "host $full"; fi
+}
+
+main "$@"

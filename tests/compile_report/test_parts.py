@@ -1,0 +1,48 @@
+"""Paths of scopes, as the compiler's text has them, to parts of the model."""
+
+import pytest
+
+from bertjax.compile_report.parts import direction_of, moved, part_of
+
+LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
+
+
+@pytest.mark.parametrize(
+    "source, part",
+    [
+        (f"{LAYER}/attention/qkv/abi,iopq->abopq/dot_general", "attention projections"),
+        (f"{LAYER}/attention/output/abij,ijo->abo/dot_general", "attention projections"),
+        (f"{LAYER}/attention/bnsh,bnth->bnst/dot_general", "attention"),
+        (f"{LAYER}/attention_dropout/select_n", "dropout"),
+        (f"{LAYER}/attention_norm/reduce_sum", "layer norm"),
+        (f"{LAYER}/intermediate/abi,io->abo/dot_general", "feed-forward"),
+        (f"{LAYER}/output/abi,io->abo/dot_general", "feed-forward"),
+        (f"{LAYER}/activation/mul", "feed-forward"),
+        ("jit(step)/jvp(BertForPreTraining)/bert/embeddings/gather", "embeddings"),
+        ("jit(step)/jvp(BertForPreTraining)/masked_lm/bpd,vd->bpv/dot_general", "heads and losses"),
+        ("jit(step)/jvp(losses)/reduce_sum", "heads and losses"),
+        ("jit(step)/optimizer/add", "optimizer"),
+        ("jit(step)/somewhere", "other"),
+    ],
+)
+def test_part(source, part):
+    assert part_of("fusion", source) == part
+
+
+def test_what_only_moves_is_a_copy():
+    assert (part_of("copy", ""), part_of("fusion", "")) == ("layout copies", "other")
+
+
+def test_direction():
+    assert direction_of(f"{LAYER}/attention/add") == "forward"
+    assert direction_of("jit(step)/transpose(jvp(Bert))/dot_general") == "backward"
+    assert direction_of("jit(step)/optimizer/add") == "backward"
+
+
+def test_what_a_collective_moves():
+    gradient = "jit(step)/transpose(jvp(Bert))/dot_general"
+    assert moved("all-reduce", gradient) == "gradients"
+    assert moved("all-gather", gradient) == "weights, for gradients"
+    assert moved("all-gather", LAYER) == "weights"
+    assert moved("all-gather", "jit(step)/optimizer/add") == "updated weights"
+    assert moved("all-reduce", "jit(step)/jvp(losses)/reduce_sum").startswith("sums of losses")

@@ -1,0 +1,77 @@
+"""Attention and its written-out gradient, against the formula and what JAX derives from it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.model.attention import einsum_attention
+from bertjax.model.dropout import kept
+
+B, S, N, H = 3, 7, 2, 5
+SEED = jnp.uint32(11)
+
+
+def _plain(qkv, mask, rate):
+    """softmax(Q K^T / sqrt(H)) V, probabilities dropped after softmax as in the reference."""
+    query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    scores = jnp.einsum("bsnh,btnh->bnst", query, key) / np.sqrt(H)
+    weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), -1)
+    if rate:
+        weights = jnp.where(kept(SEED, weights.shape, rate), weights / (1 - rate), 0)
+    return jnp.einsum("bnst,btnh->bsnh", weights, value)
+
+
+@pytest.fixture(scope="module")
+def qkv():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(B, S, 3, N, H)) * 2, jnp.float32)
+
+
+MASKS = {
+    "padding": np.arange(S) < np.array([7, 4, 1])[:, None, None, None],
+    "causal": np.tril(np.ones((1, 1, S, S), bool)),
+}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_value_and_gradient(qkv, mask, rate):
+    def ours(qkv):
+        return einsum_attention(qkv, mask, rate=rate, seed=SEED if rate else None)
+
+    towards = jnp.asarray(np.random.default_rng(1).normal(size=(B, S, N, H)), jnp.float32)
+    value, pull = jax.vjp(ours, qkv)
+    expected, expected_pull = jax.vjp(lambda qkv: _plain(qkv, mask, rate), qkv)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(*pull(towards), *expected_pull(towards), rtol=1e-4, atol=2e-6)
+
+
+def test_scores_of_any_size(qkv):
+    """exp would overflow, or lose a whole row, without the highest score of each row."""
+    for shift in (-300.0, 300.0):
+        large = qkv.at[:, :, 0].set(10.0).at[:, :, 1].add(shift)
+        value = einsum_attention(large, MASKS["padding"], rate=0.0, seed=None)
+        np.testing.assert_allclose(value, _plain(large, MASKS["padding"], 0.0), rtol=1e-3)
+
+
+def test_no_seed_is_no_dropout(qkv):
+    mask = MASKS["padding"]
+    np.testing.assert_array_equal(
+        einsum_attention(qkv, mask, rate=0.4, seed=None),
+        einsum_attention(qkv, mask, rate=0.0, seed=None),
+    )
+
+
+def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
+    """In bfloat16, of [B, N, S, S]: its sign carries the mask of dropout."""
+    narrow = qkv.astype(jnp.bfloat16)
+    _, pull = jax.vjp(
+        lambda qkv: einsum_attention(qkv, MASKS["padding"], rate=0.4, seed=SEED), narrow
+    )
+    shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]
+    assert [leaf.dtype for leaf in shapes] == [jnp.bfloat16]
+    dropped = np.signbit(np.asarray(shapes[0], np.float32))
+    visible = np.broadcast_to(MASKS["padding"], dropped.shape)
+    np.testing.assert_array_equal(
+        ~dropped[visible], np.asarray(kept(SEED, dropped.shape, 0.4))[visible]
+    )

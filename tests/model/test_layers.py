@@ -1,0 +1,88 @@
+"""Products, biases and activations, with the gradients written out for them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.model.layers import activation, add_bias, product
+from bertjax.model.spec import BertSpec
+
+SPEC = BertSpec.named("tiny")
+RNG = np.random.default_rng(3)
+
+
+def _random(*shape):
+    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+def _assert_same_pull(ours, plain, *inputs, tolerance=1e-5):
+    value, pull = jax.vjp(ours, *inputs)
+    expected, expected_pull = jax.vjp(plain, *inputs)
+    np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance)
+    towards = _random(*value.shape)
+    for actual, wanted in zip(pull(towards), expected_pull(towards), strict=True):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "subscripts, x, kernel",
+    [
+        ("ai,io->ao", (5, 3), (3, 4)),
+        ("abi,iopq->abopq", (2, 5, 3), (3, 2, 4, 6)),
+        ("abij,ijo->abo", (2, 5, 3, 4), (3, 4, 7)),
+        ("bpd,vd->bpv", (2, 5, 3), (7, 3)),
+    ],
+)
+def test_product(subscripts, x, kernel):
+    _assert_same_pull(
+        lambda x, kernel: product(subscripts, x, kernel, SPEC, jnp.dtype("float32")),
+        lambda x, kernel: jnp.einsum(subscripts, x, kernel),
+        *(_random(*x), _random(*kernel)),
+    )
+
+
+def test_the_gradient_of_a_kernel_in_either_dtype():
+    """Rounded where it leaves a device, or not: 4,096 rows show the difference."""
+    x, kernel = _random(4096, 3), _random(3, 2)
+    narrow = dataclasses.replace(SPEC, compute_dtype="bfloat16")
+
+    def gradient(dtype):
+        spec = dataclasses.replace(narrow, gradient_dtype=dtype)
+        return jax.grad(
+            lambda kernel: (
+                product("ai,io->ao", x, kernel, spec, jnp.dtype("bfloat16"))
+                .astype(jnp.float32)
+                .sum()
+            )
+        )(kernel)
+
+    exact = gradient("float32")
+    expected = np.asarray(x.astype(jnp.bfloat16), np.float64).sum(0)[:, None].repeat(2, 1)
+    np.testing.assert_allclose(exact, expected, rtol=1e-4, atol=1e-3)
+    rounded = gradient("bfloat16")
+    assert exact.dtype == rounded.dtype == jnp.float32
+    np.testing.assert_array_equal(rounded, exact.astype(jnp.bfloat16).astype(jnp.float32))
+    assert (rounded != exact).any()
+
+
+@pytest.mark.parametrize("outputs", [(7,), (3, 2, 5)])
+def test_bias(outputs):
+    _assert_same_pull(
+        add_bias, lambda y, bias: y + bias, _random(4, 6, *outputs), _random(*outputs)
+    )
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+def test_activation(hidden_act):
+    spec = dataclasses.replace(SPEC, hidden_act=hidden_act)
+    x = jnp.linspace(-9, 9, 181)
+    _assert_same_pull(
+        lambda x: activation(spec, x),
+        lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
+        x,
+        tolerance=1e-6,
+    )

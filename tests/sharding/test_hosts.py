@@ -1,0 +1,129 @@
+"""The processes of a job: joining, telling, agreeing."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import host_job
+import pytest
+
+from bertjax.errors import InputError
+from bertjax.sharding.hosts import join_processes
+
+
+def test_one_process_joins_nothing():
+    """In a process of its own: JAX must not have been used before."""
+    program = (
+        "import jax; from bertjax.sharding.hosts import join_processes; join_processes();"
+        "print(jax.process_count(), jax.distributed.is_initialized())"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COORDINATOR_ADDRESS"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
+
+
+@pytest.mark.parametrize("numbers", [{}, {"PROCESSES": "2"}, {"PROCESSES": "2", "PROCESS": "one"}])
+def test_a_coordinator_without_the_numbers(monkeypatch, numbers):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
+    for name in ("PROCESSES", "PROCESS"):
+        monkeypatch.delenv(f"BERTJAX_{name}", raising=False)
+    for name, value in numbers.items():
+        monkeypatch.setenv(f"BERTJAX_{name}", value)
+    with pytest.raises(InputError, match="set BERTJAX_PROCESSES to the number of processes"):
+        join_processes()
+
+
+def _start(program, index: int, count: int, port: int) -> subprocess.Popen:
+    environment = os.environ | {
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+        "BERTJAX_PROCESSES": str(count),
+        "BERTJAX_PROCESS": str(index),
+    }
+    return subprocess.Popen(
+        [sys.executable, *map(str, program)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_a_host_that_is_alone_says_so(tmp_path):
+    """Host 0, which the others would call, and one of the others, each alone in its job."""
+    program = (
+        "from bertjax import commandline; from bertjax.sharding import hosts;"
+        "hosts._JOIN_SECONDS = 2;"
+        "commandline.run(lambda _: hosts.join_processes())"
+    )
+    processes = [_start(["-c", program], index, 4, _free_port()) for index in (0, 2)]
+    for index, process in zip((0, 2), processes, strict=True):
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 2, errors
+        (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+        assert f"host {index} of a job of 4 hosts has waited 2 seconds for the others" in line
+        assert "start the same command on every host at the same time" in line
+        assert "Traceback" not in errors and output == ""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> list[dict[str, str]]:
+    """What came of each case of host_job.py, on three hosts."""
+    folder, port = tmp_path_factory.mktemp("hosts"), _free_port()
+    program = [Path(host_job.__file__), folder]
+    processes = [_start(program, index, 3, port) for index in range(3)]
+    try:
+        outputs = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, errors
+    assert list((folder / "one").iterdir()) == []  # nothing is left behind
+    return [json.loads(output) for output, _ in outputs]
+
+
+def _all_raise(told, case: str, message: str) -> None:
+    assert [host[case] for host in told] == [f"InputError: {message}"] * 3
+
+
+@pytest.mark.slow
+def test_hosts_tell_each_other(told):
+    assert [host["hosts"] for host in told] == ["(0, 3)", "(1, 3)", "(2, 3)"]
+    expected = repr([{"of": 2 - n % 2, "n": n} for n in range(12)])
+    assert [host["exchanges"] for host in told] == [expected] * 3
+    assert [host["all well"] for host in told] == ["None"] * 3
+
+
+@pytest.mark.slow
+def test_a_fault_of_one_host_is_raised_on_all(told):
+    _all_raise(told, "one fault", "host 1: no corpus")
+    _all_raise(told, "two faults", "hosts 0, 2: no corpus")
+    _all_raise(told, "the same everywhere", "no corpus")
+    messages = [host["a bug"] for host in told]
+    assert messages == ["InputError: host 2: KeyError('x')"] * 2 + ["KeyError: 'x'"]
+    stopped = "InputError: host 1: KeyboardInterrupt()"
+    assert [host["Ctrl-C"] for host in told] == [stopped, "KeyboardInterrupt: ", stopped]
+
+
+@pytest.mark.slow
+def test_preflight_of_three_hosts(told):
+    remedy = "give every host the same installation, config and corpus, and the same command"
+    differs = "the hosts of this job differ: seed is 7 on host 2, 1 on the others"
+    _all_raise(told, "facts", f"{differs}: {remedy}")
+    assert [host["one folder"] for host in told] == ["None"] * 3
+    for host in told:
+        assert "is not the folder that host 0 has under this name" in host["a folder each"]
+        assert host["a folder each"].startswith("InputError: host 1: ")
+        assert "host 0: " in host["no room"] and "free some space" in host["no room"]

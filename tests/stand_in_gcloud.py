@@ -1,0 +1,259 @@
+"""A stand-in for Cloud TPU and its hosts: `gcloud`, and on each host `uv` and the run's `python`.
+
+Called as `stand_in_gcloud.py PROGRAM ARGUMENTS...`. What there is lies in the folder CLOUD:
+
+  calls.jsonl      every call: who ("here" or the number of a host), program, arguments
+  scenario.json    what shall go wrong (see `SCENARIO`)
+  state.json       the slice, and how often each thing has happened
+  buckets/BUCKET/  objects
+  hosts/POD/N/     the home of host N of the POD-th slice; commands of `ssh` run there, by bash
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CLOUD = Path(os.environ["CLOUD"])
+HERE = os.environ.get("STAND_IN_HOST", "here")
+
+SCENARIO = {
+    "hosts": 2,
+    "refuse": "",  # why `create` is refused
+    "refuse_from": 0,  # the first request that is
+    "waits": 1,  # looks before a request is granted; -1: never
+    "fails": False,  # a request becomes FAILED when it would be granted
+    "offline": [],  # looks, counted from 0, at which the network is away
+    "unreachable": [],  # [host, part of the command, times (-1: for ever)]
+    "fits": True,  # what launch/compile_check.py says
+    # What the runs do, one after another: "CODE", "CODE@STEP" (saves a checkpoint first), "hang"
+    # (until a signal), "preempt" (the slice is taken away), "lost" (one host is killed, the
+    # others hang).
+    "runs": ["0@100"],
+}
+
+
+def scenario() -> dict:
+    file = CLOUD / "scenario.json"
+    return SCENARIO | (json.loads(file.read_text()) if file.exists() else {})
+
+
+class State:
+    """The content of state.json, changed by one process at a time."""
+
+    def __enter__(self) -> dict:
+        self._lock = open(CLOUD / "lock", "w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        file = CLOUD / "state.json"
+        self._state = json.loads(file.read_text()) if file.exists() else {}
+        return self._state
+
+    def __exit__(self, *_) -> None:
+        (CLOUD / "state.json").write_text(json.dumps(self._state))
+        self._lock.close()
+
+
+def count(what: str) -> int:
+    """How often this has been called with `what`, before."""
+    with State() as state:
+        counts = state.setdefault("counts", {})
+        counts[what] = counts.get(what, 0) + 1
+        return counts[what] - 1
+
+
+def fail(message: str, code: int = 1) -> None:
+    print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def flag(arguments: list[str], name: str, default: str = "") -> str:
+    return next((a.split("=", 1)[1] for a in arguments if a.startswith(f"--{name}=")), default)
+
+
+# ------------------------------------------------------------------------------------ gcloud
+
+
+def gcloud(arguments: list[str]) -> None:
+    match arguments:
+        case ["compute", "tpus", "queued-resources", "create", name, *rest]:
+            create(name, rest)
+        case ["compute", "tpus", "queued-resources", "describe", _, *_]:
+            describe_request()
+        case ["compute", "tpus", "queued-resources", "delete", _, "--zone=z", "--force", "--quiet"]:
+            delete()
+        case ["compute", "tpus", "tpu-vm", "describe", _, *_]:
+            describe_node()
+        case ["compute", "tpus", "tpu-vm", "ssh", _, *rest]:
+            ssh(rest)
+        case ["compute", "tpus", "tpu-vm", "scp", source, target, *_]:
+            for host in range(scenario()["hosts"]):
+                shutil.copy(source, home(host) / target.split(":", 1)[1])
+        case ["storage", "ls", address]:
+            ls(address)
+        case ["storage", "rsync", *_, source, target]:
+            shutil.copytree(bucket_path(source), target, dirs_exist_ok=True)
+        case _:
+            fail(f"ERROR: (gcloud) unrecognized arguments: {arguments}", 2)
+
+
+def create(name: str, arguments: list[str]) -> None:
+    wanted = scenario()
+    if wanted["refuse"] and count("create") >= wanted["refuse_from"]:
+        fail(f"ERROR: (gcloud.compute.tpus.queued-resources.create) {wanted['refuse']}")
+    with State() as state:
+        assert not state.get("request"), "ALREADY_EXISTS"
+        state.update(request="WAITING_FOR_RESOURCES", looks=0, pod=state.get("pod", 0) + 1)
+    for host in range(wanted["hosts"]):
+        home(host).mkdir(parents=True)
+
+
+def describe_request() -> None:
+    wanted = scenario()
+    if count("look") in wanted["offline"]:
+        fail("ERROR: gcloud crashed (TransportError): network is unreachable")
+    with State() as state:
+        request = state.get("request")
+        if not request:
+            fail("ERROR: (gcloud.compute.tpus.queued-resources.describe) NOT_FOUND: no such thing")
+        if request == "WAITING_FOR_RESOURCES":
+            if state["looks"] == wanted["waits"]:
+                state["request"] = "FAILED" if wanted["fails"] else "ACTIVE"
+            state["looks"] += 1
+        elif request == "SUSPENDING":
+            state["request"] = "SUSPENDED"
+    print(request)
+
+
+def describe_node() -> None:
+    with State() as state:
+        request = state.get("request")
+    if request is None:
+        fail("ERROR: (gcloud.compute.tpus.tpu-vm.describe) NOT_FOUND: no such thing")
+    print("READY" if request == "ACTIVE" else "PREEMPTED")
+
+
+def delete() -> None:
+    with State() as state:
+        request = state.pop("request", None)
+        if request == "SUSPENDING":
+            state["request"] = request
+            fail("ERROR: FAILED_PRECONDITION: the queued resource is SUSPENDING")
+    if request is None:
+        fail("ERROR: (gcloud.compute.tpus.queued-resources.delete) NOT_FOUND: no such thing")
+
+
+def ssh(arguments: list[str]) -> None:
+    worker, command = flag(arguments, "worker", "0"), flag(arguments, "command")
+    hosts = range(scenario()["hosts"]) if worker == "all" else [int(worker)]
+    codes = []
+    for host in hosts:
+        print(f"SSH: Attempting to connect to worker {host}...", file=sys.stderr)
+        if is_unreachable(host, command):
+            print(f"ssh: connect to host {host}: Connection refused", file=sys.stderr)
+            codes.append(255)
+            continue
+        environment = os.environ | {"HOME": str(home(host)), "STAND_IN_HOST": str(host)}
+        result = subprocess.run(["bash", "-c", command], cwd=home(host), env=environment)
+        codes.append(result.returncode)
+    sys.exit(next((code for code in codes if code), 0))
+
+
+def is_unreachable(host: int, command: str) -> bool:
+    for index, (which, part, times) in enumerate(scenario()["unreachable"]):
+        if which == host and part in command:
+            return times < 0 or count(f"unreachable {index}") < times
+    return False
+
+
+def ls(address: str) -> None:
+    path = bucket_path(address)
+    if not (CLOUD / "buckets" / path.relative_to(CLOUD / "buckets").parts[0]).is_dir():
+        fail(f"ERROR: (gcloud.storage.ls) {address} not found: 404.")
+    if not path.exists():
+        fail("ERROR: (gcloud.storage.ls) One or more URLs matched no objects.")
+    if path.is_file():
+        print(address)
+    else:
+        for each in sorted(path.iterdir()):
+            print(f"{address.rstrip('/')}/{each.name}{'/' * each.is_dir()}")
+
+
+def bucket_path(address: str) -> Path:
+    return CLOUD / "buckets" / address.removeprefix("gs://")
+
+
+def home(host: int) -> Path:
+    with State() as state:
+        return CLOUD / "hosts" / str(state["pod"]) / str(host)
+
+
+# ------------------------------------------------------------------------------ on the hosts
+
+
+def uv(arguments: list[str]) -> None:
+    if arguments[0] == "venv":
+        interpreter = Path(arguments[-1]) / "bin" / "python"
+        interpreter.parent.mkdir(parents=True, exist_ok=True)
+        interpreter.unlink(missing_ok=True)
+        interpreter.symlink_to(CLOUD / "bin" / "python-of-the-run")
+
+
+def run(arguments: list[str]) -> None:
+    """`launch/pretrain.py` as the scenario has it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    index = count(f"runs of {HERE}")
+    wait_for_all(index)
+    action, _, step = scenario()["runs"][index].partition("@")
+    first, last = HERE == "0", HERE == str(scenario()["hosts"] - 1)
+    print(f"run {index} of host {HERE}: {action}", flush=True)
+    if step and first:
+        (bucket_path(flag(arguments, "workdir")) / "checkpoints" / step).mkdir(parents=True)
+    if action == "preempt" and last:
+        with State() as state:
+            state["request"] = "SUSPENDING"
+        sys.exit(137)
+    if action == "hang" or action == "preempt" or (action == "lost" and not last):
+        hang()
+    sys.exit(137 if action == "lost" else int(action))
+
+
+def hang() -> None:
+    """Until the slice is gone, or a minute is over."""
+    for _ in range(300):
+        with State() as state:
+            if state.get("request") != "ACTIVE":
+                sys.exit(137)
+        time.sleep(0.2)
+
+
+def wait_for_all(index: int) -> None:
+    """The processes of a run join before they do anything else."""
+    names = [f"runs of {host}" for host in range(scenario()["hosts"])]
+    for _ in range(600):
+        with State() as state:
+            if all(state["counts"].get(name, 0) > index for name in names):
+                return
+        time.sleep(0.1)
+    fail("error: not every host has joined within a minute", 2)
+
+
+def python(arguments: list[str]) -> None:
+    """The environment's interpreter here: all that is asked of it is whether the config fits."""
+    if arguments[0].endswith("launch/compile_check.py") and not scenario()["fits"]:
+        fail("error: 21.3 GiB of the 15.75 GiB of a chip: does not fit", 2)
+
+
+def main() -> None:
+    program, *arguments = sys.argv[1:]
+    with open(CLOUD / "calls.jsonl", "a") as calls:
+        calls.write(json.dumps([HERE, program, arguments]) + "\n")
+    {"gcloud": gcloud, "uv": uv, "python": python, "python-of-the-run": run}[program](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""How alike a word is in different texts: as the vectors of launch/extract_features.py say."""
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from bertjax import compare_words
+from bertjax.errors import InputError
+from bertjax.extract_features import run as extract
+from bertjax.features.compute import Options
+
+TEXTS = ["Moo moo baa.", "Baa baa (MOO), baa.", "Baa moo baa baa."]
+
+
+def test_cosines_are_those_of_the_extracted_vectors(tiny_run, tmp_path, capsys):
+    """Vectors less the mean of all, compared by numpy."""
+    cosines = compare_words.run(str(tiny_run), "moo", TEXTS, str(tmp_path / "moo.png"))
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.endswith(tuple(TEXTS))]
+
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    vectors = tmp_path / "vectors.npz"
+    extract(str(tiny_run), str(tmp_path / "texts.txt"), str(vectors), Options(features="words"))
+    with np.load(vectors) as file:
+        places = file["offsets"][:-1] + [0, 2, 1]  # of the first "moo" of each text
+        assert file["tokens"][places].tolist() == ["Moo", "(MOO),", "moo"]
+        x = (file["features"] - file["features"].mean(0))[places].astype(np.float64)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(cosines, x @ x.T, atol=1e-5)
+    shown = [[float(number) for number in row.split()[:3]] for row in rows]
+    np.testing.assert_allclose(shown, cosines, atol=0.0051)
+    height, width, _ = matplotlib.image.imread(tmp_path / "moo.png").shape
+    assert width > height > 100
+
+
+@pytest.mark.parametrize(
+    "word, texts, output, message",
+    [
+        ("moo", TEXTS, "moo.jpg", "moo.jpg: must be a .png file"),
+        ("moo", TEXTS, "nowhere/moo.png", "in a folder that is there"),
+        ("moo", TEXTS[:1], "moo.png", "--text: give it twice or more"),
+        ("mo", TEXTS, "moo.png", "no 'mo' in 'Moo moo baa.': every --text must have"),
+        ("moo", [*TEXTS, "moo " * 63], "moo.png", "65 tokens .* more than 64: shorten it"),
+    ],
+)
+def test_bad_input(tiny_run, tmp_path, monkeypatch, word, texts, output, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        compare_words.run(str(tiny_run), word, texts, output)
+    assert list(tmp_path.iterdir()) == []

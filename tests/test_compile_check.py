@@ -1,0 +1,127 @@
+"""The report before the pod: the real TPU compiler, small models; and what is refused."""
+
+import importlib.util
+import json
+
+import pytest
+from PIL import Image
+
+from bertjax import compile_check
+from bertjax.compile_report.topology import describe
+from bertjax.config import paper_config, place_on_pod
+from bertjax.errors import InputError
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: the extra tpu"
+)
+
+
+def _small(**model):
+    """One phase of a model of odd sizes, on 16 chips."""
+    config = place_on_pod(paper_config())
+    config.total_steps, config.optimizer.warmup_steps = 7_200, 10
+    config.phase_1.update(share=1.0, batch_size=64)
+    config.phase_2.update(share=0.0)
+    sizes = dict(size="tiny", num_hidden_layers=3, hidden_size=256, num_attention_heads=4)
+    config.model = config.model.to_dict() | sizes | model
+    return config
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    files = str(folder / "report.json"), str(folder / "report.png")
+    (report,) = compile_check.run(_small(), "v5e:4x4", *files, "small")
+    return report, folder
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_what_the_compiler_says(reported):
+    report, _ = reported
+    assert (report.chips, report.step.steps) == (16, 7_200)
+    # Parameters whole in float32, two moments shared by 16, and the batch.
+    embeddings = (30_592 + 512 + 2) * 256
+    assert 4 * embeddings < report.arguments < 4 * 1.5 * embeddings
+    assert 0 < report.temporaries < report.memory
+    parts = {part for part, _ in report.parts}
+    assert {"attention", "feed-forward", "heads and losses", "optimizer", "dropout"} <= parts
+    assert all(seconds >= 0 for seconds in report.parts.values())
+    assert 0.01 < report.mfu < 1
+    assert report.mfu == pytest.approx(report.step.flops / report.seconds / 16 / 197e12)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_gradients_are_summed_in_bfloat16_and_weights_gathered(reported):
+    sums = {(row.kind, row.moves, row.dtype): row for row in reported[0].collectives}
+    kernels = 3 * (3 + 1 + 2 * 2) * 256 * 256 * 2  # of the layers (feed-forward: 2 x 256), bytes
+    assert sums["all-reduce", "gradients", "bf16"].bytes >= kernels
+    assert any(kind == "all-gather" for kind, _, _ in sums)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_files(reported):
+    report, folder = reported
+    written = json.loads((folder / "report.json").read_text())
+    (phase,) = written["phases"]
+    assert written["topology"] == "v5e:4x4"
+    assert phase["seconds"] == pytest.approx(report.seconds)
+    total = sum(sum(ways.values()) for ways in phase["parts"].values())
+    assert total == pytest.approx(report.seconds)
+    with Image.open(folder / "report.png") as picture:
+        assert picture.width > 800
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_loop_over_layers_counts_every_layer():
+    """As long as the unrolled one, within what a loop costs."""
+    (unrolled,), (looped,) = (
+        compile_check.run(_small(scan_layers=scanned), "v5e:4x4") for scanned in (False, True)
+    )
+    forward = [r.parts["feed-forward", "forward"] for r in (unrolled, looped)]
+    assert forward[1] == pytest.approx(forward[0], rel=0.5)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_too_little_memory_is_told_before_the_pod():
+    config = _small()
+    config.phase_1.update(batch_size=16 * 8_192)  # 20 GiB of logits a chip
+    with pytest.raises(InputError, match=r"does not fit: needs .* GiB of a device's 15.75"):
+        compile_check.run(config, "v5e:4x4")
+
+
+@needs_libtpu
+def test_a_batch_that_does_not_divide():
+    config = _small()
+    config.phase_1.batch_size = 40
+    with pytest.raises(InputError, match="a batch of 40 sequences does not divide over 16 dev"):
+        compile_check.run(config, "v5e:4x4")
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "name, chips, devices",
+    [
+        *[("v2:4x4", 16, 32), ("v3:4x4", 16, 32), ("v4:2x2x4", 16, 16), ("v5e:8x8", 64, 64)],
+        *[("v5p:4x4x4", 64, 64), ("v6e:4x4", 16, 16)],
+    ],
+)
+def test_slices(name, chips, devices):
+    found = describe(name)
+    assert (found.chips, len(found.devices)) == (chips, devices)
+
+
+@pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v9:4x4", "v5p:4x4", ""])
+def test_an_unknown_slice(name):
+    with pytest.raises(InputError, match=r"--topology=.*: must be like one of .*v5e:4x4, v5p:4x4x"):
+        describe(name)
+
+
+@needs_libtpu
+def test_a_slice_that_libtpu_does_not_know():
+    with pytest.raises(InputError, match="--topology=v5e:3x5: libtpu does not know it"):
+        describe("v5e:3x5")

@@ -1,0 +1,207 @@
+"""Four processes of two devices, through launch/pretrain.py: they do what one of eight does."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny_run import metrics_of, tiny_config
+
+from bertjax import pretrain
+from bertjax.run_folder import load_run
+
+pytestmark = pytest.mark.slow
+
+STEPS = 24
+PATIENCE = 900  # seconds; on idle cores nothing takes a tenth of it
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def config_of(corpus, **changes):
+    """A run of 24 steps of one length, saved every 3."""
+    intervals = {"log": 2, "evaluate": 12, "checkpoint": 3, "eval_batches": 2}
+    phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
+    return tiny_config(corpus, total_steps=STEPS, intervals=intervals, **phases, **changes)
+
+
+class Job:
+    """The command on every host of a job, started at once.
+
+    Every host but the first writes files that others may not read, so that a file's mode tells
+    who wrote it.
+
+    Args:
+      folder: for the config files.
+      configs: the config of each host.
+      flags: after --workdir.
+    """
+
+    def __init__(self, folder: Path, configs: list[dict], run: Path, *flags: str):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        self.hosts = []
+        for index, config in enumerate(configs):
+            file = folder / f"{run.name}_config_{index}.py"
+            file.write_text(
+                f"import ml_collections\n\n\ndef get_config():\n"
+                f"    return ml_collections.ConfigDict({config!r})\n"
+            )
+            log = open(folder / f"{run.name}_{index}.log", "w+")
+            door = REPOSITORY / "launch" / "pretrain.py"
+            host = subprocess.Popen(
+                [sys.executable, door, f"--config={file}", f"--workdir={run}", *flags],
+                env=os.environ
+                | {
+                    "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+                    "BERTJAX_PROCESSES": str(len(configs)),
+                    "BERTJAX_PROCESS": str(index),
+                    "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", "count=2"),
+                },
+                umask=0o077 if index else 0o022,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            self.hosts.append((host, log))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for host, log in self.hosts:
+            host.kill()
+            host.wait()
+            log.close()
+
+    def output(self, index: int) -> str:
+        """What a host has printed so far."""
+        _, log = self.hosts[index]
+        return Path(log.name).read_text()
+
+    def wait_for(self, condition, seconds: float = PATIENCE) -> None:
+        """Waits until `condition()`; fails if a host ends before."""
+        end = time.monotonic() + seconds
+        while not condition():
+            for index, (host, _) in enumerate(self.hosts):
+                assert host.poll() is None, self.output(index)
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+    def signal(self, number: int, *indices: int) -> None:
+        for index in indices or range(len(self.hosts)):
+            self.hosts[index][0].send_signal(number)
+
+    def ends(self, seconds: float = PATIENCE) -> list[int]:
+        """The exit code of every host."""
+        end = time.monotonic() + seconds
+        return [host.wait(end - time.monotonic()) for host, _ in self.hosts]
+
+    def completes(self) -> None:
+        codes = self.ends()
+        assert codes == [0] * len(codes), "\n".join(map(self.output, range(len(codes))))
+
+
+def assert_same_run(run, other) -> None:
+    """Metrics to 1e-3, parameters to 2e-3 of a learning rate of 1e-2: sums in another order."""
+    rows, others = metrics_of(run), metrics_of(other)
+    assert [row["step"] for row in rows] == [row["step"] for row in others]
+    for row, expected in zip(rows, others, strict=True):
+        assert row.pop("split") == expected.pop("split")
+        assert row == pytest.approx(expected, rel=1e-3, abs=1e-4), row["step"]
+    pairs = zip(*(jax.tree.leaves(load_run(each).params) for each in (run, other)), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def saved(run) -> list[int]:
+    """The whole checkpoints of a run."""
+    return sorted(int(p.name) for p in (run / "checkpoints").glob("*") if p.name.isdigit())
+
+
+@pytest.fixture(scope="module")
+def one_process(tiny_corpus, tmp_path_factory):
+    """The run of one process with eight devices, never interrupted."""
+    run = tmp_path_factory.mktemp("one") / "run"
+    assert pretrain.run(config_of(tiny_corpus), str(run)) == 0
+    return run
+
+
+@pytest.mark.parametrize("layout", ["data", "fsdp"])
+def test_four_hosts_do_what_one_does(tiny_corpus, one_process, tmp_path, layout):
+    run, config = tmp_path / "run", config_of(tiny_corpus, layout=layout)
+    with Job(tmp_path, [config] * 4, run, "--hosts=4", "--chips=8") as job:
+        job.completes()
+        assert f"layout '{layout}' on 8 x cpu" in job.output(0)
+        assert all("steps done" not in job.output(index) for index in (1, 2, 3))
+    assert_same_run(run, one_process)
+
+    names = {path.name for path in run.iterdir()}
+    assert names == {path.name for path in one_process.iterdir()}
+    theirs = {p.relative_to(run).parts[0] for p in run.rglob("*") if not p.stat().st_mode & 0o044}
+    assert theirs <= {"checkpoints"}  # all but the parts of checkpoints are the first host's
+    assert len(list((run / "tensorboard").iterdir())) == 1
+
+
+def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tmp_path, capsys):
+    """SIGTERM while the step compiles; kill -9 of one host; the rest on 2 x 2 devices."""
+    run, config = tmp_path / "run", config_of(tiny_corpus)
+
+    with Job(tmp_path, [config] * 4, run) as job:
+        job.wait_for((run / "config.json").exists)  # the step is compiled next
+        job.signal(signal.SIGTERM)
+        started = time.monotonic()
+        assert job.ends() == [75] * 4, job.output(0)
+        seconds = {"from SIGTERM to the end of all": time.monotonic() - started}
+        (stopped,) = saved(run)
+        assert 0 < stopped < STEPS
+        assert f"stopped at step {stopped}, saved" in job.output(0)
+
+    before = saved(run)
+    with Job(tmp_path, [config] * 4, run) as job:
+        job.wait_for(lambda: len(saved(run)) == 2 and saved(run) != before)
+        job.signal(signal.SIGKILL, 2)
+        started = time.monotonic()
+        codes = job.ends(120)
+        seconds["from kill -9 to the end of all"] = time.monotonic() - started
+        assert f"going on from step {stopped}" in job.output(0)
+        assert codes.pop(2) == -signal.SIGKILL
+        assert 75 in codes and set(codes) <= {75, -signal.SIGABRT}
+        for index in (0, 1, 3):
+            lost = f"error: host {index} has lost another host"
+            assert lost in job.output(index) or "another task died" in job.output(index)
+            assert "Traceback" not in job.output(index)
+    last = saved(run)[-1]
+    assert stopped < last < STEPS
+
+    with Job(tmp_path, [config] * 2, run, "--hosts=2", "--chips=4") as job:
+        job.completes()
+        assert f"going on from step {last}" in job.output(0)
+    assert_same_run(run, one_process)
+    with capsys.disabled():
+        print(json.dumps({name: round(value, 1) for name, value in seconds.items()}), codes)
+
+
+def test_what_is_wrong_on_one_host_ends_all(tiny_corpus, tmp_path):
+    """Before a file is written."""
+    good, run = config_of(tiny_corpus), tmp_path / "run"
+    cases = {
+        "host 1: /nowhere: no such vocabulary file": good | {"corpus": "/nowhere"},
+        "the hosts of this job differ: config.seed is 5 on host 1": good | {"seed": 5},
+    }
+    for number, (message, other) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with Job(folder, [good, other], run) as job:
+            assert job.ends() == [2, 2], job.output(0)
+            for index in range(2):
+                lines = job.output(index).splitlines()
+                (error,) = [line for line in lines if line.startswith("error: ")]
+                assert error.startswith(f"error: {message}")
+    assert not run.exists()
