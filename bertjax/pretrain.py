@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,15 +15,12 @@ from bertjax.files import exclusive, write_json
 from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.open_model import open_model
-from bertjax.optimizer import make_optimizer, make_schedule
 from bertjax.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.recipe import (
     Recipe,
     flat,
-    init_params,
-    make_model,
-    make_objective,
     make_phases,
+    make_training,
 )
 from bertjax.run_folder import (
     EXIT_STOPPED,
@@ -33,15 +29,11 @@ from bertjax.run_folder import (
     read_config,
 )
 from bertjax.sharding.hosts import agreed, in_step
-from bertjax.sharding.mesh import make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.hardware import keep_freed_memory
 from bertjax.training.journal import Journal
-from bertjax.training.loop import Trainer, restore
-from bertjax.training.state import abstract_state, init_state
+from bertjax.training.loop import restore
 
 # What may differ when a run goes on: where it runs, where its corpus lies (its content may not)
 # and how often it looks, not what it computes.
@@ -109,20 +101,10 @@ def run(
         data = {"train": train.identity, "heldout": held_out.identity}
 
         # ------------------------------------------------------------ where everything lies
-        placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
         if jax.default_backend() == "cpu":
             keep_freed_memory()
-        model = make_model(spec, recipe.objective)
-        optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
-        init = partial(init_params, model)
-        abstract = abstract_state(init, optimizer, placement)
-        trainer = Trainer(
-            objective=make_objective(model),
-            optimizer=optimizer,
-            schedule=make_schedule(recipe.optimizer, recipe.total_steps),
-            seed=recipe.seed,
-            placement=placement,
-        )
+        training = make_training(recipe, spec)
+        trainer, abstract = training.trainer, training.abstract
         trainer.check(phases)
     check_same(
         {
@@ -136,9 +118,9 @@ def run(
     if is_first and given:
         print(_start(given, abstract.params), flush=True)
     if is_first:
-        _announce(recipe, spec, abstract, placement.mesh, train)
+        _announce(recipe, spec, abstract, training.placement.mesh, train)
     if recipe.plain.get("dry_run"):
-        results = trainer.dry_run(init_state(init, optimizer, abstract, recipe.seed), phases)
+        results = trainer.dry_run(training.fresh_state(recipe.seed), phases)
         print(json.dumps(results, indent=2))
         print("dry run: every phase made a batch, a step and an evaluation; nothing was written")
         return 0
@@ -159,7 +141,7 @@ def run(
         stack.enter_context(in_step(exit_code_when_lost=EXIT_STOPPED))
         state, window = restore(checkpoints, abstract, data)
         if state is None:
-            state = init_state(init, optimizer, abstract, recipe.seed)
+            state = training.fresh_state(recipe.seed)
             if given:
                 state = state.replace(params=load_into(state.params, given, spec))
         journal = None

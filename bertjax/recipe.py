@@ -26,7 +26,7 @@ from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state
+from bertjax.training.state import TrainState, abstract_state, init_state
 from bertjax.training.step import Objective
 
 T = TypeVar("T")
@@ -271,6 +271,10 @@ class Training:
     init: Callable[[jax.Array], Any]
     abstract: TrainState
     trainer: Trainer
+
+    def fresh_state(self, seed: int) -> TrainState:
+        """As training begins, made where it lies."""
+        return init_state(self.init, self.optimizer, self.abstract, seed)
 
 
 def make_training(

@@ -1,6 +1,6 @@
 """The commands of README.md, run as they stand there."""
 
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -72,6 +72,8 @@ def test_every_command_is_known(commands):
         "launch/extract_features.py",
         *(f"launch/finetune_{task}.py" for task in ("glue", "squad", "swag", "ner", "table")),
         "launch/predict.py",
+        "launch/compile_check.py",
+        "launch/show_sharding.py",
         "tests/benchmarks/bfloat16.py",
         "tests/benchmarks/extract_features.py",
         "tests/benchmarks/tokenization.py",
@@ -160,6 +162,20 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     assert "read back: " in _run(convert_command, tmp_path, repository)
     trials = json.loads((tmp_path / "mrpc" / "results.json").read_text())["trials"]
     assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_pod_commands(commands, repository, tmp_path):
+    check, show = (
+        next(c for c in commands if c.split()[1] == f"launch/{door}.py")
+        for door in ("compile_check", "show_sharding")
+    )
+    assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)
+    if importlib.util.find_spec("libtpu") is None:
+        pytest.skip("libtpu is not installed: the extra tpu")
+    small = ["--config.model.size=tiny", "--config.phase_1.share=1", "--config.phase_2.share=0"]
+    assert "1,000,000 steps: " in _run(check, tmp_path, repository, small)
+    assert (tmp_path / "base_16_v5e.json").exists() and (tmp_path / "base_16_v5e.png").exists()
 
 
 def _weights(commands: list[str]) -> list[str]:

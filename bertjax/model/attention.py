@@ -34,23 +34,15 @@ def _attend(qkv, mask, seed, rate):
 
 
 def _forward(qkv, mask, seed, rate):
-    query, key, value = _scaled_heads_first(qkv)
-
-    def scores(query, key):
-        products = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
-        return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
-
-    highest = scores(query, key).max(-1, keepdims=True)
-    # A TPU multiplies again in less time than it writes the scores and reads them.
-    again, highest = jax.lax.platform_dependent(
-        qkv, highest, tpu=lambda *both: _barrier(both), default=lambda *both: both
+    exponentials = jax.lax.platform_dependent(
+        qkv, mask, tpu=_exponentials_by_two_products, default=_exponentials
     )
-    query, key, value = _scaled_heads_first(again)
-    signed = jnp.exp(scores(query, key) - highest).astype(value.dtype)
+    signed = exponentials.astype(qkv.dtype)
     if rate:
         signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
     signed = _barrier(signed)
     total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [B, N, S, 1]
+    _, _, value = _heads_first(qkv)
     context = jnp.einsum(
         "bnst,bnth->bnsh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
     )
@@ -58,9 +50,27 @@ def _forward(qkv, mask, seed, rate):
     return _swap(context), (qkv, signed, total, context)
 
 
+def _scores(qkv, mask):
+    query, key, _ = _heads_first(qkv)
+    products = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
+    return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
+
+
+def _exponentials(qkv, mask):
+    scores = _scores(qkv, mask)
+    return jnp.exp(scores - scores.max(-1, keepdims=True))
+
+
+def _exponentials_by_two_products(qkv, mask):
+    """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
+    highest = _scores(qkv, mask).max(-1, keepdims=True)
+    qkv, highest = _barrier((qkv, highest))
+    return jnp.exp(_scores(qkv, mask) - highest)
+
+
 def _backward(rate, kept_arrays, gradient):
     qkv, signed, total, context = kept_arrays
-    query, key, value = _scaled_heads_first(qkv)
+    query, key, value = _heads_first(qkv)
     gradient = _swap(gradient).astype(jnp.float32) / total
     mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
     gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
@@ -78,10 +88,10 @@ def _backward(rate, kept_arrays, gradient):
 _attend.defvjp(_forward, _backward)
 
 
-def _scaled_heads_first(qkv: jax.Array) -> tuple[jax.Array, ...]:
+def _heads_first(qkv: jax.Array) -> list[jax.Array]:
     """[B, S, 3, N, H] -> query / sqrt(H), key, value: [B, N, S, H] each."""
     query, key, value = qkv.transpose(2, 0, 3, 1, 4)
-    return _on_cpu_apart((query * _scale(qkv), key, value))
+    return [_on_cpu_apart(x) for x in (query * _scale(qkv), key, value)]
 
 
 def _scale(qkv: jax.Array) -> float:
@@ -101,9 +111,9 @@ def _dropped(signed: jax.Array, rate: float) -> jax.Array:
 _barrier = jax.lax.optimization_barrier  # what comes before it is computed once, and stored
 
 
-def _on_cpu_apart(arrays):
+def _on_cpu_apart(x: jax.Array) -> jax.Array:
     """XLA:CPU would leave each head's rows apart, and run its small products slower."""
-    return jax.lax.platform_dependent(arrays, cpu=_barrier, default=lambda arrays: arrays)
+    return jax.lax.platform_dependent(x, cpu=_barrier, default=lambda x: x)
 
 
 def _sum(signed: jax.Array) -> jax.Array:
