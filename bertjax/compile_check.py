@@ -15,7 +15,7 @@ from bertjax.files import write_json
 from bertjax.initialize import with_sizes_of
 from bertjax.model.spec import BertSpec
 from bertjax.open_model import open_model
-from bertjax.recipe import PAPER_VOCABULARY, Recipe, make_training
+from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, make_training
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -45,10 +45,13 @@ def run(
     spec = recipe.spec(vocabulary)
     where = describe(topology)
     reports = []
-    for number, step in _steps(recipe, spec):
+    for number, phase in enumerate(recipe.phases, 1):
+        steps = round(phase.share * recipe.total_steps)
+        if not steps:
+            continue
         print(f"phase {number}: compiling for {topology} ...", flush=True)
         begin = time.perf_counter()
-        reports.append(_report(recipe, spec, number, step, where))
+        reports.append(_report(recipe, spec, phase, steps, where))
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:
@@ -60,33 +63,22 @@ def run(
     return reports
 
 
-def _steps(recipe: Recipe, spec: BertSpec) -> list[tuple[int, Step]]:
-    """Number and step of each phase that has any."""
-    steps = []
-    for number, phase in enumerate(recipe.phases, 1):
-        predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
-        tokens = phase.batch_size * phase.length
-        step = Step(
-            length=phase.length,
-            batch_size=phase.batch_size,
-            accumulate=phase.accumulate,
-            steps=round(phase.share * recipe.total_steps),
-            flops=tokens * spec.flops_per_token(phase.length, predicted),
-        )
-        if step.steps:
-            steps.append((number, step))
-    return steps
-
-
-def _report(recipe: Recipe, spec: BertSpec, number: int, step: Step, where: Slice) -> Report:
+def _report(recipe: Recipe, spec: BertSpec, phase: PhaseSpec, steps: int, where: Slice) -> Report:
     training = make_training(recipe, spec, where.devices)
-    training.placement.host_rows(step.batch_size // step.accumulate)
-    phase = recipe.phases[number - 1]
+    training.placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
     predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
-    sizes = {"B": step.batch_size, "S": step.length, "P": predicted}
+    sizes = {"B": phase.batch_size, "S": phase.length, "P": predicted}
     batch = {
         name: jax.ShapeDtypeStruct(tuple(sizes[letter] for letter in field.letters), field.dtype)
         for name, field in batches.FIELDS[recipe.objective].items()
     }
-    lowered = training.trainer.lowered_step(training.abstract, batch, step.accumulate)
+    lowered = training.trainer.lowered_step(training.abstract, batch, phase.accumulate)
+    tokens = phase.batch_size * phase.length
+    step = Step(
+        length=phase.length,
+        batch_size=phase.batch_size,
+        accumulate=phase.accumulate,
+        steps=steps,
+        flops=tokens * spec.flops_per_token(phase.length, predicted),
+    )
     return compile_and_report(lowered, step, where)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax import evaluate, fill_mask, prepare, pretrain
+from bertjax import evaluate, fill_mask, prepare, pretrain, recipe
 from bertjax.corpus.store import (
     HELDOUT,
     TRAIN,
@@ -32,7 +32,7 @@ from bertjax.training.journal import Journal
 def refuse(config, folder, message, **options):
     """That the run is refused with `message` before it makes a model, and leaves nothing."""
     before = sorted(folder.rglob("*"))
-    with mock.patch.object(pretrain, "init_state", None), pytest.raises(InputError, match=message):
+    with mock.patch.object(recipe, "init_state", None), pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
     assert sorted(folder.rglob("*")) == before
 

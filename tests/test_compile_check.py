@@ -53,6 +53,15 @@ def test_what_the_compiler_says(reported):
 
 @needs_libtpu
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["v2:4x4", "v3:4x4", "v4:2x2x4", "v5p:2x2x4", "v6e:4x4"])
+def test_every_generation_compiles(name):
+    (report,) = compile_check.run(_small(num_hidden_layers=1), name)
+    assert report.chips == 16
+    assert 0.001 < report.mfu < 1
+
+
+@needs_libtpu
+@pytest.mark.slow
 def test_gradients_are_summed_in_bfloat16_and_weights_gathered(reported):
     sums = {(row.kind, row.moves, row.dtype): row for row in reported[0].collectives}
     kernels = 3 * (3 + 1 + 2 * 2) * 256 * 256 * 2  # of the layers (feed-forward: 2 x 256), bytes

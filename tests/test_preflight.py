@@ -8,7 +8,7 @@ import jax
 import pytest
 from tiny_run import tiny_config
 
-from bertjax import preflight, pretrain
+from bertjax import preflight, pretrain, recipe
 from bertjax.errors import InputError
 
 
@@ -107,7 +107,7 @@ def test_the_preflight_comes_before_the_compile(tiny_corpus, tmp_path, monkeypat
     def compiles(*_):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(pretrain, "init_state", compiles)
+    monkeypatch.setattr(recipe, "init_state", compiles)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(InputError, match="free, 3 checkpoints of .* need"):
         pretrain.run(tiny_config(tiny_corpus), str(tmp_path / "run"))

@@ -16,28 +16,25 @@ def draw(reports: list[Report], title: str, path: str | os.PathLike) -> None:
     figure = Figure(figsize=(10, 1.8 + 1.1 * len(reports)), layout="constrained")
     FigureCanvasAgg(figure)
     plot = figure.subplots()
-    labels = []
+    labelled = set()
     for place, report in enumerate(reversed(reports)):
         start = 0.0
         for number, part in enumerate(PARTS):
             for way, hatch in ((FORWARD, None), (BACKWARD, "///")):
                 width = 1e3 * report.parts.get((part, way), 0.0)
+                if not width:
+                    continue
+                label = None if part in labelled else part
+                labelled.add(part)
                 style = dict(color=colormaps["tab10"](number), hatch=hatch, edgecolor="white")
-                new = (
-                    part not in labels
-                    and width > 0
-                    and way == FORWARD
-                    or (part not in labels and width > 0)
-                )
-                plot.barh(place, width, left=start, label=part if new else None, **style)
-                labels += [part] if new else []
+                plot.barh(place, width, left=start, label=label, **style)
                 start += width
-        label = f"{start:.1f} ms, MFU {report.mfu:.1%}"
-        plot.text(start, place, f"  {label}", va="center", fontsize=9)
+        text = f"  {start:.1f} ms, MFU {report.mfu:.1%}"
+        plot.text(start, place, text, va="center", fontsize=9)
     names = [f"length {r.step.length}\n{r.step.batch_size} sequences" for r in reversed(reports)]
     plot.set_yticks(range(len(reports)), names)
     plot.set_xlim(right=1.25 * max(1e3 * report.seconds for report in reports))
     plot.set(xlabel="estimated ms of a step (hatched: backward and update)", title=title)
-    plot.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=5, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=5, fontsize=8)
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=120)

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 
@@ -23,7 +23,8 @@ from bertjax.errors import InputError, NonFiniteLoss
 
 _JOIN_SECONDS = 50  # for the other hosts to be started
 _AGREE_SECONDS = 1800  # for the slowest host to read its corpus
-_HEARTBEAT_SECONDS = 60  # after which a silent host counts as lost
+_BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # each host gives a sign; a silent one counts as lost
+_HEARTBEAT_SECONDS = 100  # JAX's own, which ends a process without a word for the user
 
 # How the loss of another host shows: in a collective, in the service that connects the hosts.
 _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
@@ -160,9 +161,9 @@ def named(hosts: Sequence[int]) -> str:
 def in_step(exit_code_when_lost: int) -> Iterator[None]:
     """Work that all hosts do in step. What ends it on one host ends the process there at once.
 
-    Python would first wait for the other hosts, which wait for this one, until JAX aborts them
-    all; so they see at once that it is gone. Whoever is still within a computation then is ended
-    by JAX, with a message about heartbeats, or about tasks that died, and SIGABRT.
+    Python would first wait for the other hosts, which wait for this one. A host that is gone
+    without a word (kill -9, a machine taken away) is missed by the others within a minute, also
+    while they wait for it in a computation.
 
     Of what all hosts raise alike (`InputError`, `NonFiniteLoss`), and in a job of one process, of
     everything, nothing changes.
@@ -170,25 +171,75 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
     Args:
       exit_code_when_lost: where another host is what was lost.
     """
-    try:
+    if count() == 1:
         yield
+        return
+    try:
+        with _watched(exit_code_when_lost):
+            yield
     except (InputError, NonFiniteLoss):
         raise
     except BaseException as error:
-        if count() == 1:
-            raise
-        code = 1
         if _LOST.search(str(error)):
-            code, reason = exit_code_when_lost, " ".join(str(error).split())[:200]
-            print(
-                f"error: host {index()} has lost another host ({reason}): start the same command "
-                "again on every host, it goes on from the last whole checkpoint",
-                file=sys.stderr,
-            )
-        else:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if index() == 0:
-            time.sleep(1)  # it connects the others: they shall have the time to say the same
-        os._exit(code)
+            _end("another host", error, exit_code_when_lost)
+        traceback.print_exc()
+        _exit(1)
+
+
+_watches = itertools.count()
+_DONE = "done"
+
+
+@contextlib.contextmanager
+def _watched(exit_code: int) -> Iterator[None]:
+    """While the block runs, this host gives signs, and ends when another one gives none."""
+    client, folder = distributed.global_state.client, f"bertjax/watch/{next(_watches)}"
+    stop = threading.Event()
+
+    def tell(sign: str) -> None:
+        client.key_value_set(f"{folder}/{index()}", sign, allow_overwrite=True)
+
+    def watch() -> None:
+        seen: dict[str, tuple[str, float]] = {}  # the last sign, and since when it is that
+        for beat in itertools.count():
+            try:
+                tell(str(beat))
+                told = dict(client.key_value_dir_get(folder))
+            except jax.errors.JaxRuntimeError as error:
+                _end("host 0", error, exit_code)  # it keeps the signs
+            now = time.monotonic()
+            for key, sign in told.items():
+                if seen.get(key, ("", now))[0] != sign:
+                    seen[key] = sign, now
+                elif sign != _DONE and now - seen[key][1] > _SILENT_SECONDS:
+                    host = named([int(key.rpartition("/")[2])])
+                    _end(host, f"no sign of it for {_SILENT_SECONDS} seconds", exit_code)
+            if stop.wait(_BEAT_SECONDS):
+                return
+
+    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    tell(_DONE)
+
+
+def _end(lost: str, reason: object, code: int) -> NoReturn:
+    """Ends this process because another host is lost."""
+    print(
+        f"error: host {index()} has lost {lost} ({' '.join(str(reason).split())[:200]}): start the "
+        "same command again on every host, it goes on from the last whole checkpoint",
+        file=sys.stderr,
+    )
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if index() == 0:
+        time.sleep(1)  # it connects the others: they shall have the time to say the same
+    os._exit(code)
