@@ -20,7 +20,7 @@ class Shown(NamedTuple):
     output: str
 
 
-@pytest.fixture(scope="module", params=["data", "fsdp", "tensor"])
+@pytest.fixture(scope="module", params=["data", "zero1", "fsdp", "tensor"])
 def base(request) -> Shown:
     """BERT-Base of the paper in each layout; where products are split, four ways."""
     config = pretrain_base_16.get_config()
@@ -32,12 +32,13 @@ def base(request) -> Shown:
     return Shown(request.param, {row.path: row for row in rows}, output.getvalue())
 
 
-# mesh axes, and bytes of all twelve layers on one of eight devices
+# mesh axes, those of the optimizer's state, and bytes of all twelve layers on one of eight devices
 KERNEL = 12 * 768 * 3072 * 4
 EXPECTED = {
-    "data": ((None, None), KERNEL),
-    "fsdp": (("data", None), KERNEL // 8),
-    "tensor": ((None, "model"), KERNEL // 4),
+    "data": ((None, None), (None, None), KERNEL),
+    "zero1": ((None, None), (None, "data"), KERNEL),
+    "fsdp": (("data", None), ("data", None), KERNEL // 8),
+    "tensor": ((None, "model"), (None, "model"), KERNEL // 4),
 }
 
 
@@ -73,7 +74,7 @@ def test_pictures_name_every_device(base):
     else:
         assert all(f"CPU {device}" in batch for device in range(8))
     drawn = [text for text in pictures if "bert/" in text and "┌" in text]
-    assert len(drawn) == {"data": 0, "fsdp": 2, "tensor": 2}[base.layout]
+    assert len(drawn) == {"data": 0, "zero1": 0, "fsdp": 2, "tensor": 2}[base.layout]
 
 
 def test_layers_in_one_array_are_one_row():

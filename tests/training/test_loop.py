@@ -22,13 +22,17 @@ class Recorder:
     """A journal and checkpoints in one: what was written, saved and waited for, in order."""
 
     def __init__(self):
-        self.events, self.rows, self.saved = [], [], {}
+        self.events, self.rows, self.saved, self.published = [], [], {}, 0
 
     def write(self, step, split, metrics):
         self.events.append((step, split))
         self.rows.append({"step": step, "split": split, **metrics})
 
+    def publish(self):
+        self.published = len(self.rows)
+
     def save(self, step, parts, metadata):
+        assert self.published == len(self.rows), "lines must lie in a bucket before the checkpoint"
         self.events.append((step, "save"))
         self.saved[step] = jax.device_get(parts), metadata
 
