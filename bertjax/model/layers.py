@@ -139,11 +139,7 @@ class LayerNorm(nn.Module):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def activation(spec: BertSpec, x: jax.Array) -> jax.Array:
-    """gelu, in its erf or its tanh form.
-
-    For the backward pass the slope is kept instead of x: it is computed where x is, so that
-    neither pass reads x again.
-    """
+    """gelu, in its erf or its tanh form; of it only x is kept for the backward pass."""
     return _with_slope(spec, x)[0]
 
 
@@ -153,7 +149,10 @@ def _with_slope(spec: BertSpec, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.jvp(gelu, (x,), (jnp.ones_like(x),))
 
 
-activation.defvjp(_with_slope, lambda spec, slope, gradient: (slope * gradient,))
+activation.defvjp(
+    lambda spec, x: (activation(spec, x), x),
+    lambda spec, x, gradient: (_with_slope(spec, x)[1] * gradient,),
+)
 
 
 def dropout_seed(module: nn.Module) -> jax.Array:
