@@ -62,7 +62,6 @@ def _add_bias_backward(bias_dims: int, gradient: jax.Array) -> tuple[jax.Array, 
 add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backward)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
 def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: BertSpec, dtype) -> jax.Array:
     """einsum(subscripts, x, kernel) in the compute dtype.
 
@@ -72,32 +71,36 @@ def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: BertSpec, dt
       subscripts: "rows of x, kernel -> result", as of einsum.
       dtype: of the result.
     """
-    return _product(subscripts, x, kernel, spec, dtype)[0]
+    if spec.compute_dtype == spec.gradient_dtype == "float32":
+        # Autodiff's gradient is the same, in an order that XLA:CPU takes 9 % less of a step for.
+        return jnp.einsum(subscripts, x.astype("float32"), kernel, preferred_element_type=dtype)
+    return _product(subscripts, x, kernel, spec, dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
 def _product(subscripts, x, kernel, spec, dtype):
+    return _product_forward(subscripts, x, kernel, spec, dtype)[0]
+
+
+def _product_forward(subscripts, x, kernel, spec, dtype):
     x_type, x, narrow = x.dtype, x.astype(spec.compute_dtype), kernel.astype(spec.compute_dtype)
     y = jnp.einsum(subscripts, x, narrow, preferred_element_type=dtype)
     return y, (x, narrow, jnp.empty((0,), x_type))
 
 
-def _product_gradients(subscripts, spec, dtype, kept, gradient):
+def _product_backward(subscripts, spec, dtype, kept, gradient):
     x, kernel, like_x = kept
     inputs, result = subscripts.split("->")
     of_x, of_kernel = inputs.split(",")
     gradient = gradient.astype(spec.compute_dtype)
     d_x = jnp.einsum(f"{result},{of_kernel}->{of_x}", gradient, kernel)
-    # Rows of the gradient first and then turned, as autodiff does: XLA:CPU takes 9 % less of the
-    # whole step so than with the kernel's order asked at once.
-    ins, outs = ("".join(c for c in of_kernel if c in side) for side in (of_x, result))
     d_kernel = jnp.einsum(
-        f"{result},{of_x}->{outs}{ins}", gradient, x, preferred_element_type=spec.gradient_dtype
+        f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=spec.gradient_dtype
     )
-    d_kernel = jnp.einsum(f"{outs}{ins}->{of_kernel}", d_kernel)
     return d_x.astype(like_x.dtype), d_kernel.astype(jnp.float32)
 
 
-product.defvjp(_product, _product_gradients)
+_product.defvjp(_product_forward, _product_backward)
 
 
 class Dense(nn.Module):
