@@ -15,7 +15,7 @@ from bertjax.files import write_json
 from bertjax.initialize import with_sizes_of
 from bertjax.model.spec import BertSpec
 from bertjax.open_model import open_model
-from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, make_training
+from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -44,14 +44,19 @@ def run(
         vocabulary = Tokenizer.open(split_weight(recipe.corpus[0])[0]).vocabulary_size
     spec = recipe.spec(vocabulary)
     where = describe(topology)
+    training = make_training(recipe, spec, where.devices)
+    phases = [
+        (number, phase, round(phase.share * recipe.total_steps))
+        for number, phase in enumerate(recipe.phases, 1)
+        if round(phase.share * recipe.total_steps)
+    ]
+    for _, phase, _ in phases:
+        training.placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
     reports = []
-    for number, phase in enumerate(recipe.phases, 1):
-        steps = round(phase.share * recipe.total_steps)
-        if not steps:
-            continue
+    for number, phase, steps in phases:
         print(f"phase {number}: compiling for {topology} ...", flush=True)
         begin = time.perf_counter()
-        reports.append(_report(recipe, spec, phase, steps, where))
+        reports.append(_report(recipe, spec, training, phase, steps, where))
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:
@@ -63,9 +68,9 @@ def run(
     return reports
 
 
-def _report(recipe: Recipe, spec: BertSpec, phase: PhaseSpec, steps: int, where: Slice) -> Report:
-    training = make_training(recipe, spec, where.devices)
-    training.placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
+def _report(
+    recipe: Recipe, spec: BertSpec, training: Training, phase: PhaseSpec, steps: int, where: Slice
+) -> Report:
     predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
     sizes = {"B": phase.batch_size, "S": phase.length, "P": predicted}
     batch = {

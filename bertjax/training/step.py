@@ -55,7 +55,10 @@ def train_step(
         sums = objective.sums(params, part, key)
         return sum(sums[name][0] / count for name, count in counts.items()), sums
 
-    gradient = jax.grad(part_loss, has_aux=True)
+    def gradient(params, part, key):
+        grads, sums = jax.grad(part_loss, has_aux=True)(params, part, key)
+        return spread(grads), sums
+
     if accumulate == 1:
         grads, sums = gradient(state.params, batch, key)
     else:
@@ -63,8 +66,7 @@ def train_step(
         def add_part(total, numbered_part):
             number, part = numbered_part
             new = gradient(state.params, part, jax.random.fold_in(key, number))
-            (grads, sums) = jax.tree.map(jnp.add, total, new)
-            return (spread(grads), sums), None
+            return jax.tree.map(jnp.add, total, new), None
 
         parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
         shapes = jax.eval_shape(gradient, state.params, jax.tree.map(lambda x: x[0], parts), key)
@@ -72,7 +74,7 @@ def train_step(
         (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
 
     with jax.named_scope("optimizer"):
-        grads, old = spread(grads), spread(state.params)
+        old = spread(state.params)
         updates, opt_state = optimizer.update(grads, state.opt_state, old)
         params = optax.apply_updates(old, updates)
         norm = optax.tree.norm(grads)
