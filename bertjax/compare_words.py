@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bertjax import figures
 from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import WORDS
-from bertjax.files import atomic_write
 from bertjax.open_model import open_model
 from bertjax.progress import Progress
 
@@ -69,22 +69,16 @@ def _cosines(vectors: Sequence[np.ndarray], places: Sequence[int]) -> np.ndarray
 
 
 def _draw(cosines: np.ndarray, word: str, texts: Sequence[str], output: str) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     count = len(texts)
-    figure = Figure(figsize=(2 + 0.6 * count, 1 + 0.5 * count))
-    FigureCanvasAgg(figure)
-    plot = figure.subplots()
-    image = plot.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
     numbers = range(1, count + 1)
-    plot.set_xticks(range(count), numbers)
-    labels = [f"{text}  {number}" for text, number in zip(texts, numbers, strict=True)]
-    plot.set_yticks(range(count), labels)
-    for (row, column), cosine in np.ndenumerate(cosines):
-        color = "white" if abs(cosine) > 0.6 else "black"
-        plot.text(column, row, f"{cosine:.2f}", ha="center", va="center", color=color)
-    plot.set_title(f"“{word}”: cosine of its vectors in these texts")
-    figure.colorbar(image)
-    with atomic_write(output) as file:
-        figure.savefig(file, format="png", dpi=120, bbox_inches="tight")
+    with figures.png(output, figsize=(8 + 0.6 * count, 1.5 + 0.5 * count)) as figure:
+        plot = figure.subplots()
+        image = plot.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
+        plot.set_xticks(range(count), numbers)
+        labels = [f"{text}  {number}" for text, number in zip(texts, numbers, strict=True)]
+        plot.set_yticks(range(count), labels)
+        for (row, column), cosine in np.ndenumerate(cosines):
+            color = "white" if abs(cosine) > 0.6 else "black"
+            plot.text(column, row, f"{cosine:.2f}", ha="center", va="center", color=color)
+        plot.set_title(f"“{word}”: cosine of its vectors in these texts")
+        figure.colorbar(image)

@@ -1,4 +1,6 @@
-"""The exceptions that tell the user something, rather than the programmer."""
+"""The exceptions that tell the user something, rather than the programmer; and an exit code."""
+
+EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
 
 
 class InputError(ValueError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from bertjax.errors import InputError
+from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.files import exclusive, local_folder, write_json
 from bertjax.fine_tuning.data import TaskData, encoder
 from bertjax.fine_tuning.family import remembered
@@ -22,7 +22,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.model.spec import BertSpec, plain_spec
 from bertjax.model.storage import to_plain
 from bertjax.open_model import open_model
-from bertjax.run_folder import EXIT_STOPPED, MODEL_FOLDER, check_same_config
+from bertjax.run_folder import MODEL_FOLDER, check_same_config
 
 # What may differ when a run goes on: where it runs, where its data and weights lie (their content
 # may not), how often it looks, and how much is tried.

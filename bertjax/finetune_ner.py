@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from bertjax import finetune
-from bertjax.errors import InputError
+from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.features import activations
 from bertjax.files import exclusive, write_json
 from bertjax.fine_tuning.data import TaskData
@@ -19,7 +19,7 @@ from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
 from bertjax.model.bilstm import BiLstmTagger
 from bertjax.open_model import open_model
-from bertjax.run_folder import EXIT_STOPPED, RESULTS_FILE
+from bertjax.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded
 from bertjax.training.checkpoint import Checkpoints
 

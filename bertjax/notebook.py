@@ -12,11 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bertjax.errors import InputError
+from bertjax.errors import EXIT_STOPPED, InputError
 
 _QUESTION = "import jax; d = jax.devices(); print(len(d), d[0].platform, d[0].device_kind)"
 _LINES = 20  # of a program, that stay in sight
-_STOPPED = 75  # EXIT_STOPPED of `bertjax.run_folder`, which would bring JAX in here
 
 
 def check_device() -> None:
@@ -78,5 +77,5 @@ def run_with_curve(command: str, curve: str | os.PathLike) -> None:
                 done = True
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
-    if process.returncode not in (0, _STOPPED):
+    if process.returncode not in (0, EXIT_STOPPED):
         raise InputError(f"the program ended with code {process.returncode}: see its last lines")

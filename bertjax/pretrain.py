@@ -10,24 +10,14 @@ import jax
 from bertjax.buckets import reach
 from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
 from bertjax.corpus.weights import split_weight
-from bertjax.errors import InputError
+from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.files import exclusive, write_json
 from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.open_model import open_model
 from bertjax.preflight import check_devices, check_folder, check_programs, check_same
-from bertjax.recipe import (
-    Recipe,
-    flat,
-    make_phases,
-    make_training,
-)
-from bertjax.run_folder import (
-    EXIT_STOPPED,
-    check_same_config,
-    checkpoints_folder,
-    read_config,
-)
+from bertjax.recipe import Recipe, flat, make_phases, make_training
+from bertjax.run_folder import check_same_config, checkpoints_folder, read_config
 from bertjax.sharding.hosts import agreed, in_step
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints

@@ -25,7 +25,8 @@ EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
 MODEL_FOLDER = "model"
 RESULTS_FILE = "results.json"
-EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
+# What runs did that were begun before a key was there.
+_BEFORE = {"init_from": "", "model.gradient_dtype": "float32"}
 
 
 def checkpoints_folder(run: str | Path) -> Path:
@@ -71,11 +72,12 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
     """
     if not (run / "config.json").exists():
         return
-    begun, now = {"init_from": ""} | flat(read_config(run)), flat(plain)  # a key older runs lack
+    begun, now = flat(read_config(run)), flat(plain)
     for key in sorted(begun.keys() | now.keys()):
-        if not {key, key.split(".")[0]} & set(free) and begun.get(key) != now.get(key):
+        was = begun.get(key, _BEFORE.get(key))
+        if not {key, key.split(".")[0]} & set(free) and was != now.get(key):
             raise InputError(
-                f"{run} holds a run with another config: {key} was {begun.get(key)!r}, is "
+                f"{run} holds a run with another config: {key} was {was!r}, is "
                 f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
             )
 

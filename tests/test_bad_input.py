@@ -25,6 +25,7 @@ from bertjax.corpus.store import (
     write_manifest,
 )
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.run_folder import check_same_config
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal
 
@@ -227,6 +228,16 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
     assert json.loads((tmp_path / "run" / "config.json").read_text())["corpus"] == str(tiny_corpus)
+
+
+def test_a_run_begun_before_a_key_was_there(tmp_path):
+    older = {"seed": 0, "model": {"size": "tiny"}}
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    now = {**older, "init_from": "", "model": {"size": "tiny", "gradient_dtype": "float32"}}
+    check_same_config(tmp_path, now, free=())
+    now["model"]["gradient_dtype"] = "bfloat16"
+    with pytest.raises(InputError, match="gradient_dtype was 'float32', is 'bfloat16'"):
+        check_same_config(tmp_path, now, free=())
 
 
 def test_a_damaged_config_file(tiny_run, tmp_path):

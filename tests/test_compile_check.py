@@ -113,15 +113,15 @@ def test_a_batch_that_does_not_divide():
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    "name, chips, devices",
+    "name, chips, devices, peak",
     [
-        *[("v2:4x4", 16, 32), ("v3:4x4", 16, 32), ("v4:2x2x4", 16, 16), ("v5e:8x8", 64, 64)],
-        *[("v5p:4x4x4", 64, 64), ("v6e:4x4", 16, 16)],
+        *[("v2:4x4", 16, 32, 45e12), ("v3:4x4", 16, 32, 123e12), ("v4:2x2x4", 16, 16, 275e12)],
+        *[("v5e:8x8", 64, 64, 197e12), ("v5p:4x4x4", 64, 64, 459e12), ("v6e:4x4", 16, 16, 918e12)],
     ],
 )
-def test_slices(name, chips, devices):
+def test_slices(name, chips, devices, peak):
     found = describe(name)
-    assert (found.chips, len(found.devices)) == (chips, devices)
+    assert (found.chips, len(found.devices), found.peak) == (chips, devices, peak)
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v9:4x4", "v5p:4x4", ""])

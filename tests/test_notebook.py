@@ -1,7 +1,6 @@
 """launch/colab_tpu.ipynb: a sound notebook, and every cell of it run, small and on a CPU."""
 
 import base64
-import importlib
 import json
 import os
 import re
@@ -12,13 +11,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from command_flags import assert_flags_exist
 from glue_files import write_glue
 from IPython import display
 from tiny_run import tiny_config, write_text
 
 from bertjax import fill_mask, notebook
 from bertjax.errors import InputError
-from bertjax.run_folder import EXIT_STOPPED
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOTEBOOK = REPOSITORY / "launch" / "colab_tpu.ipynb"
@@ -107,20 +106,7 @@ def test_every_flag_exists(content):
     assert len(commands) == 8
     for command in commands:
         assert not re.search(r"[{}]", command), f"{command}: a setting that there is not"
-        door = REPOSITORY / command.split()[0]
-        source = door.read_text(encoding="utf-8")
-        config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
-        if config:
-            module = importlib.import_module(f"configs.{config[1]}")
-            whole = module.get_config(*filter(None, [config[2]]))
-        for flag in re.findall(r"\s--([\w.]+)=", command):
-            if flag.startswith("config."):
-                node = whole
-                for key in flag.split(".")[1:]:
-                    assert key in node, f"{command}: no key {flag}"
-                    node = node[key]
-            else:
-                assert f'"{flag}"' in source, f"{command}: no flag {flag}"
+        assert_flags_exist(command, REPOSITORY / command.split()[0])
 
 
 # ----------------------------------------------------------------------------- the helpers
@@ -227,7 +213,6 @@ def test_a_stopped_cell_stops_the_program_and_waits_for_it(program):
     rest = process.stdout.read()
     assert process.wait() == 0
     assert rest.endswith("stopped 1\nthe next cell\n")
-    assert notebook._STOPPED == EXIT_STOPPED
 
 
 def test_a_program_that_fails_stops_the_notebook(program):

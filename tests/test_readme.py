@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 import task_files
+from command_flags import assert_flags_exist
 
 from bertjax import convert
 
@@ -86,20 +87,7 @@ def test_every_command_is_known(commands):
 def test_every_flag_exists(commands, repository):
     """Each --flag and each --config.key of the README."""
     for command in commands:
-        program = command.split()[1]
-        source = (repository / program).read_text(encoding="utf-8")
-        config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
-        if config:
-            module = importlib.import_module(f"configs.{config[1]}")
-            whole = module.get_config(*filter(None, [config[2]]))
-        for flag in re.findall(r"\s--([\w.]+)", command):
-            if flag.startswith("config."):
-                node = whole
-                for key in flag.split(".")[1:]:
-                    assert key in node, f"{command}: no key {flag}"
-                    node = node[key]
-            elif flag != "peers":
-                assert re.search(rf"""["'](--)?{flag}["']""", source), f"{command}: no flag {flag}"
+        assert_flags_exist(command, repository / command.split()[1])
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "files", "buckets", "progress", "axes", "batch"]
+_WORDS = ["errors", "files", "figures", "buckets", "progress", "axes", "batch"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "config": [],
     "buckets": ["errors"],
     "files": ["errors", "buckets"],
+    "figures": ["files"],
     "progress": ["errors"],
     "commandline": ["errors"],
     # floor 1a: the host; numpy, never jax
@@ -54,7 +55,7 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "files", "buckets", "progress", "sharding"],
+    "training": ["errors", "files", "figures", "buckets", "progress", "sharding"],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
@@ -66,7 +67,7 @@ MAY_IMPORT = {
     # trials of fine-tuning: what they share, what is compiled
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
     # what the TPU compiler says of a step
-    "compile_report": ["errors", "files"],
+    "compile_report": ["errors", "files", "figures", "training"],
     # what a notebook needs besides the doors
     "notebook": ["errors"],
     # floor 4: programs, and what turns a config into their pieces
@@ -97,10 +98,7 @@ OUTSIDE = {
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
     "IPython": ["bertjax/notebook.py"],
-    "matplotlib": [
-        *["bertjax/training/journal.py", "bertjax/compile_report/picture.py"],
-        "bertjax/compare_words.py",
-    ],
+    "matplotlib": ["bertjax/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
         *["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
         "bertjax/fine_tuning/recipe.py",

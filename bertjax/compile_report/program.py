@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -39,7 +39,7 @@ class Instruction:
     def bytes(self) -> int:
         """Of the result."""
         return sum(
-            _BYTES.get(dtype, 4) * functools.reduce(int.__mul__, map(int, filter(None, dims)), 1)
+            _BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims)))
             for dtype, dims in (
                 (m[1], m[2].split(",")) for m in re.finditer(r"(\w+)\[([\d,]*)\]", self.type)
             )

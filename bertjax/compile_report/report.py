@@ -136,7 +136,7 @@ def report_of(text: str, step: Step, where: Slice, arguments: int, temporaries: 
         collective_seconds=sent * where.chip.devices / where.chip.links,
         parts=dict(parts),
         without_estimate={opcode: count for opcode, count in missing.items() if count},
-        peak=where.chip.peak,
+        peak=where.peak,
     )
 
 

@@ -7,6 +7,7 @@ import re
 import jax
 
 from bertjax.errors import InputError
+from bertjax.training.hardware import peak_flops
 
 GIB = 2**30
 
@@ -17,8 +18,7 @@ class Chip:
 
     Attributes:
       name: as in "v5e:4x4".
-      peak: dense bfloat16 FLOP/s of one chip.
-      clock: Hz, of the compiler's cycles: peak / (2 x multipliers of all matrix units).
+      clock: Hz, of the compiler's cycles: peak FLOP/s / (2 x multipliers of all matrix units).
       links: bytes a second of all links of one chip, as published.
       memory: bytes of one device's HBM that libtpu leaves to a program.
       devices: JAX devices a chip.
@@ -27,7 +27,6 @@ class Chip:
     """
 
     name: str
-    peak: float
     clock: float
     links: float
     memory: float
@@ -40,12 +39,12 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v2", 45e12, 0.70e9, 248e9, 7.48 * GIB, devices=2),
-        Chip("v3", 123e12, 0.94e9, 328e9, 15.48 * GIB, devices=2),
-        Chip("v4", 275e12, 1.05e9, 300e9, 30.75 * GIB, dimensions=3, options=_MEGACORE),
-        Chip("v5e", 197e12, 1.50e9, 200e9, 15.75 * GIB),
-        Chip("v5p", 459e12, 1.75e9, 600e9, 95.74 * GIB, dimensions=3, options=_MEGACORE),
-        Chip("v6e", 918e12, 1.75e9, 448e9, 31.25 * GIB),
+        Chip("v2", 0.70e9, 248e9, 7.48 * GIB, devices=2),
+        Chip("v3", 0.94e9, 328e9, 15.48 * GIB, devices=2),
+        Chip("v4", 1.05e9, 300e9, 30.75 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v5e", 1.50e9, 200e9, 15.75 * GIB),
+        Chip("v5p", 1.75e9, 600e9, 95.74 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v6e", 1.75e9, 448e9, 31.25 * GIB),
     )
 }
 
@@ -67,12 +66,17 @@ class Slice:
       chip: its chips.
       chips: how many.
       devices: as JAX sees them; to compile for, not to run on.
+      peak: dense bfloat16 FLOP/s of one chip.
     """
 
     name: str
     chip: Chip
     chips: int
     devices: list[jax.Device]
+
+    @property
+    def peak(self) -> float:
+        return self.chip.devices * peak_flops(self.devices[0].device_kind)
 
 
 def describe(name: str) -> Slice:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertjax import figures
 from bertjax.buckets import in_bucket, path_of
 from bertjax.files import atomic_write
 
@@ -70,20 +71,15 @@ class Journal:
 
     def draw(self) -> None:
         """loss.png: the loss on training batches and on held-out text, over steps."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 5), layout="constrained")
-        FigureCanvasAgg(figure)
-        plot = figure.subplots()
-        for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
-            rows = [row for row in self._rows if row["split"] == split]
-            plot.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=split, **style)
-        plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
-        plot.grid(alpha=0.3)
-        plot.legend()
-        with atomic_write(self._local / "loss.png") as file:
-            figure.savefig(file, format="png", dpi=120)
+        with figures.png(self._local / "loss.png", figsize=(8, 5)) as figure:
+            plot = figure.subplots()
+            for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
+                rows = [row for row in self._rows if row["split"] == split]
+                steps, losses = [r["step"] for r in rows], [r["loss"] for r in rows]
+                plot.plot(steps, losses, label=split, **style)
+            plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
+            plot.grid(alpha=0.3)
+            plot.legend()
 
     def close(self) -> None:
         """Flushes everything."""

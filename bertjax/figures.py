@@ -1,0 +1,28 @@
+"""Pictures for people, drawn without a screen."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bertjax.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@contextlib.contextmanager
+def png(path: str | os.PathLike, **options) -> Iterator["Figure"]:
+    """An empty matplotlib figure, which is written to `path` when the block succeeds.
+
+    Args:
+      options: of `matplotlib.figure.Figure`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained", **options)
+    FigureCanvasAgg(figure)
+    yield figure
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=120)

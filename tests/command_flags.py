@@ -1,0 +1,22 @@
+"""Whether the flags of a written command are there."""
+
+import importlib
+import re
+from pathlib import Path
+
+
+def assert_flags_exist(command: str, program: Path) -> None:
+    """Each --flag is named by the program, each --config.key is in its config."""
+    source = program.read_text(encoding="utf-8")
+    config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
+    if config:
+        module = importlib.import_module(f"configs.{config[1]}")
+        whole = module.get_config(*filter(None, [config[2]]))
+    for flag in re.findall(r"\s--([\w.]+)", command):
+        if flag.startswith("config."):
+            node = whole
+            for key in flag.split(".")[1:]:
+                assert key in node, f"{command}: no key {flag}"
+                node = node[key]
+        else:
+            assert re.search(rf"""["'](--)?{flag}["']""", source), f"{command}: no flag {flag}"
