@@ -44,5 +44,6 @@ def test_what_a_collective_moves():
     assert moved("all-reduce", gradient) == "gradients"
     assert moved("all-gather", gradient) == "weights, for gradients"
     assert moved("all-gather", LAYER) == "weights"
+    assert moved("all-reduce", "") == "weights"
     assert moved("all-gather", "jit(step)/optimizer/add") == "updated weights"
     assert moved("all-reduce", "jit(step)/jvp(losses)/reduce_sum").startswith("sums of losses")
