@@ -45,18 +45,13 @@ def run(
     spec = recipe.spec(vocabulary)
     where = describe(topology)
     training = make_training(recipe, spec, where.devices)
-    phases = [
-        (number, phase, round(phase.share * recipe.total_steps))
-        for number, phase in enumerate(recipe.phases, 1)
-        if round(phase.share * recipe.total_steps)
-    ]
-    for _, phase, _ in phases:
+    for _, phase, _ in recipe.steps():
         training.placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
     reports = []
-    for number, phase, steps in phases:
-        print(f"phase {number}: compiling for {topology} ...", flush=True)
+    for name, phase, steps in recipe.steps():
+        print(f"{name}: compiling for {topology} ...", flush=True)
         begin = time.perf_counter()
-        reports.append(_report(recipe, spec, training, phase, steps, where))
+        reports.append(_report(recipe, spec, training, phase, len(steps), where))
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:

@@ -172,10 +172,7 @@ def _announce(recipe: Recipe, spec, abstract, mesh, train: TokenStore) -> None:
     """Says what will run, before the expensive part."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
     device = mesh.devices.flat[0].device_kind
-    seen = sum(
-        round(phase.share * recipe.total_steps) * phase.batch_size * phase.length
-        for phase in recipe.phases
-    )
+    seen = sum(len(steps) * phase.batch_size * phase.length for _, phase, steps in recipe.steps())
     print(
         f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
         f"layout {recipe.layout!r} on {mesh.size} x {device}\n"

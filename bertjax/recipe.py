@@ -143,6 +143,16 @@ class Recipe:
             )
         return spec
 
+    def steps(self) -> list[tuple[str, PhaseSpec, range]]:
+        """Each phase that has any: its name, the phase, its steps of the run."""
+        found, done = [], 0.0
+        for number, phase in enumerate(self.phases, 1):
+            first, done = round(done * self.total_steps), done + phase.share
+            last = round(done * self.total_steps)
+            if last > first:
+                found.append((f"phase {number}", phase, range(first, last)))
+        return found
+
     def example_spec(self, phase: PhaseSpec, stream: str, batch_size: int) -> ExampleSpec:
         """What the examples of one phase look like in one stream."""
         return ExampleSpec(
@@ -204,21 +214,15 @@ def make_phases(
     Raises:
       InputError: the corpus cannot give such examples.
     """
-    phases, done = [], 0.0
-    for number, phase in enumerate(recipe.phases, 1):
-        first, done = round(done * recipe.total_steps), done + phase.share
-        last = round(done * recipe.total_steps)
-        if first == last:
-            continue
-        examples = Examples(
-            train, tokenizer, recipe.example_spec(phase, f"phase {number}", phase.batch_size)
-        )
+    phases = []
+    for name, phase, steps in recipe.steps():
+        examples = Examples(train, tokenizer, recipe.example_spec(phase, name, phase.batch_size))
         tokens = phase.batch_size * phase.length
         phases.append(
             Phase(
-                name=f"phase {number}",
-                first_step=first,
-                last_step=last,
+                name=name,
+                first_step=steps.start,
+                last_step=steps.stop,
                 batch=examples.batch,
                 held_out=held_out_examples(recipe, phase, tokenizer, held_out),
                 batch_size=phase.batch_size,
