@@ -10,7 +10,8 @@ Command, on every host of the slice:
 Both see 512 million sequences. That paper warms the rate up once more for the second stage of 64k;
 here it goes on falling.
 Hardware: 64 TPU chips; each update takes its batch in parts.
-Estimated by the TPU compiler: see the README, "TPU pods", and
+Estimated by the TPU compiler for v5e, 32k: 0.95 s an update at length 128 (MFU 66 %), 4.9 s at 512
+(55 %), besides collectives of 0.08 and 0.53 s at the links' full speed; 6.8 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64_lamb.py --topology=v5e:8x8
 Not yet run on TPUs by this project.
 """

@@ -1,7 +1,9 @@
 """The report before the pod: the real TPU compiler, small models; and what is refused."""
 
+import importlib
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -10,6 +12,8 @@ from bertjax import compile_check
 from bertjax.compile_report.topology import describe
 from bertjax.config import paper_config, place_on_pod
 from bertjax.errors import InputError
+
+ON_FILE = Path(__file__).resolve().parent / "benchmarks" / "results"
 
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: the extra tpu"
@@ -81,6 +85,22 @@ def test_the_files(reported):
     assert total == pytest.approx(report.seconds)
     with Image.open(folder / "report.png") as picture:
         assert picture.width > 800
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, topology",
+    [("base_16", "v5e:4x4"), ("large_64", "v5e:8x8"), ("large_64_lamb", "v5e:8x8")],
+)
+def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
+    """The very steps; their reports are those that README shows."""
+    config = importlib.import_module(f"configs.pretrain_{name}").get_config()
+    on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
+    for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):
+        assert report.step.length == expected["step"]["length"]
+        assert report.seconds == pytest.approx(expected["seconds"], rel=0.02)
+        assert report.temporaries == pytest.approx(expected["temporaries"], rel=0.02)
 
 
 @needs_libtpu
