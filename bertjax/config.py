@@ -75,7 +75,8 @@ def paper_config() -> ml_collections.ConfigDict:
 def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """What launch/compile_check.py shows to be best on 16 and 64 TPU chips."""
     config.layout = "zero1"
-    # google-research/bert computes gelu so; the erf of the paper's text takes a TPU 8 % more time.
+    # google-research/bert computes gelu so; erf, --config.model.hidden_act=gelu, takes a step of
+    # base_16 9 to 11 % more time.
     config.model.update(hidden_act="gelu_tanh", gradient_dtype="bfloat16")
     return config
 
