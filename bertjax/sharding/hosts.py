@@ -241,5 +241,7 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     if index() == 0:
-        time.sleep(1)  # it connects the others: they shall have the time to say the same
+        # It connects the others, which JAX aborts where it is gone: they see a host's silence up to
+        # a beat later, and look once a beat.
+        time.sleep(2 * _BEAT_SECONDS + 1)
     os._exit(code)
