@@ -42,7 +42,7 @@ def moved(kind: str, source: str) -> str:
         return "updated weights" if kind == "all-gather" else "norms and gradients of the optimizer"
     if "transpose(" in source:
         return "weights, for gradients" if kind == "all-gather" else "gradients"
-    # Shares of small rows XLA gathers by an all-reduce with zeros, which has no source.
+    # An all-reduce without a source is one of shares and zeros: XLA's other way to gather.
     if kind == "all-gather" or not source:
         return "weights"
     return "sums of losses and activations"
