@@ -71,7 +71,8 @@ def _cosines(vectors: Sequence[np.ndarray], places: Sequence[int]) -> np.ndarray
 def _draw(cosines: np.ndarray, word: str, texts: Sequence[str], output: str) -> None:
     count = len(texts)
     numbers = range(1, count + 1)
-    with figures.png(output, figsize=(8 + 0.6 * count, 1.5 + 0.5 * count)) as figure:
+    size = 2.5 + 0.08 * max(map(len, texts)) + 0.6 * count, 1 + 0.6 * count  # inches
+    with figures.png(output, figsize=size) as figure:
         plot = figure.subplots()
         image = plot.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
         plot.set_xticks(range(count), numbers)

@@ -25,4 +25,4 @@ def png(path: str | os.PathLike, **options) -> Iterator["Figure"]:
     FigureCanvasAgg(figure)
     yield figure
     with atomic_write(path) as file:
-        figure.savefig(file, format="png", dpi=120, bbox_inches="tight")
+        figure.savefig(file, format="png", dpi=120)
