@@ -319,10 +319,11 @@ def test_every_cell(content, tmp_path):
     assert (made / "corpus/store/manifest.json").exists()
     assert f"{made}/run: 160 steps done" in told["pretraining"]
 
-    # The curve: as it was drawn after each of four evaluations and at the end, or most of them.
+    # The curve, at last as it was drawn at the end; how many before depends on who is faster.
     pictures = json.loads((tmp_path / "pictures.json").read_text())
     curves = [base64.b64decode(picture) for name, picture in pictures if name == "pretraining"]
-    assert len(set(curves)) >= 2 and all(picture.startswith(_PNG) for picture in curves)
+    assert all(picture.startswith(_PNG) for picture in curves)
+    assert curves[-1] == (made / "run" / "loss.png").read_bytes()
     assert curves[-1] == (made / "run/loss.png").read_bytes()
 
     # Blanks: as the function fills them; rightly.
