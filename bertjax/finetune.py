@@ -23,6 +23,7 @@ from bertjax.model.spec import BertSpec, plain_spec
 from bertjax.model.storage import to_plain
 from bertjax.open_model import open_model
 from bertjax.run_folder import MODEL_FOLDER, check_same_config
+from bertjax.training.hardware import keep_freed_memory
 
 # What may differ when a run goes on: where it runs, where its data and weights lie (their content
 # may not), how often it looks, and how much is tried.
@@ -84,6 +85,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     Raises:
       InputError: a bad config, or a folder that holds another run.
     """
+    keep_freed_memory()
     recipe = TaskRecipe.from_config(config)
     if jax.process_count() > 1:
         raise InputError("fine-tuning runs in one process: start it on one host, on its devices")

@@ -21,7 +21,6 @@ from bertjax.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
-from bertjax.training.hardware import keep_freed_memory
 
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
@@ -89,8 +88,6 @@ def predictions(
       at_once: lines that are read before any of them is answered.
     """
     family, max_length = family_of(pretrained)
-    if jax.default_backend() == "cpu":
-        keep_freed_memory()
     placement = Placement(make_mesh(MeshSpec()), layout("data"))
     encode = encoder(family, pretrained, max_length)
     predictor = Predictor(

@@ -56,6 +56,7 @@ def run(
     Raises:
       InputError: before anything is compiled, for whatever cannot work; on all hosts alike.
     """
+    keep_freed_memory()
     check_programs(hosts)
     is_first = jax.process_index() == 0
     check_devices(chips)
@@ -91,8 +92,6 @@ def run(
         data = {"train": train.identity, "heldout": held_out.identity}
 
         # ------------------------------------------------------------ where everything lies
-        if jax.default_backend() == "cpu":
-            keep_freed_memory()
         training = make_training(recipe, spec)
         trainer, abstract = training.trainer, training.abstract
         trainer.check(phases)

@@ -18,7 +18,6 @@ from bertjax.progress import Progress
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
-from bertjax.training.hardware import keep_freed_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +84,6 @@ class Extractor:
         self._pad_id = pretrained.tokenizer.pad_id
         self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
         on_cpu = jax.default_backend() == "cpu"
-        if on_cpu:
-            keep_freed_memory()
         self._batch_tokens = options.batch_tokens or (512 if on_cpu else 16_384)
         self._params = jax.device_put(pretrained.params["bert"], self._placement.replicated)
         self._computed = self._needed = 0

@@ -18,7 +18,6 @@ from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.hardware import keep_freed_memory
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer, restore
 from bertjax.training.state import abstract_state, compiled_init
@@ -57,8 +56,6 @@ class Trials:
         self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         self._objective = objective = recipe.task.family.objective
-        if jax.default_backend() == "cpu":
-            keep_freed_memory()
         placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
         self._predictor = Predictor(
             model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens

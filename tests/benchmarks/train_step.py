@@ -81,7 +81,7 @@ def bertjax_step(shapes: Shapes) -> Step:
     from bertjax.training.state import abstract_state, init_state
     from bertjax.training.step import train_step
 
-    keep_freed_memory()  # as bertjax.pretrain does on a CPU
+    keep_freed_memory()
     spec = BertSpec(
         vocab_size=shapes.vocabulary,
         hidden_size=shapes.width,
