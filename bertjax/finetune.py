@@ -10,7 +10,7 @@ import jax
 
 from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.files import exclusive, local_folder, write_json
-from bertjax.fine_tuning.data import TaskData, encoder
+from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
 from bertjax.fine_tuning.model import ARCHITECTURE, bert_with_head, class_names
 from bertjax.fine_tuning.recipe import TaskRecipe
@@ -23,6 +23,9 @@ from bertjax.model.spec import BertSpec, plain_spec
 from bertjax.model.storage import to_plain
 from bertjax.open_model import open_model
 from bertjax.run_folder import MODEL_FOLDER, check_same_config
+from bertjax.sharding.mesh import make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
 from bertjax.training.hardware import keep_freed_memory
 
 # What may differ when a run goes on: where it runs, where its data and weights lie (their content
@@ -47,13 +50,15 @@ def run(config: Any, workdir: str) -> int:
       InputError: before anything is compiled, for whatever cannot work.
     """
     recipe, folder = begin(config, workdir)
+    if recipe.features:
+        raise InputError("config.features: only launch/finetune_ner.py learns from fixed features")
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
     taken = {part: given.params[part] for part in _TAKEN if part in given.params}
     taken = dataclasses.replace(given, params=taken)
     encode = encoder(family, given, recipe.max_length)
-    data = TaskData.read(recipe.task, encode, taken.identity)
+    data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
     trials = Trials(
         recipe,
         data,
@@ -83,7 +88,8 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
       free: see `check_same_config`.
 
     Raises:
-      InputError: a bad config, or a folder that holds another run.
+      InputError: a bad config, a folder that holds another run, batches that do not divide over
+        the devices.
     """
     keep_freed_memory()
     recipe = TaskRecipe.from_config(config)
@@ -93,6 +99,9 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
     check_same_config(folder, recipe.plain, free)
+    placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+    for size in recipe.grid.batch_size:
+        placement.host_rows(size // recipe.accumulate)
     return recipe, folder
 
 

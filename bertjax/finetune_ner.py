@@ -12,7 +12,7 @@ from bertjax import finetune
 from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.features import activations
 from bertjax.files import exclusive, write_json
-from bertjax.fine_tuning.data import TaskData
+from bertjax.fine_tuning.data import TaskData, read_examples
 from bertjax.fine_tuning.model import TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
@@ -42,6 +42,7 @@ def run(config: Any, workdir: str) -> int:
         name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
         for name in recipe.features.choices
     }
+    examples = read_examples(recipe.task)
     extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
 
     def encode(
@@ -61,11 +62,12 @@ def run(config: Any, workdir: str) -> int:
             print(f"{name}: layers {', '.join(map(str, layers))}", flush=True)
             own = folder / name
             own.mkdir(exist_ok=True)
-            data = TaskData.read(recipe.task, partial(encode, layers), given.identity)
+            data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
             combine = activations.CHOICES[name].combine
             trials = _trials(recipe, data, combine, len(layers), given.spec.hidden_size)
             search = Search(own, recipe, data, trials, _Tagger(own / "tagger", trials))
             search.announce()
+            (folder / RESULTS_FILE).unlink(missing_ok=True)  # until all choices are done again
             results[name] = search.complete()
             if results[name] is None:
                 return EXIT_STOPPED

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import IO, Any
 import jax
 
 from bertjax.errors import InputError
-from bertjax.features.texts import read_texts
+from bertjax.features.texts import decoded, read_texts
 from bertjax.files import atomic_write
 from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
@@ -21,6 +22,7 @@ from bertjax.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
+from bertjax.tasks.official_files import ending
 
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
@@ -41,7 +43,7 @@ def run(model: str, source: str, output: str) -> None:
     Raises:
       InputError: no such model or file; an output that exists; a line that cannot be used.
     """
-    if Path(source).suffix in (".csv", ".tsv"):
+    if ending(Path(source)) in (".csv", ".tsv"):
         raise InputError(
             f"--input={source}: a table, of which each line would be taken for a text: write "
             "a text on each line, 'A ||| B' for two, or a JSON object"
@@ -55,27 +57,19 @@ def run(model: str, source: str, output: str) -> None:
     # Someone who types waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
     origin = _STANDARD_INPUT if source == STANDARD else source
-    answers = predictions(pretrained, _lines(source), origin, 1 if typed else _AT_ONCE)
+    lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
+    answers = predictions(pretrained, lines, origin, 1 if typed else _AT_ONCE)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
         if output != STANDARD:
             file = stack.enter_context(atomic_write(output, "w"))
         for answer in answers:
-            print(json.dumps(answer, ensure_ascii=False), file=file, flush=file is sys.stdout)
-
-
-def _lines(source: str) -> Iterator[str]:
-    return _standard_input() if source == STANDARD else read_texts(source)
-
-
-def _standard_input() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{_STANDARD_INPUT} line {number}: not UTF-8 at its byte {error.start}: convert it"
-            ) from error
+            line = json.dumps(answer, ensure_ascii=False)
+            try:
+                print(line, file=file, flush=file is sys.stdout)
+            except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return
 
 
 def predictions(

@@ -138,9 +138,10 @@ def run(
             tokenizer.save(folder)
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
-        state, complete = trainer.train(
+        state, _ = trainer.train(
             state, phases, recipe.intervals, checkpoints, journal, {"data": data}, window
         )
+    complete = int(state.step) == phases[-1].last_step
     if is_first and complete:
         print(f"{folder}: {int(state.step)} steps done")
     elif is_first:

@@ -2,11 +2,15 @@
 
 import sys
 import time
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import Self, TypeVar
 
 from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES = 10.0
+_MANY = 10_000  # items, of which each takes about a millisecond
+
+Item = TypeVar("Item")
 
 
 class Progress:
@@ -81,3 +85,14 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def tracked(items: Sequence[Item], description: str, unit: str) -> Iterator[Item]:
+    """The items; where they are many, with the progress of what is done with them."""
+    if len(items) < _MANY:
+        yield from items
+        return
+    with Progress(description, len(items), unit) as progress:
+        for item in items:
+            yield item
+            progress.update()

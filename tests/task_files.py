@@ -78,26 +78,36 @@ def write_stsb(folder: Path, rows: int = 192, seed: int = 0) -> Path:
     return folder
 
 
-def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 120, seed: int = 0) -> Path:
-    """SQuAD: the answer is the run of the only sound of the first half, if there is one.
+_ACCENTS = str.maketrans("aeiou", "áéíóú")
 
-    Paragraphs are longer than a window, so that some answers are cut by a window's border, and
-    have characters of more than one byte.
+
+def paragraph(rng: random.Random, possible: bool) -> tuple[str, str]:
+    """Runs of five sounds, and the run that is to be found: of the only one of the first half.
+
+    Every second word is written with accents, which BERT's tokenizer takes away: an answer that was
+    put together from tokens would lack them.
     """
+    words = rng.sample([word for word in SOUNDS if word not in _HIGH], 5)
+    place = rng.randrange(5)
+    if possible:
+        words[place] = rng.choice(_HIGH)
+    runs = [
+        " ".join(([word, word.translate(_ACCENTS)] * 6)[: rng.choice((2, 3, 4, 12))])
+        for word in words
+    ]
+    return "“é” " + ". ".join(runs) + ".", runs[place]
+
+
+def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 240, seed: int = 0) -> Path:
+    """SQuAD; some paragraphs are longer than a window, and some answers cut by its border."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in (("train", paragraphs), ("dev", 25)):
         made = []
         for number in range(count):
-            low = [word for word in SOUNDS if word not in _HIGH]
-            words = rng.sample(low, 5)
             possible = version == "v1.1" or rng.random() < 0.6
-            place = rng.randrange(5)
-            if possible:
-                words[place] = rng.choice(_HIGH)
-            runs = [" ".join([word] * rng.randint(2, 5)) for word in words]
-            context = "“é” " + ". ".join(runs) + "."
-            answer = {"text": runs[place], "answer_start": context.index(runs[place])}
+            context, text = paragraph(rng, possible)
+            answer = {"text": text, "answer_start": context.index(text)}
             qas = [{"question": "Who?", "answers": [answer] if possible else []}]
             if version == "v2.0":
                 qas[0]["is_impossible"] = not possible
@@ -125,7 +135,7 @@ def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
                 words, label = rng.sample(SOUNDS, 4), rng.randrange(4)
                 first = " ".join([words[label]] * rng.randint(1, 3))
                 row = dict.fromkeys(columns, "x") | {"": number, "fold-ind": number}
-                row |= {"sent1": f'{first}, "so"', "sent2": "the"}
+                row |= {"sent1": f'{first}, "so"', "sent2": rng.choice(("the", ""))}
                 row |= dict(zip(endings, words, strict=True))
                 table.writerow(row | ({"label": label} if labelled else {}))
     return folder
@@ -149,6 +159,28 @@ def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
     return folder
 
 
+def write_table(folder: Path, problem: str, rows: int = 128, seed: int = 0) -> Path:
+    """One's own JSON for any problem of `bertjax.tasks.table` but classification."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def row() -> dict[str, Any]:
+        high = rng.random() < 0.5
+        if problem == "regression":
+            return {"text": f"\t{saying(rng, high)}", "label": 2.5 if high else -1}
+        if problem == "tagging":
+            words = [_sound(rng, rng.random() < 0.5) for _ in range(rng.randint(1, 9))]
+            tags = ["HIGH" if word in _HIGH else "LOW" for word in words]
+            return {"words": words, "tags": tags}
+        context, answer = paragraph(rng, possible=high)
+        return {"question": "Who?", "context": context, "answer": [answer] if high else ""}
+
+    for name, count in (("train", rows), ("dev", 25), ("test", 7)):
+        lines = [json.dumps(row(), ensure_ascii=number % 2 == 0) for number in range(count)]
+        (folder / f"{name}.jsonl").write_text("\n\n".join(lines) + "\n", encoding="utf-8-sig")
+    return folder
+
+
 class Family(NamedTuple):
     """A family of tasks by one data set of it.
 
@@ -163,6 +195,12 @@ class Family(NamedTuple):
     task: dict[str, Any]
     least: float
     predictions: dict[str, int | None]
+
+
+def _own(problem: str, least: float, **task: Any) -> tuple:
+    write = partial(write_table, problem=problem)
+    task = dict(kind="table", problem=problem) | task
+    return write, task, least, {"dev.jsonl": 25, "test.jsonl": 7}
 
 
 def _squad_task(version: str) -> dict[str, Any]:
@@ -189,11 +227,14 @@ FAMILIES = {
     ),
     "SWAG": Family(write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
     "NER": Family(write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
+    "own numbers": Family(*_own("regression", 60)),
+    "own tags": Family(*_own("tagging", 90)),
+    "own questions": Family(*_own("questions", 65, max_query_length=4, stride=16)),
 }
 
 
 def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
-    """One's own CSV: fields with commas, quotes and line ends; five stars if of the first half."""
+    """One's own CSV: fields with commas, quotes, tabs, line ends; five stars: of the first half."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", rows), ("dev", 25), ("test", 7)):
@@ -202,7 +243,7 @@ def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
             table.writerow(["review", "stars"] if name != "test" else ["review"])
             for _ in range(count):
                 high = rng.random() < 0.5
-                text = f'{saying(rng, high)}, "so"\n{saying(rng, high)}'
+                text = f'{saying(rng, high)},\t"so"\n{saying(rng, high)}'
                 table.writerow([text, 5 if high else 1][: 1 if name == "test" else 2])
     return folder
 

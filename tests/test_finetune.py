@@ -1,5 +1,6 @@
 """Fine-tuning from end to end: each family on a few rows in its official format."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,11 +13,16 @@ from task_files import FAMILIES, change, tiny_finetuning
 
 from bertjax import finetune, predict
 from bertjax.errors import InputError
+from bertjax.fine_tuning.data import read_examples
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.fine_tuning.search import _spreads
 from bertjax.interop.hugging_face import read_folder
 from bertjax.open_model import open_model
+from bertjax.tasks import official_files
+from bertjax.tasks.conll import Conll
 from bertjax.tasks.task import TRAIN
 from bertjax.training.journal import Journal
+from configs import finetune_ner as ner_configs
 
 
 def _results(run):
@@ -40,6 +46,21 @@ def test_each_family_learns_and_hands_in(fine_tuned, name):
     assert {row["split"] for row in rows} == {"train", "dev"}
     train = [row["loss"] for row in rows if row["split"] == "train"]
     assert train[-1] < train[0]
+
+
+def test_answers_are_cut_by_borders_of_windows(fine_tuned):
+    """So that the data of SQuAD has all that the real one has."""
+    config, run = fine_tuned("SQuAD 1.1")
+    recipe = TaskRecipe.from_config(config)
+    questions = recipe.task.read(TRAIN)
+    tokenizer = open_model(str(run)).tokenizer
+    windows = recipe.task.family.encode(questions, tokenizer, recipe.max_length, labelled=True)
+    assert len(windows) > len(questions)
+    answered = windows.labels["start_positions"] > 0
+    assert set(windows.question[answered]) == set(range(len(questions)))
+    assert not answered.all()
+    handed_in = json.loads((run / "predictions" / "squad-dev.json").read_text(encoding="utf-8"))
+    assert not all(map(str.isascii, handed_in.values()))
 
 
 def test_the_scores_are_those_of_the_predictions(fine_tuned):
@@ -158,28 +179,75 @@ def test_the_best_of_a_smaller_grid_gives_its_model_again(tiny_run, tmp_path, ca
     assert "once more" not in capsys.readouterr().out
 
 
-def test_a_signal_stops_a_trial_and_it_goes_on_exactly(tiny_run, tmp_path, monkeypatch, capsys):
-    config = _cola(tiny_run, tmp_path, intervals=dict(log=2, checkpoint=100))
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert finetune.run(config, str(whole)) == 0
+@contextlib.contextmanager
+def _signal_at(step, monkeypatch):
+    """Inside, SIGTERM comes when the line of this step has been written."""
     real = Journal.write
 
     def write(journal, at, split, metrics):
         real(journal, at, split, metrics)
-        if at == 4:
+        if at == step:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "write", write)
-        assert finetune.run(config, str(run)) == 75
-    assert not (run / "results.json").exists()
+        yield
+
+
+@pytest.mark.parametrize("step", [4, 8])  # within, and at the last
+def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
+    tiny_run, tmp_path, monkeypatch, capsys, step
+):
+    grid = dict(restarts=2)
+    config = _cola(tiny_run, tmp_path, grid=grid, intervals=dict(log=2, checkpoint=100))
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert finetune.run(config, str(whole)) == 0
     capsys.readouterr()
+    with _signal_at(step, monkeypatch):
+        assert finetune.run(config, str(run)) == 75
+    assert "trial 2" not in capsys.readouterr().out
+    assert not (run / "results.json").exists()
     assert finetune.run(config, str(run)) == 0
     assert "going on from step" in capsys.readouterr().out
     assert _without_clock(_results(run)) == _without_clock(_results(whole))
     one, two = (read_folder(each / "model", "model") for each in (run, whole))
     assert one.identity == two.identity
     assert np.array_equal(one.params["classifier"]["kernel"], two.params["classifier"]["kernel"])
+
+
+def test_the_trial_that_is_run_once_more_goes_on_too(tiny_run, tmp_path, monkeypatch, capsys):
+    run, both = tmp_path / "run", dict(learning_rate=(1e-5, 1e-2))
+    every = dict(log=2, checkpoint=100)
+    larger = _cola(tiny_run, tmp_path, grid=both, intervals=every)
+    assert finetune.run(larger, str(run)) == 0
+    low = _results(run)["trials"][0]
+    smaller = _cola(tiny_run, tmp_path, grid=dict(learning_rate=(1e-5,)), intervals=every)
+    with _signal_at(4, monkeypatch):
+        assert finetune.run(smaller, str(run)) == 75
+    capsys.readouterr()
+    assert finetune.run(smaller, str(run)) == 0
+    assert "going on from step" in capsys.readouterr().out
+    assert _results(run)["dev"] == low["dev"]
+    assert not list((run / "trials").rglob("checkpoints"))
+
+
+def test_what_is_only_predicted_may_come_later(tiny_run, tmp_path, capsys):
+    """Or change, or be lost: it is predicted by the model that is there."""
+    config, run = _cola(tiny_run, tmp_path), tmp_path / "run"
+    test, written = tmp_path / "data" / "CoLA" / "test.tsv", run / "predictions" / "CoLA.tsv"
+    text = test.read_text()
+    test.unlink()
+    assert finetune.run(config, str(run)) == 0
+    assert not written.exists()
+    for rows in (13, 14):
+        test.write_text(text if rows == 13 else f"{text}13\tmoo\n")
+        assert finetune.run(config, str(run)) == 0
+        assert len(written.read_text().splitlines()) == rows + 1
+    shutil.rmtree(run / "predictions")
+    capsys.readouterr()
+    assert finetune.run(config, str(run)) == 0
+    assert len(written.read_text().splitlines()) == 15
+    assert "trial 1" not in capsys.readouterr().out
 
 
 def test_a_finished_command_only_tells_what_it_found(tiny_run, tmp_path, capsys):
@@ -249,7 +317,39 @@ def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
     constant, diverged = _results(tmp_path / "run")["trials"]
     assert constant["degenerate"].startswith("all are '")
     assert diverged["degenerate"].startswith("diverged: step ") and diverged["value"] is None
-    assert [row["degenerate"] for row in _results(tmp_path / "run")["summary"]] == [1, 1]
+    summary = _results(tmp_path / "run")["summary"]
+    assert [row["degenerate"] for row in summary] == [1, 1]
+    assert [row["scored"] for row in summary] == [1, 0]
+    assert summary[0]["dev"]["dev"]["accuracy"] == {
+        "mean": constant["dev"]["dev"]["accuracy"],
+        "deviation": None,
+    }
+    assert (summary[1]["mean"], summary[1]["dev"]) == (None, {})
+
+
+def test_means_are_over_what_all_trials_have():
+    """Of the same examples; and the F1 of a type that only one trial predicted has no mean."""
+
+    def result(f1, mismatched, **more):
+        dev = {"dev": {"f1": f1, **more}, "dev_mismatched": {"f1": f1}}
+        return {"dev": dev, "data": {"train": "a", "dev_mismatched": mismatched}}
+
+    spreads = _spreads([result(1.0, "b", f1_LOC=3.0), result(2.0, "c")])
+    assert spreads == {"dev": {"f1": {"mean": 1.5, "deviation": pytest.approx(0.5**0.5)}}}
+    assert set(_spreads([result(1.0, "b"), result(2.0, "b")])) == {"dev", "dev_mismatched"}
+    assert _spreads([]) == {}
+
+
+def test_means_are_over_the_trials_with_a_score(tiny_run, tmp_path):
+    config = _cola(tiny_run, tmp_path, grid=dict(restarts=3))
+    assert finetune.run(config, str(tmp_path / "run")) == 0
+    (row,) = _results(tmp_path / "run")["summary"]
+    for metric, spread in row["dev"]["dev"].items():
+        values = [trial["dev"]["dev"][metric] for trial in _results(tmp_path / "run")["trials"]]
+        assert spread["mean"] == pytest.approx(np.mean(values))
+        assert spread["deviation"] == pytest.approx(np.std(values, ddof=1))
+    assert row["mean"] == row["dev"]["dev"]["matthews"]["mean"]
+    assert (row["restarts"], row["scored"]) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +385,27 @@ def test_grid_accepts_single_numbers(tiny_run, tmp_path):
     assert (trial.batch_size, trial.learning_rate, trial.epochs, trial.seed) == (8, 1e-3, 2, 0)
 
 
-def test_the_reader_of_the_task_is_asked_once_for_each_split(tiny_run, tmp_path):
-    config = _cola(tiny_run, tmp_path)
-    assert len(TaskRecipe.from_config(config).task.read(TRAIN)) == 64
+def test_each_split_is_read_once(tmp_path, monkeypatch):
+    """The test file of column files too, of which it must be known whether it has tags."""
+    data = task_files.write_conll(tmp_path)
+    shutil.copy(data / "eng.testa", data / "eng.testb")
+    read = []
+    lines = official_files.lines
+    monkeypatch.setattr(
+        official_files,
+        "lines",
+        lambda folder, *names: (read.append(names[0]) or line for line in lines(folder, *names)),
+    )
+    examples = read_examples(Conll(str(data)))
+    assert list(examples) == [TRAIN, "dev", "test"]
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        count = len((data / name).read_text().splitlines())
+        assert count <= read.count(name) < 1.5 * count
+
+
+def test_a_config_of_features_is_for_another_door(tiny_run, tmp_path):
+    config = ner_configs.get_config("features")
+    config.data, config.init_from = str(task_files.write_conll(tmp_path / "data")), str(tiny_run)
+    with pytest.raises(InputError, match="config.features: only launch/finetune_ner.py"):
+        finetune.run(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -65,6 +65,7 @@ def test_other_words_are_other_data(finished, tiny_run, tmp_path):
     train.write_text(train.read_text().replace("moo NN", "zzz NN"))
     with pytest.raises(InputError, match="was run with another train"):
         finetune_ner.run(_config(tiny_run, data, "embeddings"), str(run))
+    assert (run / "results.json").read_bytes() == (first / "results.json").read_bytes()
 
 
 def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
@@ -73,4 +74,28 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
         finetune_ner.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
     with pytest.raises(InputError, match="4 layers of a model that has 1"):
         finetune_ner.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda config, data: config.task.update(dev="nowhere"), "no nowhere in it"),
+        (
+            lambda config, data: (data / "eng.testa").write_text("moo NN O I-LOW\n"),
+            "the tag 'B-LOW' is not in the training file",
+        ),
+        (
+            lambda config, data: (data / "eng.testb").write_text("moo NN O I-\n"),
+            "'I-' is no tag of an entity",
+        ),
+        (lambda config, data: config.grid.update(batch_size=(12,)), "does not divide"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_activations(tiny_run, tmp_path, spoil, message):
+    data = task_files.write_conll(tmp_path / "data")
+    config = _config(tiny_run, data, "embeddings")
+    spoil(config, data)
+    with pytest.raises(InputError, match=message):
+        finetune_ner.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

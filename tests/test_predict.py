@@ -26,6 +26,7 @@ LINES = {
         {"text", "text_b", "value"},
     ),
     "NER": ("moo baa baa .", {"words": "moo baa baa .".split()}, {"words", "tags", "entities"}),
+    "own tags": ("moo baa .", {"words": "moo baa .".split()}, {"words", "tags"}),
     "SWAG": (
         None,
         {"context": "moo", "prompt": "the", "choices": ["baa", "moo", "woof", "coo"]},
@@ -142,8 +143,9 @@ def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, lin
 
 
 def test_a_table_is_no_lines(tmp_path):
-    with pytest.raises(InputError, match="in.csv: a table, of which each line would be taken"):
-        predict.run("run", "in.csv", str(tmp_path / "out"))
+    for name in ("in.csv", "in.tsv.gz"):
+        with pytest.raises(InputError, match=f"{name}: a table, of which each line would be taken"):
+            predict.run("run", name, str(tmp_path / "out"))
 
 
 def test_two_texts_for_a_model_with_one_segment(make_pretrained):
@@ -152,6 +154,29 @@ def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
         list(predict.predictions(model, ["a ||| b"], "text"))
+
+
+@pytest.mark.parametrize("source", ["in.txt", "-"])
+def test_a_byte_order_mark_is_no_text_and_braces_are_no_json(
+    fine_tuned, tmp_path, monkeypatch, source
+):
+    data = b'\xef\xbb\xbf{"text": "baa moo"}\n{baa} moo\n{\n'
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_bytes(data)
+    monkeypatch.setattr(sys, "stdin", _Input(data))
+    predict.run(str(fine_tuned("CoLA")[1]), source, "out")
+    assert [each["text"] for each in _answers(tmp_path / "out")] == ["baa moo", "{baa} moo", "{"]
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_seen_enough(fine_tuned, repository, tmp_path):
+    """As with `| head -2`: no traceback."""
+    (tmp_path / "in.txt").write_text("baa moo\n" * 5_000)
+    command = f"{sys.executable} {repository}/launch/predict.py --model={fine_tuned('CoLA')[1]}"
+    command = f"{command} --input={tmp_path / 'in.txt'} --output=- 2>{tmp_path / 'err'} | head -2"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], stdout=subprocess.PIPE)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
+    assert "Traceback" not in (tmp_path / "err").read_text()
 
 
 @pytest.mark.parametrize("source", ["in.txt", "-"])
@@ -167,7 +192,7 @@ def test_bytes_that_are_no_text(fine_tuned, tmp_path, monkeypatch, source):
 
 def test_someone_who_types_gets_each_answer_at_once(fine_tuned, monkeypatch, capsys):
     """The answers to the lines before a bad one are there."""
-    lines = b"baa\nmoo\n{\nwoof\n"
+    lines = b'baa\nmoo\n{"x\nwoof\n'
     run = str(fine_tuned("CoLA")[1])
     for typed, answers in ((True, 2), (False, 0)):
         monkeypatch.setattr(sys, "stdin", _Input(lines, typed))

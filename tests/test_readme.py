@@ -78,6 +78,7 @@ def test_every_command_is_known(commands):
         "tests/benchmarks/bfloat16.py",
         "tests/benchmarks/extract_features.py",
         "tests/benchmarks/tokenization.py",
+        "tests/benchmarks/finetune.py",
         "tests/benchmarks/input_pipeline.py",
         "tests/benchmarks/train_step.py",
     }

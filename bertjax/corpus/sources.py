@@ -277,7 +277,7 @@ class _Text(_LineFiles):
 
 
 # JSON can write these as escapes; Python then makes text that cannot be encoded.
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _JsonLines(_LineFiles):
@@ -305,7 +305,7 @@ class _JsonLines(_LineFiles):
                 yield None
                 continue
             value = self._text_of(text, path, offset)
-            if "\\u" in text and _LONE_SURROGATE.search(value):
+            if "\\u" in text and LONE_SURROGATE.search(value):
                 if not skip_undecodable:
                     raise InputError(
                         f"{path} line {_line_number(path, offset)}: field {self._field!r} holds "

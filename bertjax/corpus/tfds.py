@@ -5,6 +5,8 @@ from typing import Any
 
 from bertjax.errors import InputError
 
+PREFIX = "tfds:"  # of a data set's name, where files may be named as well
+
 
 def prepare(name: str, split: str) -> Any:
     """The builder of a data set, which is downloaded if it is not on this machine.
@@ -16,6 +18,23 @@ def prepare(name: str, split: str) -> Any:
     Raises:
       InputError: no such data set, or no such split in it.
     """
+    builder = _downloaded(name)
+    splits = builder.info.splits
+    if split not in splits:
+        raise InputError(f"tfds:{name}/{split}: no such split; it has {', '.join(splits)}.")
+    return builder
+
+
+def has_split(name: str, split: str) -> bool:
+    """Whether a data set has one; it is downloaded if it is not on this machine.
+
+    Raises:
+      InputError: no such data set.
+    """
+    return split in _downloaded(name).info.splits
+
+
+def _downloaded(name: str) -> Any:
     import tensorflow_datasets as tfds
     import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
 
@@ -24,11 +43,8 @@ def prepare(name: str, split: str) -> Any:
         builder = tfds.builder(name, file_format="array_record")
     except ValueError as error:  # what DatasetNotFoundError is, too
         reason = str(error).strip().split("\n")[0]
-        raise InputError(f"tfds:{name}/{split}: {reason}") from error
+        raise InputError(f"tfds:{name}: {reason}") from error
     builder.download_and_prepare()
-    splits = builder.info.splits
-    if split not in splits:
-        raise InputError(f"tfds:{name}/{split}: no such split; it has {', '.join(splits)}.")
     return builder
 
 

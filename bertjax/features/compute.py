@@ -16,7 +16,7 @@ from bertjax.model.bert import Bert
 from bertjax.model.spec import BertSpec
 from bertjax.progress import Progress
 from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
+from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.sharding.rules import layout
 
 
@@ -83,8 +83,7 @@ class Extractor:
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
         self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
-        on_cpu = jax.default_backend() == "cpu"
-        self._batch_tokens = options.batch_tokens or (512 if on_cpu else 16_384)
+        self._batch_tokens = inference_tokens(options.batch_tokens)
         self._params = jax.device_put(pretrained.params["bert"], self._placement.replicated)
         self._computed = self._needed = 0
 

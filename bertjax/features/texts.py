@@ -10,7 +10,7 @@ import numpy as np
 
 from bertjax.corpus import sources
 from bertjax.errors import InputError
-from bertjax.text.pairs import kept_lengths
+from bertjax.text.pairs import SEPARATOR, kept_lengths
 from bertjax.text.tokenizer import Tokenizer
 
 TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
@@ -19,7 +19,6 @@ TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
 )
 POOLED = (CLS, MEAN, MAX)  # one vector a text
 
-_PAIR = " ||| "  # google-research/bert, extract_features.py
 # What separates words for BERT's tokenizer. It removes the other characters that str.split takes
 # for white space, which joins what stands beside them.
 _SPACES = re.compile("[ \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
@@ -58,14 +57,24 @@ def unit_of(source: str) -> str:
 def _read_lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise InputError(f"--input={path}: no such file")
-    for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
+    yield from decoded((line for _, line in sources.lines(path, 0)), str(path))
+
+
+def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:
+    """Lines of UTF-8 without their ends, and without a byte-order mark before the first.
+
+    Raises:
+      InputError: a line that is not UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
         try:
-            yield line.decode("utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{path} line {number}: not UTF-8 at its byte {error.start} ({error.reason}): "
+                f"{origin} line {number}: not UTF-8 at its byte {error.start} ({error.reason}): "
                 "convert it"
             ) from error
+        yield text.rstrip("\r\n")
 
 
 # ------------------------------------------------------------------------------- the ids
@@ -121,7 +130,8 @@ class Encoder:
         """Encodes texts, which it reads `at_once` together."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
-            pairs = [[a, b] if bar else [b] for a, bar, b in (t.rpartition(_PAIR) for t in some)]
+            parts = (text.rpartition(SEPARATOR) for text in some)
+            pairs = [[a, b] if bar else [b] for a, bar, b in parts]
             halves = self._halves(list(chain.from_iterable(pairs)))
             for pair in pairs:
                 yield self._join([next(halves) for _ in pair])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -10,6 +11,8 @@ from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import TRAIN, Family, Task
+
+Examples = dict[str, list[Any]]  # of each split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,45 +31,57 @@ class Encode(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """What is trained on, and what is scored.
+    """What is trained on, what is scored, and what is only predicted.
 
     Attributes:
-      encode: how examples become sequences.
-      test: the examples of each test split; `split` encodes them.
-      identity: of the training examples, of those to score, and of the weights.
+      identity: of the training examples, of those that trials are chosen by, and of the weights.
+      others: the identity of each other split, which may come or change from trial to trial.
     """
 
-    encode: Encode
     train: Encoded
     dev: dict[str, Split]
-    test: dict[str, list[Any]]
+    test: dict[str, Split]
     identity: dict[str, str]
+    others: dict[str, str]
 
     @classmethod
-    def read(cls, task: Task, encode: Encode, weights: str) -> Self:
-        """Reads every split, so that what is wrong in one is told before the long part.
+    def of(cls, task: Task, examples: Examples, encode: Encode, weights: str) -> Self:
+        """Encodes the examples of `read_examples`.
 
         Args:
           weights: the identity of what will be fine-tuned.
 
         Raises:
-          InputError: as the task's readers, or a split without examples.
+          InputError: an example that cannot be encoded.
         """
-        examples = _examples(task, TRAIN)
-        identity = {"weights": weights, "train": _digest(examples)}
-        train = encode(examples, TRAIN, labelled=True)
-        dev = {name: _split(_examples(task, name), name, encode) for name in task.dev_splits}
-        identity["dev"] = _digest([each for split in dev.values() for each in split.examples])
-        test = {name: _examples(task, name) for name in task.test_splits}
-        return cls(encode, train, dev, test, identity)
 
-    def split(self, name: str) -> Split:
-        """A test split, encoded."""
-        return _split(self.test[name], name, self.encode)
+        def splits(names: Sequence[str]) -> dict[str, Split]:
+            each = {name: examples[name] for name in names}
+            return {n: Split(some, encode(some, n, labelled=False)) for n, some in each.items()}
+
+        first, *scored = task.dev_splits
+        digests = {name: _digest(some) for name, some in examples.items()}
+        return cls(
+            train=encode(examples[TRAIN], TRAIN, labelled=True),
+            dev=splits(task.dev_splits),
+            test=splits(task.test_splits),
+            identity={"weights": weights, "train": digests[TRAIN], "dev": digests[first]},
+            others={name: digests[name] for name in (*scored, *task.test_splits)},
+        )
 
 
-def _split(examples: list[Any], name: str, encode: Encode) -> Split:
-    return Split(examples, encode(examples, name, labelled=False))
+def read_examples(task: Task) -> Examples:
+    """Reads every split, so that what is wrong in one is told before the long part.
+
+    Raises:
+      InputError: as the task's readers, or a split without examples.
+    """
+    examples = {}
+    for split in (TRAIN, *task.dev_splits, *task.test_splits):
+        examples[split] = task.read(split)
+        if not examples[split]:
+            raise InputError(f"{task.name}: no examples in {split}")
+    return examples
 
 
 def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
@@ -84,13 +99,6 @@ def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
         return encoded
 
     return encode
-
-
-def _examples(task: Task, split: str) -> list[Any]:
-    examples = task.read(split)
-    if not examples:
-        raise InputError(f"{task.name}: no examples in {split}")
-    return examples
 
 
 def _digest(examples: list[Any]) -> str:

@@ -51,6 +51,11 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
                 f"{pretrained.origin}: problem_type={kind!r}: must be one of "
                 f"{', '.join(_PROBLEM_TYPES)}"
             )
+        if kind == "regression" and len(pretrained.classes) != 1:
+            raise InputError(
+                f"{pretrained.origin}: a regression to {len(pretrained.classes)} numbers; only "
+                "those to one are served"
+            )
         family = _PROBLEM_TYPES[kind]
     elif architecture in _FAMILIES:
         family = _FAMILIES[architecture]

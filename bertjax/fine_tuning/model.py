@@ -14,7 +14,7 @@ from bertjax import losses
 from bertjax.model.architectures import ARCHITECTURES
 from bertjax.model.spec import BertSpec
 from bertjax.progress import Progress
-from bertjax.sharding.placement import Placement
+from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.tasks.buckets import in_order_of_length
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
@@ -100,8 +100,7 @@ class Predictor:
     ):
         self._model, self._objective = model, objective
         self._placement, self._pad_id = placement, pad_id
-        on_cpu = jax.default_backend() == "cpu"
-        self._batch_tokens = batch_tokens or (512 if on_cpu else 16_384)
+        self._batch_tokens = inference_tokens(batch_tokens)
         self._apply = jax.jit(
             lambda params, batch: model.apply(params, batch, None),
             out_shardings=placement.replicated,

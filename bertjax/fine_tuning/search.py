@@ -6,7 +6,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +46,7 @@ class Search:
         """Says what will run, before the expensive part."""
         train, trials, first = self._data.train, self._trials, self._recipe.trials()[0]
         epochs, lengths = trials.epochs(first), train.lengths
-        padded = epochs.steps_per_epoch * first.batch_size * epochs.mean_length
+        padded = epochs.steps_per_epoch * first.batch_size * train.choices * epochs.mean_length
         full = (lengths == self._recipe.max_length).mean()
         full = f"; {full:.0%} of them as long as config.max_length" if full else ""
         dev = ", ".join(f"{len(part.examples):,} {name}" for name, part in self._data.dev.items())
@@ -55,7 +55,7 @@ class Search:
             f"{lengths.max()} at most{full}; to score: {dev}\n"
             f"{sum(trials.parameters.values()):,} parameters; batches of "
             f"{', '.join(map(str, trials.buckets))} tokens, "
-            f"{1 - lengths.sum() / padded:.0%} of them padding\n"
+            f"{1 - len(train.ids) / padded:.0%} of them padding\n"
             f"{len(self._results)} trials, the first of {epochs.steps:,} steps",
             flush=True,
         )
@@ -87,6 +87,8 @@ class Search:
             print(f"once more, for its model: {best.name}", flush=True)
             if not self._try(best, keep=True):
                 return None
+        for trial in results:  # of one that was cut off behind its results
+            shutil.rmtree(checkpoints_folder(self._own(trial)), ignore_errors=True)
         return self._finished(best) or self._finish(best)
 
     # ------------------------------------------------------------------------ one trial
@@ -103,7 +105,6 @@ class Search:
         own = self._own(trial)
         if not (own / RESULTS_FILE).exists():
             return None
-        shutil.rmtree(checkpoints_folder(own), ignore_errors=True)  # if it was cut off right here
         result = read_results(own)
         for what, identity in self._data.identity.items():
             if result["data"][what] != identity:
@@ -119,7 +120,8 @@ class Search:
         own.mkdir(parents=True, exist_ok=True)
         (self._folder / RESULTS_FILE).unlink(missing_ok=True)  # what it tells is no more all
         begin, resumed = time.perf_counter(), checkpoints_folder(own).exists()
-        result = {**dataclasses.asdict(trial), "data": self._data.identity, "seconds": None}
+        data = self._data.identity | self._data.others
+        result = {**dataclasses.asdict(trial), "data": data, "seconds": None}
         try:
             params, complete = self._trials.train(trial, own)
         except NonFiniteLoss as error:
@@ -176,8 +178,7 @@ class Search:
         output.mkdir(exist_ok=True)
         for name, split in self._data.dev.items():
             task.write(output, name, split.examples, predictions[name], scores["settings"])
-        for name in self._data.test:
-            split = self._data.split(name)
+        for name, split in self._data.test.items():
             found = self._trials.predict(params, split, f"predicting {name}")
             task.write(output, name, split.examples, found, scores["settings"])
         self._write_metrics()
@@ -191,18 +192,24 @@ class Search:
             "init_from": self._recipe.init_from,
             "summary": _summary(self._results),
             "trials": self._trial_results(),
+            "data": self._data.others,
         }
         write_json(folder / RESULTS_FILE, results)
         _print_results(results)
         return results
 
     def _finished(self, best: Trial) -> dict[str, Any] | None:
-        """What an earlier run of this command wrote last."""
-        if not (self._folder / RESULTS_FILE).exists():
+        """What an earlier run of this command wrote last, if all of it is there and still true."""
+        folder = self._folder
+        if not ((folder / RESULTS_FILE).exists() and (folder / "predictions").is_dir()):
             return None
-        results = read_results(self._folder)
-        now = {"chosen": dataclasses.asdict(best), "trials": self._trial_results()}
-        if any(results[key] != value for key, value in now.items()):
+        results = read_results(folder)
+        now = {
+            "chosen": dataclasses.asdict(best),
+            "trials": self._trial_results(),
+            "data": self._data.others,
+        }
+        if any(results.get(key) != value for key, value in now.items()):
             return None
         _print_results(results)
         return results
@@ -238,11 +245,30 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
     for trial, members in groups.items():
         values = [each["value"] for each in members if each["value"] is not None]
         row = {key: value for key, value in dataclasses.asdict(trial).items() if key != "seed"}
-        row |= {"mean": statistics.mean(values) if values else None, "restarts": len(members)}
-        row["deviation"] = statistics.stdev(values) if len(values) > 1 else None
+        row |= _spread(values) | {"restarts": len(members), "scored": len(values)}
         row["degenerate"] = sum(bool(each["degenerate"]) for each in members)
+        row["dev"] = _spreads([each for each in members if each["value"] is not None])
         rows.append(row)
     return rows
+
+
+def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of the figures that all trials have: of the same examples, and as of a type never predicted
+    not all may have one."""
+    spreads: dict[str, dict[str, Any]] = {}
+    for split, figures in results[0]["dev"].items() if results else ():
+        scored = [each["dev"].get(split, {}) for each in results]
+        if len({each["data"].get(split) for each in results}) == 1:
+            names = [name for name in figures if all(name in each for each in scored)]
+            spreads[split] = {name: _spread([each[name] for each in scored]) for name in names}
+    return spreads
+
+
+def _spread(values: list[float]) -> dict[str, float | None]:
+    return {
+        "mean": statistics.mean(values) if values else None,
+        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+    }
 
 
 def _told(result: Mapping[str, Any]) -> str:
@@ -261,6 +287,8 @@ def _print_results(results: Mapping[str, Any]) -> None:
         mean = "none" if row["mean"] is None else f"{row['mean']:.2f}"
         spread = "" if row["deviation"] is None else f" +- {row['deviation']:.2f}"
         flagged = f", {row['degenerate']} degenerate" if row["degenerate"] else ""
+        unscored = row["restarts"] - row["scored"]
+        flagged += f", {unscored} without a score" if unscored else ""
         print(
             f"  batch {row['batch_size']}, rate {row['learning_rate']:g}, epochs {row['epochs']}: "
             f"{mean}{spread} ({row['restarts']} trials{flagged})"

@@ -48,9 +48,6 @@ class Trials:
           max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
           start: fresh parameters -> those that training starts from.
-
-        Raises:
-          InputError: batches that do not divide over the devices.
         """
         self._recipe, self._data = recipe, data
         self._max_length, self._pad_id = max_length, pad_id
@@ -71,7 +68,6 @@ class Trials:
             seed=recipe.seed,
             placement=placement,
         )
-        self._trainer.check([self._phase(self.epochs(trial)) for trial in recipe.trials()])
 
     @property
     def abstract_params(self) -> Any:

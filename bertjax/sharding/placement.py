@@ -16,6 +16,14 @@ from bertjax.sharding.rules import Layout, partition_spec
 HostBatch = Mapping[str, np.ndarray]
 
 
+def inference_tokens(given: int | None) -> int:
+    """Tokens that a device computes together where nothing is learned: `given`, or what suits it.
+
+    More are slower on a CPU: their activations leave its caches.
+    """
+    return given or (512 if jax.default_backend() == "cpu" else 16_384)
+
+
 class Placement:
     """A mesh and a layout.
 

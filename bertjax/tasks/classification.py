@@ -11,12 +11,11 @@ from bertjax.batch import REGRESSION, SEQUENCE_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.progress import Progress
 from bertjax.tasks.encoded import Encoded
-from bertjax.tasks.rows import json_object
+from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
-from bertjax.text.pairs import joined
+from bertjax.text.pairs import SEPARATOR, joined
 from bertjax.text.tokenizer import Tokenizer
 
-_PAIR = " ||| "  # google-research/bert, extract_features.py
 _AT_ONCE = 10_000  # examples whose texts are cut into tokens together
 
 
@@ -181,10 +180,10 @@ def parse_pair(line: str, where: str) -> TextPair:
     """See `Classification.parse`.
 
     Raises:
-      InputError: a line that begins with "{" and is not such an object.
+      InputError: a line that begins as an object and is not such a one.
     """
-    if not line.lstrip().startswith("{"):
-        a, bar, b = line.rpartition(_PAIR)
+    if not looks_like_json(line):
+        a, bar, b = line.rpartition(SEPARATOR)
         return TextPair(where, a, b, None, where) if bar else TextPair(where, b, None, None, where)
     form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
     value = json_object(line, where, form)

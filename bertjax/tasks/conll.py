@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bertjax.corpus import tfds
 from bertjax.errors import InputError
 from bertjax.files import atomic_write
 from bertjax.tasks import official_files
@@ -26,6 +27,9 @@ _OFFICIAL = {
     "test": ("eng.testb", "test.txt"),
 }
 _SEPARATOR = re.compile("[ \t]+")
+# Number of the document, words, tags if there are any, and the place of each word, for messages.
+_Block = tuple[int, list[str], list[str] | None, list[str]]
+_TFDS_SPLITS = {TRAIN: "train", "dev": "dev", "test": "test"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +37,12 @@ class Conll:
     """Named entities in CoNLL-2003, or tags of one's own in column files.
 
     Attributes:
-      data: the folder; files in it may be compressed (.gz .xz).
+      data: the folder; files in it may be compressed (.gz .xz); or "tfds:", or "tfds:NAME" for a
+        set with the features tokens and ner, which knows no documents.
       train, dev, test: names of the files, if not the official ones (eng.train, eng.testa,
         eng.testb; train.txt, valid.txt or dev.txt, test.txt). There need not be a test file, and
         it need not have tags.
-      word_column, tag_column: from 0; negative ones count from the last.
+      word_column, tag_column: from 0; negative ones count from the last of the training file.
       entities: tags are of entities, in any scheme (IOB1, IOB2, IOE, IOBES, BILOU): they are read
         as IOB2, and scored as entities. If not, each tag is a class, and accuracy is scored.
       document_context: see `Tagging`.
@@ -61,7 +66,7 @@ class Conll:
     @cached_property
     def dev_splits(self) -> tuple[str, ...]:
         """The test file too, if it has tags: it is scored, but chooses nothing."""
-        return ("dev", *(split for split in self._test if self.read(split)[0].tags is not None))
+        return ("dev", *(split for split in self._test if self._first(split).tags is not None))
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
@@ -69,7 +74,10 @@ class Conll:
 
     @property
     def _test(self) -> tuple[str, ...]:
-        there = self.test or official_files.exists(Path(self.data), *_OFFICIAL["test"])
+        if self.data.startswith(tfds.PREFIX):
+            there = self.test or tfds.has_split(self._tfds_name, _TFDS_SPLITS["test"])
+        else:
+            there = self.test or official_files.exists(Path(self.data), *_OFFICIAL["test"])
         return ("test",) if there else ()
 
     @cached_property
@@ -101,69 +109,117 @@ class Conll:
             return self._training
         return list(self._sentences(split, known=frozenset(self.family.classes)))
 
+    def _first(self, split: str) -> Sentence:
+        return next(self._sentences(split, known=frozenset(self.family.classes)))
+
     def _sentences(self, split: str, known: frozenset[str] | None) -> Iterator[Sentence]:
-        folder, given = Path(self.data), getattr(self, split)
-        names = (given,) if given else _OFFICIAL[split]
+        """As `read`.
+
+        Args:
+          known: the tags of the training file; None while it is read itself.
+        """
+        read = self._tfds_blocks if self.data.startswith(tfds.PREFIX) else self._file_blocks
+        for document, words, tags, places in read(split):
+            tags = None if tags is None else self._checked(tags, places, known)
+            yield Sentence(tuple(words), tags, document, places[0])
+
+    def _checked(
+        self, tags: Sequence[str], places: Sequence[str], known: frozenset[str] | None
+    ) -> tuple[str, ...]:
+        """The tags of a sentence, those of entities as IOB2; `places` of each, for messages."""
+        for place, tag in zip(places, tags, strict=True):
+            if self.entities and not is_entity_tag(tag):
+                raise InputError(
+                    f"{place}: {tag!r} is no tag of an entity (O, B-TYPE, I-TYPE): correct it, or "
+                    "give entities=False if words have classes of their own"
+                )
+        tags = iob2(tags) if self.entities else tags
+        for place, tag in zip(places, tags, strict=True):
+            if known is not None and tag not in known:
+                raise InputError(
+                    f"{place}: the tag {tag!r} is not in the training file, which has "
+                    f"{' '.join(sorted(known))}"
+                )
+        return tuple(tags)
+
+    def _file_blocks(self, split: str) -> Iterator[_Block]:
+        folder, names = Path(self.data), self._names(split)
         path = official_files.find(folder, *names)
         width = 0
-        for begin, document, rows in _blocks(
-            official_files.lines(folder, *names, encoding="utf-8-sig")
-        ):
+        for begin, document, rows in _blocks(official_files.lines(folder, *names)):
+            places = [f"{path} line {number}" for number in range(begin, begin + len(rows))]
             if not width:
                 width = len(rows[0])
-                tagged = self._has_tags(f"{path} line {begin}", width, split)
-            for number, row in enumerate(rows, start=begin):
+                word, tag = self._columns(places[0], width, split)
+            for place, row in zip(places, rows, strict=True):
                 if len(row) != width:
                     raise InputError(
-                        f"{path} line {number}: {len(row)} columns, but {width} above: "
-                        f"{' '.join(row)!r}"
+                        f"{place}: {len(row)} columns, but {width} above: {' '.join(row)!r}"
                     )
-            words = tuple(row[self.word_column] for row in rows)
-            tags = self._tags(rows, path, begin, known) if tagged else None
-            yield Sentence(words, tags, document, f"{path} line {begin}")
+            tags = None if tag is None else [row[tag] for row in rows]
+            yield document, [row[word] for row in rows], tags, places
         if not width:
             raise InputError(f"{path}: no sentence in it")
 
-    def _has_tags(self, where: str, width: int, split: str) -> bool:
-        """Whether a file of `width` columns has tags; a test file need not.
+    def _names(self, split: str) -> tuple[str, ...]:
+        given = getattr(self, split)
+        return (given,) if given else _OFFICIAL[split]
+
+    @cached_property
+    def _training_width(self) -> int:
+        lines = official_files.lines(Path(self.data), *self._names(TRAIN))
+        _, _, rows = next(_blocks(lines))
+        return len(rows[0])
+
+    def _columns(self, where: str, width: int, split: str) -> tuple[int, int | None]:
+        """Of the words and of the tags in a file of `width` columns; a test file may lack tags.
 
         Raises:
           InputError: it lacks a column that it needs.
         """
-
-        def lacks(column: int) -> bool:
-            return not -width <= column < width
-
-        if lacks(self.word_column):
+        of_training = width if split == TRAIN else self._training_width
+        columns = self.word_column, self.tag_column
+        word, tag = (column + of_training if column < 0 else column for column in columns)
+        if not 0 <= word < width:
             raise InputError(f"{where}: {width} columns, but word_column={self.word_column}")
-        if not lacks(self.tag_column) and self.tag_column % width != self.word_column % width:
-            return True
-        if split == "test":
-            return False
+        # In a file of another width the last column is of something else.
+        if 0 <= tag < width and tag != word and (width == of_training or self.tag_column >= 0):
+            return word, tag
+        if split == "test" and width < of_training:
+            return word, None
+        differs = "" if width == of_training else f" ({of_training} in the training file)"
         raise InputError(
-            f"{where}: no tags: {width} columns, with word_column={self.word_column} and "
-            f"tag_column={self.tag_column} (from 0; negative ones count from the last)"
+            f"{where}: no tags: {width} columns{differs}, with word_column={self.word_column} "
+            f"and tag_column={self.tag_column} (from 0; negative ones count from the last)"
         )
 
-    def _tags(
-        self, rows: list[list[str]], path: Path, begin: int, known: frozenset[str] | None
-    ) -> tuple[str, ...]:
-        """The tags of a sentence; its first line is number `begin`."""
-        tags = [row[self.tag_column] for row in rows]
-        for number, tag in enumerate(tags, start=begin):
-            if self.entities and not is_entity_tag(tag):
-                raise InputError(
-                    f"{path} line {number}: {tag!r} is no tag of an entity (O, B-TYPE, I-TYPE): "
-                    "correct it, or give entities=False if words have classes of their own"
-                )
-        tags = iob2(tags) if self.entities else tags
-        for number, tag in enumerate(tags, start=begin):
-            if known is not None and tag not in known:
-                raise InputError(
-                    f"{path} line {number}: the tag {tag!r} is not in the training file, which "
-                    f"has {' '.join(sorted(known))}"
-                )
-        return tuple(tags)
+    @property
+    def _tfds_name(self) -> str:
+        return self.data.removeprefix(tfds.PREFIX) or "conll2003"
+
+    def _tfds_blocks(self, split: str) -> Iterator[_Block]:
+        name, split = self._tfds_name, getattr(self, split) or _TFDS_SPLITS[split]
+        place = f"{tfds.PREFIX}{name}/{split}"
+        if self.document_context:
+            raise InputError(
+                f"{place} does not tell which sentences are of one document: give "
+                "config.task.document_context=False, or take the official files"
+            )
+        records = tfds.open_split(name, split)
+        features = records.dataset_info.features
+        if absent := {"tokens", "ner"} - set(features):
+            raise InputError(f"{place}: no feature {', '.join(sorted(absent))}")
+        names = features["ner"].feature.names
+        words = 0
+        for number, record in enumerate(records):
+            tokens = [word.decode("utf-8") for word in record["tokens"]]
+            known = all(tag >= 0 for tag in record["ner"])  # -1 stands for a hidden one
+            tags = [names[tag] for tag in record["ner"]] if known else None
+            if tokens:
+                yield NO_DOCUMENT, tokens, tags, [f"{place} example {number}"] * len(tokens)
+            words += len(tokens)
+        if not words:
+            raise InputError(f"{place}: no sentence in it")
 
     def tune(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> dict[str, Any]:
         """Nothing."""

@@ -1,6 +1,7 @@
 """GLUE (section 4.1): its nine tasks and the diagnostic set, from its TSV files or TFDS."""
 
 import dataclasses
+import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,8 +16,6 @@ from bertjax.files import atomic_write
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.task import TRAIN
-
-_TFDS = "tfds:"
 
 
 class _Set(NamedTuple):
@@ -141,7 +140,7 @@ class Glue:
 
     @property
     def _in_tfds(self) -> bool:
-        return self.data.startswith(_TFDS)
+        return self.data.startswith(tfds.PREFIX)
 
     def _folder(self, split: str) -> Path:
         data = Path(self.data)
@@ -205,9 +204,12 @@ class Glue:
         classes, numbered = self._set.classes, self._set.numbered
         if not classes:
             try:
-                return float(value)
+                number = float(value)
             except ValueError:
-                raise InputError(f"{where}: {self._set.label} {value!r}: no number") from None
+                number = math.nan
+            if not math.isfinite(number):
+                raise InputError(f"{where}: {self._set.label} {value!r}: no number")
+            return number
         known = {str(n) if numbered else name: name for n, name in enumerate(classes)}
         if value not in known:
             raise InputError(
@@ -217,7 +219,7 @@ class Glue:
         return known[value]
 
     def _read_tfds(self, split: str, labelled: bool) -> Iterator[TextPair]:
-        name = self.data.removeprefix(_TFDS) or self._set.tfds
+        name = self.data.removeprefix(tfds.PREFIX) or self._set.tfds
         name, split = (
             (_DIAGNOSTIC_TFDS, "test")
             if split == DIAGNOSTIC
@@ -225,6 +227,12 @@ class Glue:
         )
         records = tfds.open_split(name, split)
         features = self._set.features or self._set.texts
+        there = set(records.dataset_info.features)
+        if absent := {*features, "idx", *(["label"] if labelled else [])} - there:
+            raise InputError(
+                f"{tfds.PREFIX}{name}: no feature {', '.join(sorted(absent))}, which {self.name} "
+                f"needs; it has {', '.join(sorted(there))}"
+            )
         # They come shuffled; the leaderboard wants the order of its files.
         for record in sorted(map(records.__getitem__, range(len(records))), key=_index):
             texts = [record[feature].decode("utf-8") for feature in features]

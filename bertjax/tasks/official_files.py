@@ -30,20 +30,25 @@ def exists(folder: Path, *names: str) -> bool:
     return any((folder / (name + suffix)).is_file() for name in names for suffix in COMPRESSED)
 
 
-def lines(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[str]:
+def ending(path: Path) -> str:
+    """That of a file's name, before that of its compression: ".csv" of "a.csv.gz"."""
+    return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+
+
+def lines(folder: Path, *names: str) -> Iterator[str]:
     r"""The lines of a file without their ends; only "\n" ends one, and a "\r" before it goes too.
 
     Raises:
-      InputError: see `find`; a damaged file; a line in another encoding.
+      InputError: see `find`; a damaged file; a line that is not UTF-8.
     """
     path = find(folder, *names)
     for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
         try:
-            yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
+            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{path} line {number}: not {encoding} at its byte {error.start} "
-                f"({error.reason}): convert it"
+                f"{path} line {number}: not UTF-8 at its byte {error.start} ({error.reason}): "
+                "convert it"
             ) from error
 
 

@@ -6,12 +6,15 @@ it was made of, so an answer is cut from the paragraph itself and no text is put
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertjax.batch import QUESTION_ANSWERING
 from bertjax.errors import InputError
+from bertjax.progress import tracked
+from bertjax.tasks.classification import softmax
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
@@ -163,7 +166,8 @@ class QuestionAnswering:
         queries = tokenizer.encode([example.question for example in examples])
 
         sequences, question, begins, labels = [], [], [], []
-        for number, (example, query) in enumerate(zip(examples, queries, strict=True)):
+        pairs = zip(tracked(examples, "windows", " questions"), queries, strict=True)
+        for number, (example, query) in enumerate(pairs):
             ids, spans = paragraphs[example.context]
             _require_tokens(example, query, spans)
             answer = _answer_tokens(example, spans) if labelled else None
@@ -201,7 +205,9 @@ class QuestionAnswering:
         bounds = np.searchsorted(encoded.question, np.arange(len(examples) + 1))
         return [
             self._spans_of(example, encoded, range(first, stop), outputs)
-            for example, first, stop in zip(examples, bounds, bounds[1:], strict=False)
+            for example, first, stop in zip(
+                tracked(examples, "answers", " questions"), bounds, bounds[1:], strict=False
+            )
         ]
 
     def _spans_of(
@@ -214,32 +220,56 @@ class QuestionAnswering:
         widest = widest_windows(begins, counts, len(spans))
         has_text = spans[:, 0] < spans[:, 1]
 
-        found = []
+        parts = []  # of the paragraph, as windows show them: the logits of its tokens
         null_score = np.inf if self.unanswerable else None
         for number, window in enumerate(windows):
             start, end = outputs["start"][window], outputs["end"][window]
             shown = slice(begins[number], begins[number] + counts[number])
             place = slice(heads[number], heads[number] + counts[number])
-            scores, first, last = self._best(
-                np.where(has_text[shown] & (widest[shown] == number), start[place], -np.inf),
-                np.where(has_text[shown], end[place], -np.inf),
-            )
-            found.append((scores, first + begins[number], last + begins[number]))
+            mine = has_text[shown] & (widest[shown] == number)
+            start_of = np.where(mine, start[place], -np.inf)
+            parts.append((begins[number], start_of, np.where(has_text[shown], end[place], -np.inf)))
             if self.unanswerable:
                 null_score = min(null_score, float(start[0] + end[0]))
 
-        scores, first, last = map(np.concatenate, zip(*found, strict=True))
-        best = np.lexsort((last, first, -scores))[: self.n_best]
-        begins, ends = spans[first[best], 0].tolist(), spans[last[best], 1].tolist()
-        scored: dict[str, tuple[int, int, float]] = {}
-        for begin, end, score in zip(begins, ends, scores[best].tolist(), strict=True):
-            scored.setdefault(example.context[begin:end], (begin, end, score))
+        most, scored = self.n_best, None
+        while scored is None:
+            scored = self._distinct(example.context, spans, parts, most)
+            most *= 4
         rivals = [score for _, _, score in scored.values()] + [null_score] * self.unanswerable
-        probabilities = _softmax(rivals).tolist()[: len(scored)]
+        probabilities = softmax(np.array(rivals)).tolist()[: len(scored)]
         answers = zip(scored.items(), probabilities, strict=True)
         return Spans(tuple(Span(text, *rest, each) for (text, rest), each in answers), null_score)
 
-    def _best(self, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _distinct(
+        self,
+        context: str,
+        spans: np.ndarray,
+        parts: Sequence[tuple[int, np.ndarray, np.ndarray]],
+        most: int,
+    ) -> dict[str, tuple[int, int, float]] | None:
+        """text -> (start, end, score) of the `n_best` texts among the `most` best spans.
+
+        None if these are too few, and there are more spans.
+
+        Args:
+          parts: the first token of each, and the logits [P] of its tokens as start and as end.
+        """
+        found = []
+        for begin, start, end in parts:
+            scores, first, last = self._best(start, end, most)
+            found.append((scores, first + begin, last + begin))
+        scores, first, last = map(np.concatenate, zip(*found, strict=True))
+        best = np.lexsort((last, first, -scores))[:most]
+        begins, ends = spans[first[best], 0].tolist(), spans[last[best], 1].tolist()
+        texts: dict[str, tuple[int, int, float]] = {}
+        for begin, end, score in zip(begins, ends, scores[best].tolist(), strict=True):
+            texts.setdefault(context[begin:end], (begin, end, score))
+        if len(texts) < self.n_best and len(scores) >= most:
+            return None
+        return dict(islice(texts.items(), self.n_best))
+
+    def _best(self, start: np.ndarray, end: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
         """Scores, first and last tokens of the best spans, from logits [P] of all first and last.
 
         They are in no order. Tokens with -inf take no part.
@@ -247,7 +277,7 @@ class QuestionAnswering:
         behind = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
         ends = np.lib.stride_tricks.sliding_window_view(behind, self.max_answer_length)
         scores = (start[:, None] + ends).reshape(-1)  # of first token, length - 1
-        kept = max(scores.size - self.n_best, 0)
+        kept = max(scores.size - most, 0)
         best = np.argpartition(scores, kept)[kept:]
         best = best[scores[best] > -np.inf]
         first, more = np.divmod(best, self.max_answer_length)
@@ -329,6 +359,14 @@ def _require_tokens(example: Question, query: list[int], spans: np.ndarray) -> N
             raise InputError(f"{example.where}: {name} {text!r} is empty (it has no tokens)")
 
 
+def is_in_place(example: Question) -> bool:
+    """Whether the first answer, if there is one, stands at its place in the paragraph."""
+    return all(
+        start >= 0 and example.context[start : start + len(text)] == text
+        for text, start in example.answers[:1]
+    )
+
+
 def _answer_tokens(example: Question, spans: np.ndarray) -> tuple[int, int] | None:
     """The first and the last token of the paragraph that have characters of the answer."""
     if example.impossible:
@@ -336,8 +374,8 @@ def _answer_tokens(example: Question, spans: np.ndarray) -> tuple[int, int] | No
     if not example.answers:
         raise InputError(f"{example.where}: no answer to learn from, and not marked impossible")
     text, start = example.answers[0]
-    there = example.context[max(start, 0) : max(start, 0) + len(text)]
-    if start < 0 or there != text:
+    if not is_in_place(example):
+        there = example.context[max(start, 0) : max(start, 0) + len(text)]
         raise InputError(
             f"{example.where}: the answer {text!r} is not at character {start} of the context, "
             f"where {there!r} is: correct the place (in characters, from 0)"
@@ -355,9 +393,3 @@ def _places(answer: tuple[int, int] | None, begin: int, count: int, head: int) -
     if answer is None or answer[0] < begin or answer[1] >= begin + count:
         return 0, 0
     return answer[0] - begin + head, answer[1] - begin + head
-
-
-def _softmax(scores: Sequence[float]) -> np.ndarray:
-    """float64 [N]."""
-    powers = np.exp(np.array(scores) - max(scores))
-    return powers / powers.sum()

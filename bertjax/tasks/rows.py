@@ -10,14 +10,18 @@ The first two have a line of names first. Empty lines do not count. Files may be
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertjax.corpus import sources
 from bertjax.errors import InputError
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl")
+_LONGEST_FIELD = 2**31 - 1  # of a CSV; Python's own limit is shorter than many documents
+_OBJECT = re.compile(r'\s*\{\s*"')
 
 
 class Row(NamedTuple):
@@ -112,20 +116,20 @@ def read_rows(folder: Path, *names: str) -> Iterator[Row]:
         fewer columns than the first; a line that is not JSON.
     """
     path = official_files.find(folder, *names)
-    name = next(name for name in names if path.name.startswith(name))
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl), strict=True))
-    reader = readers.get(Path(name).suffix)
+    reader = readers.get(official_files.ending(path))
     if reader is None:
         raise InputError(f"{path}: must end in {', '.join(FORMATS)} (before .gz, .xz or .zst)")
-    for number, (where, fields) in enumerate(reader(folder, name)):
+    for number, (where, fields) in enumerate(reader(path)):
         yield Row(number, where, fields)
 
 
 _Fields = Iterator[tuple[str, Mapping[str, Any]]]
 
 
-def _csv(folder: Path, name: str) -> _Fields:
-    path, text = official_files.text(folder, name)
+def _csv(path: Path) -> _Fields:
+    _, text = official_files.text(path.parent, path.name)
+    csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         yield from _named(path, ((reader.line_num, values) for values in reader))
@@ -136,9 +140,8 @@ def _csv(folder: Path, name: str) -> _Fields:
         ) from error
 
 
-def _tsv(folder: Path, name: str) -> _Fields:
-    lines = enumerate(official_files.lines(folder, name), start=1)
-    path = official_files.find(folder, name)
+def _tsv(path: Path) -> _Fields:
+    lines = enumerate(official_files.lines(path.parent, path.name), start=1)
     return _named(path, ((number, line.split("\t") if line else []) for number, line in lines))
 
 
@@ -155,11 +158,15 @@ def _named(path: Path, lines: Iterator[tuple[int, list[str]]]) -> _Fields:
         yield where, dict(zip(names, values, strict=True))
 
 
-def _jsonl(folder: Path, name: str) -> _Fields:
-    path = official_files.find(folder, name)
-    for number, line in enumerate(official_files.lines(folder, name), start=1):
+def _jsonl(path: Path) -> _Fields:
+    for number, line in enumerate(official_files.lines(path.parent, path.name), start=1):
         if line.strip():
             yield f"{path} line {number}", json_object(line, f"{path} line {number}")
+
+
+def looks_like_json(line: str) -> bool:
+    """Whether a line begins as an object with a field, and not as a text in braces may."""
+    return bool(_OBJECT.match(line))
 
 
 def json_object(line: str, where: str, form: str = "an object on each line") -> dict[str, Any]:
@@ -169,7 +176,7 @@ def json_object(line: str, where: str, form: str = "an object on each line") -> 
       form: what to write, for the message.
 
     Raises:
-      InputError: the line is none.
+      InputError: the line is none, or has half a character in it.
     """
     try:
         value = json.loads(line)
@@ -177,4 +184,15 @@ def json_object(line: str, where: str, form: str = "an object on each line") -> 
         raise InputError(f"{where}: not JSON ({error}): write {form}") from error
     if not isinstance(value, dict):
         raise InputError(f"{where}: not a JSON object: write {form}")
+    if "\\u" in line:
+        check_characters(json.dumps(value, ensure_ascii=False), where)
     return value
+
+
+def check_characters(text: str, where: str) -> None:
+    """Raises InputError for what an escape of JSON can write and no encoding can."""
+    if half := sources.LONE_SURROGATE.search(text):
+        raise InputError(
+            f"{where}: \\u{ord(half.group()):x} is half a surrogate pair, which is no character: "
+            "write the character itself, or both halves"
+        )

@@ -18,13 +18,14 @@ from bertjax.tasks.question_answering import (
     Question,
     QuestionAnswering,
     Spans,
+    is_in_place,
 )
+from bertjax.tasks.rows import check_characters
 from bertjax.tasks.squad_scores import best_threshold, exact_and_f1
 from bertjax.tasks.task import TRAIN
 
 DEV = "dev"
 VERSIONS = {"v1.1": "SQuAD 1.1", "v2.0": "SQuAD 2.0"}
-_TFDS = "tfds:"
 _TFDS_SPLITS = {TRAIN: "train", DEV: "validation"}
 
 
@@ -85,37 +86,41 @@ class Squad:
     def read(self, split: str) -> list[Question]:
         """The questions of `TRAIN` or `DEV`.
 
-        Of a training file, questions marked "answer_start_exact": false are left out, and their
-        number is printed: whoever made it had lost the places of their answers.
+        Of a training file, questions are left out and counted, as `run_squad.py` does, whose first
+        answer is not at its place; and those marked "answer_start_exact": false: whoever made it
+        had lost the places of their answers.
 
         Raises:
           InputError: no such file, or what is wrong in it.
         """
         part = getattr(self, split)
-        if self.data.startswith(_TFDS):
-            name = self.data.removeprefix(_TFDS) or f"squad/{self.version}"
+        if self.data.startswith(tfds.PREFIX):
+            name = self.data.removeprefix(tfds.PREFIX) or f"squad/{self.version}"
             records = _tfds_records(name, part or _TFDS_SPLITS[split])
         else:
             folder = Path(self.data)
             records = _json_records(folder, part or f"{split}-{self.version}.json")
-        questions, inexact, ids = [], 0, {}
+        questions, left_out, ids = [], [], {}
         for where, context, record in records:
             question = self._question(where, context, record)
             if question.id in ids:
                 raise InputError(f"{where}: the id is taken: {ids[question.id]} has it too")
             ids[question.id] = where
-            if split == TRAIN and record.get("answer_start_exact") is False:
-                inexact += 1
-            else:
-                questions.append(question)
-        if inexact:
+            exact = record.get("answer_start_exact") is not False and is_in_place(question)
+            usable = exact or question.impossible or split != TRAIN
+            (questions if usable else left_out).append(question)
+        if left_out:
             print(
-                f"{self.name}: {inexact:,} of {len(ids):,} questions to learn from left out: the "
-                "places of their answers are marked as not exact",
+                f"{self.name}: {len(left_out):,} of {len(ids):,} questions to learn from left out: "
+                "their answer is not at its answer_start, or marked as not exact; the first is "
+                f"{left_out[0].where}",
                 flush=True,
             )
         if not questions:
-            raise InputError(f"{self.data} {part or split}: no questions")
+            raise InputError(
+                f"{self.data} {part or split}: no questions"
+                + (" whose answer is at its answer_start" if left_out else "")
+            )
         return questions
 
     def _question(self, where: str, context: str, record: Mapping[str, Any]) -> Question:
@@ -182,27 +187,24 @@ def score(
     """Exact match and F1 in percent, as the official scripts count them.
 
     Where questions may have no answer: "exact" and "f1" with the threshold 0, "exact_tuned" and
-    "f1_tuned" with that of the settings; with the latter also by type, HasAns_ and NoAns_.
+    "f1_tuned" with that of the settings; each also by type, HasAns_ and NoAns_.
     """
     answered, unanswered = _scores(examples, predictions)
     odds = np.array([prediction.null_odds for prediction in predictions])[:, None]
-    plain = np.where(odds > 0, unanswered, answered)
-    result = _means("", plain)
-    if NULL_THRESHOLD not in settings:
-        return result
-    tuned = np.where(odds > settings[NULL_THRESHOLD], unanswered, answered)
-    result |= _means("_tuned", tuned)
-    has_answer = np.array([bool(example.answers) for example in examples])
-    for prefix, of_type in (("HasAns_", has_answer), ("NoAns_", ~has_answer)):
-        if of_type.any():
-            means = _means("_tuned", tuned[of_type])
-            result |= {prefix + name: value for name, value in means.items()}
+    thresholds, types = {"": 0.0}, {"": np.full(len(examples), True)}
+    if NULL_THRESHOLD in settings:
+        thresholds["_tuned"] = settings[NULL_THRESHOLD]
+        has_answer = np.array([bool(example.answers) for example in examples])
+        types |= {"HasAns_": has_answer, "NoAns_": ~has_answer}
+    result = {}
+    for suffix, threshold in thresholds.items():
+        scores = np.where(odds > threshold, unanswered, answered)
+        for prefix, of_type in types.items():
+            if of_type.any():
+                exact, f1 = 100 * scores[of_type].mean(0)
+                result[f"{prefix}exact{suffix}"] = float(exact)
+                result[f"{prefix}f1{suffix}"] = float(f1)
     return result
-
-
-def _means(suffix: str, scores: np.ndarray) -> dict[str, float]:
-    exact, f1 = 100 * scores.mean(0)
-    return {f"exact{suffix}": float(exact), f"f1{suffix}": float(f1)}
 
 
 def _scores(
@@ -303,4 +305,6 @@ def _field(record: Any, name: str, kind: type, where: str) -> Any:
     value = record[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{where}: {name!r} is {value!r:.100}, not of type {kind.__name__}")
+    if kind is str:
+        check_characters(value, where)
     return value

@@ -18,7 +18,6 @@ from bertjax.tasks.rows import Row, read_rows
 from bertjax.tasks.task import TRAIN
 
 _FILES = {TRAIN: "train.csv", "dev": "val.csv", "test": "test.csv"}
-_TFDS = "tfds:"
 _TFDS_SPLITS = {TRAIN: "train", "dev": "validation", "test": "test"}
 _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
@@ -29,7 +28,7 @@ class Swag:
 
     Attributes:
       data: the folder of train.csv, val.csv and test.csv (compressed or not); or "tfds:NAME", a
-        set with these columns as features.
+        set with these columns as features, in the order of its "idx" if it has such a feature.
     """
 
     data: str
@@ -41,9 +40,11 @@ class Swag:
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        if self.data.startswith(_TFDS):
-            return ("test",)
-        return ("test",) if official_files.exists(Path(self.data), _FILES["test"]) else ()
+        if self.data.startswith(tfds.PREFIX):
+            there = tfds.has_split(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS["test"])
+        else:
+            there = official_files.exists(Path(self.data), _FILES["test"])
+        return ("test",) if there else ()
 
     def read(self, split: str) -> list[Choice]:
         """The examples of a split: A is sent1, B is sent2 and an ending (as transformers has it).
@@ -52,8 +53,8 @@ class Swag:
           InputError: no such file, or one without a row or a column; an empty text, a label that
             is none of the endings.
         """
-        if self.data.startswith(_TFDS):
-            rows = _tfds_rows(self.data.removeprefix(_TFDS), _TFDS_SPLITS[split])
+        if self.data.startswith(tfds.PREFIX):
+            rows = _tfds_rows(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS[split])
         else:
             rows = read_rows(Path(self.data), _FILES[split])
         examples = [_example(row, labelled=split != "test") for row in rows]
@@ -100,9 +101,11 @@ def _example(row: Row, *, labelled: bool) -> Choice:
 
 
 def _tfds_rows(name: str, split: str) -> Iterator[Row]:
-    for number, record in enumerate(tfds.open_split(name, split)):
+    records = list(tfds.open_split(name, split))
+    records.sort(key=lambda record: record.get("idx", 0))
+    for number, record in enumerate(records):
         fields = {
             column: value.decode("utf-8") if isinstance(value, bytes) else value
             for column, value in record.items()
         }
-        yield Row(number, f"{_TFDS}{name}/{split} example {number}", fields)
+        yield Row(number, f"{tfds.PREFIX}{name}/{split} example {number}", fields)

@@ -226,10 +226,11 @@ class _Classes(_Texts):
 
 
 def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """Numbers by their value, then other labels by the alphabet."""
+    """Whole numbers by their value, then other labels by the alphabet."""
 
     def key(label: str) -> tuple[bool, int, str]:
-        return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+        number = label.removeprefix("-").isdecimal()
+        return not number, int(label) if number else 0, label
 
     return tuple(sorted(labels, key=key))
 
@@ -318,7 +319,13 @@ class _Questions(_Problem):
                     f"{row.where}: {table.answer!r} {text!r:.80} does not stand in its context"
                 )
             if starts:
-                yield Answer(text, _start(row, table.answer_start, starts[number]))
+                start = _start(row, table.answer_start, starts[number])
+                if split == TRAIN and not context.startswith(text, start):
+                    raise InputError(
+                        f"{row.where}: {table.answer!r} {text!r:.80} does not stand in its context "
+                        f"at {start}, as {table.answer_start!r} says (in characters, from 0)"
+                    )
+                yield Answer(text, start)
                 continue
             # Where it stands matters to learning only.
             if split == TRAIN and context.find(text) != context.rfind(text):

@@ -12,7 +12,7 @@ from bertjax.errors import InputError
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag
-from bertjax.tasks.rows import json_object
+from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
 
@@ -180,7 +180,7 @@ class Tagging:
         Raises:
           InputError: JSON of another form.
         """
-        if not line.lstrip().startswith('{"'):
+        if not looks_like_json(line):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
         words = json_object(line, where, _FORM).get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -2,6 +2,8 @@
 
 from bertjax.text.tokenizer import Tokenizer
 
+SEPARATOR = " ||| "  # of two texts on a line: google-research/bert, extract_features.py
+
 
 def joined(
     tokenizer: Tokenizer, a: list[int], b: list[int] | None, max_length: int

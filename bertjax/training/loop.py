@@ -185,8 +185,8 @@ class Trainer:
           window: metrics since the last line, as an earlier run saved them; {} at first.
 
         Returns:
-          The last state, and False if a signal (SIGTERM or SIGINT) stopped the run before its
-          end; the state is saved then.
+          The last state, and False if a signal (SIGTERM or SIGINT) came, be it at the very end;
+          the state is saved in any case.
 
         Raises:
           NonFiniteLoss: with the step and the batch's identity.
@@ -201,9 +201,11 @@ class Trainer:
                 if step < phase.last_step and not session.stopped:
                     state, step = self._train_phase(state, step, phase, session)
             checkpoints.wait()  # a signal that comes now shall not end the last save
+            # (Several processes agree on a step to stop at; now none is left.)
+            stopped = session.stopped or (jax.process_count() == 1 and stopping(step))
         if progress:
             progress.close()
-        return state, step == last
+        return state, not stopped
 
     def _train_phase(
         self, state: TrainState, step: int, phase: Phase, session: "_Session"

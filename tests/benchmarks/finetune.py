@@ -3,9 +3,10 @@
   python tests/benchmarks/finetune.py --data=GLUE --weights=FOLDER --tasks=MRPC,RTE,STS-B,CoLA \\
     --seeds=3 --epochs=2 --output=finetune.json
 
-Tasks: those of GLUE; squad (1.1, scored on 2,000 questions); ner (each sentence alone), and
-ner-context, which has no counterpart there. What is in the output is not run again: further tasks
-and seeds go into the same file.
+Tasks: those of GLUE; squad (1.1, scored on 2,000 questions); ner (each sentence alone); and
+without counterpart there, ner-context and ner-CHOICE, a BiLSTM over the activations of some layers
+(Table 7: ner-concat_last_four, ner-second_to_last, ...). What is in the output is not run again:
+further tasks and seeds go into the same file.
 
   bertjax       the whole program, in this process; the first seed compiles, and that counts
   transformers  the model that transformers makes of the same weights, with its own loss; a new
@@ -44,7 +45,8 @@ from bertjax.tasks.glue import SETS
 from bertjax.tasks.task import Outputs
 
 WAYS = ("bertjax", "transformers")
-ONLY_OURS = ("ner-context",)
+CONTEXT = "ner-context"
+ONLY_OURS = "ner-"  # begins their names
 SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 2000
 PREDICTED = 16  # sequences of a dev batch of transformers
 AUTO_MODELS = {  # behind "AutoModelFor"
@@ -80,11 +82,16 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
         config.max_length = 384
     elif task == "ner":
         config.task = dict(kind="ner", document_context=False)
-    elif task == "ner-context":  # as in configs/finetune_ner.py: windows of about 20 sentences
+    elif task == CONTEXT:  # as in configs/finetune_ner.py: windows of about 20 sentences
         config.task = dict(kind="ner", document_context=True)
         config.max_length, config.grid.batch_size = 512, (8,)
+    elif task.startswith(ONLY_OURS):  # as there, too
+        config.task = dict(kind="ner", document_context=True)
+        config.features = dict(choices=(task.removeprefix(ONLY_OURS),))
+        config.max_length, config.grid.learning_rate = 512, (1e-3,)
+        config.optimizer.weight_decay = 0.0
     else:
-        sys.exit(f"--tasks: {task!r} is none of {', '.join((*SETS, 'squad', 'ner', *ONLY_OURS))}")
+        sys.exit(f"--tasks: {task!r} is none of {', '.join((*SETS, 'squad', 'ner', CONTEXT))}")
     return config
 
 
@@ -105,11 +112,14 @@ def write_some_questions(data: Path, output: Path) -> None:
 
 def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
     """The program's own results, by seed."""
-    from bertjax.finetune import run
+    from bertjax.finetune_ner import run  # that of all tasks, but for features
 
     if code := run(config, str(workdir)):
         sys.exit(code)
-    trials = json.loads((workdir / "results.json").read_text(encoding="utf-8"))["trials"]
+    results = json.loads((workdir / "results.json").read_text(encoding="utf-8"))
+    if "features" in config:
+        (results,) = results.values()
+    trials = results["trials"]
     return {str(t["seed"]): {"seconds": t.get("seconds"), "dev": t["dev"]} for t in trials}
 
 
@@ -118,14 +128,15 @@ def transformers_seed(config: Any, seed: int) -> Result:
     import torch
     import transformers
 
-    from bertjax.fine_tuning.data import TaskData, encoder
+    from bertjax.fine_tuning.data import TaskData, encoder, read_examples
     from bertjax.fine_tuning.recipe import TaskRecipe
     from bertjax.open_model import open_model
 
     recipe = TaskRecipe.from_config(config)
     task, family = recipe.task, recipe.task.family
     given = open_model(recipe.init_from)
-    data = TaskData.read(task, encoder(family, given, recipe.max_length), given.identity)
+    encode = encoder(family, given, recipe.max_length)
+    data = TaskData.of(task, read_examples(task), encode, given.identity)
     trial = recipe.trials()[seed]
     steps = trial.epochs * -(-len(data.train) // trial.batch_size)
     adamw = recipe.optimizer.spec(trial.learning_rate, steps)
@@ -260,10 +271,12 @@ def main() -> None:
             sys.exit(f"{arguments.output}: {task} was run with another recipe or other data")
         seeds = [str(seed) for seed in range(arguments.seeds)]
         if not result["bertjax"].keys() >= set(seeds):
-            result["bertjax"] |= bertjax_seeds(config, arguments.work / task)
+            # Activations are stored once, for all choices of layers.
+            workdir = arguments.work / ("ner-features" if "features" in config else task)
+            result["bertjax"] |= bertjax_seeds(config, workdir)
             write_json(arguments.output, report)
         for seed in seeds:
-            if task not in ONLY_OURS and seed not in result["transformers"]:
+            if not task.startswith(ONLY_OURS) and seed not in result["transformers"]:
                 # In a process of its own, so that no thread pool sees another.
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                     call = pool.submit(transformers_seed, config.to_dict(), int(seed))

@@ -323,5 +323,5 @@ def test_bad_tfds(tfds_name):
         read(f"tfds:{tfds_name}/train#body")
     with pytest.raises(InputError, match="example 0 feature 'n': int, not text"):
         read(f"tfds:{tfds_name}/train#n")
-    with pytest.raises(InputError, match="tfds:no_such_data_set/train"):
+    with pytest.raises(InputError, match="tfds:no_such_data_set: "):
         read("tfds:no_such_data_set/train#text")

@@ -86,6 +86,12 @@ def test_one_output_is_a_number(make_pretrained, tmp_path, config):
     assert family_of(model) == (Regression(), 13)
 
 
+def test_several_numbers_are_refused(make_pretrained, tmp_path):
+    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type="regression")
+    with pytest.raises(InputError, match="theirs: a regression to 3 numbers; only those to one"):
+        family_of(model)
+
+
 def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
     model = make_pretrained("BertForQuestionAnswering")
     assert family_of(model) == (QuestionAnswering(max_query_length=3, stride=7), 13)

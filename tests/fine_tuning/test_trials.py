@@ -45,7 +45,7 @@ def make_trials(monkeypatch):
         recipe = TaskRecipe.from_config(change(config, **changes))
         recipe = dataclasses.replace(recipe, task=_Task(family))
         identity = dict(train="the same", dev="the same", weights="the same")
-        data = TaskData(None, encoded, {}, {}, identity)
+        data = TaskData(encoded, {}, {}, identity, {})
         whole = trials.make_mesh
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]

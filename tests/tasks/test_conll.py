@@ -74,10 +74,18 @@ def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
     write(folder / "eng.testb", TRAIN)
     task = Conll(str(folder))
     assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
-    write(folder / "eng.testb", "-DOCSTART-\n\nEU\nrejects\n\nBonn\n")
-    task = Conll(str(folder))
-    assert (task.dev_splits, task.test_splits) == (("dev",), ("test",))
-    assert [sentence.tags for sentence in task.read("test")] == [None, None]
+    # Words alone, or with the columns before the tags'.
+    for untagged in ("EU\nrejects\n\nBonn\n", "EU NNP I-NP\n. . O\n\nBonn NNP I-NP\n"):
+        write(folder / "eng.testb", f"-DOCSTART-\n\n{untagged}")
+        task = Conll(str(folder))
+        assert (task.dev_splits, task.test_splits) == (("dev",), ("test",))
+        assert [sentence.tags for sentence in task.read("test")] == [None, None]
+
+
+def test_a_byte_order_mark_within_a_file_is_a_word(folder):
+    write(folder / "eng.testa", "\ufeffa NN O O\n\ufeff NN O O\n")
+    (sentence,) = Conll(str(folder)).read("dev")
+    assert sentence.words == ("a", "\ufeff")
 
 
 def test_ones_own_columns(tmp_path):
@@ -96,6 +104,15 @@ def test_ones_own_columns(tmp_path):
     assert task.score(dev, [("VB",)], {}) == {"accuracy": 0.0}
 
 
+def test_negative_columns_count_from_the_last_of_the_training_file(tmp_path):
+    write(tmp_path / "train.txt", "DT The O\nNN Rome B-LOC\n")
+    write(tmp_path / "dev.txt", "NN Bonn B-LOC\n")
+    write(tmp_path / "test.txt", "NN Dogs\n")
+    task = Conll(str(tmp_path), word_column=-2)
+    assert (task.dev_splits, task.test_splits) == (("dev",), ("test",))
+    assert [task.read(split)[0].words for split in ("dev", "test")] == [("Bonn",), ("Dogs",)]
+
+
 def test_any_scheme_of_ones_own(tmp_path):
     write(tmp_path / "train.txt", "Emil U-PER\n\nBad B-LOC\nEms L-LOC\n")
     write(tmp_path / "dev.txt", "Bad I-LOC\nEms E-LOC\nEmil S-PER\n")
@@ -108,21 +125,24 @@ def test_any_scheme_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("split", "text", "fields", "message"),
     [
-        ("dev", "a NN O\nb O\n", {}, "eng.testa line 2: 2 columns, but 3 above: 'b O'"),
-        ("dev", "a O\n\nb\t\tO\n\nc O x\n", {}, "eng.testa line 5: 3 columns, but 2 above"),
-        ("dev", "a O\nb B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training file"),
-        ("dev", "a O\n\nb BORG\n", {}, "line 3: 'BORG' is no tag of an entity"),
+        ("dev", "a NN O O\nb O\n", {}, "eng.testa line 2: 2 columns, but 4 above: 'b O'"),
+        ("dev", "a N N O\n\nb N\t\tN O\n\nc O x\n", {}, "testa line 5: 3 columns, but 4 above"),
+        ("dev", "a N N O\nb N N B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training"),
+        ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is no tag of an entity"),
         ("dev", "a\nb\n", {}, "eng.testa line 1: no tags: 1 columns"),
+        # The third column is no tag because it is the last one: the training file has four.
+        ("dev", "a NN I-NP\n", {}, r"line 1: no tags: 3 columns \(4 in the training file\)"),
+        ("test", "a NN I-NP O O\n", {}, r"line 1: no tags: 5 columns \(4 in the training file\)"),
         ("dev", "a O\n", {"tag_column": 3}, "eng.testa line 1: no tags: 2 columns"),
         ("train", "a NN O\n", {"word_column": 4}, "line 1: 3 columns, but word_column=4"),
         ("train", "a O\n", {"word_column": 1}, "line 1: no tags: 2 columns, with word_column=1"),
         ("dev", "\n-DOCSTART- -X- O O\n\n", {}, "eng.testa: no sentence in it"),
         ("dev", "", {}, "eng.testa: "),
-        ("dev", "caf\udce9 O\n", {}, "eng.testa line 1: not utf-8"),
+        ("dev", "caf\udce9 O\n", {}, "eng.testa line 1: not UTF-8"),
     ],
 )
 def test_bad_files(folder, split, text, fields, message):
-    name = {"train": "eng.train", "dev": "eng.testa"}[split]
+    name = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
     (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=message):
         Conll(str(folder), **fields).read(split)
@@ -158,6 +178,57 @@ def test_predictions_without_tags(folder):
     task.write(folder, "test", task.read("test"), [("B-ORG", "O"), ("B-LOC",)], {})
     text = (folder / "ner-test.txt").read_text(encoding="utf-8")
     assert text == "EU B-ORG\nrejects O\n\nBonn B-LOC\n\n"
+
+
+def test_tfds(tmp_path, monkeypatch):
+    """Without documents, and with the names of the tags."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    names = ["O", "B-PER", "I-PER", "B-LOC"]
+    sentences = {
+        "train": [("Al", 1), ("Bo", 2), ("é", 0)],
+        "dev": [("Bo", 1)],
+        "test": [("x", 0)],
+        "hidden": [("x", -1)],
+        "other": [("x", 3)],
+    }
+
+    class TinyConll(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "tiny_conll"
+
+        def _info(self):
+            tags = tfds.features.ClassLabel(names=names)
+            features = {"tokens": tfds.features.Text(), "ner": tags}
+            features = {name: tfds.features.Sequence(each) for name, each in features.items()}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in sentences}
+
+        def _generate_examples(self, split):
+            words, tags = zip(*sentences[split], strict=True)
+            yield 0, {"tokens": list(words), "ner": list(tags)}
+
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
+    task = Conll("tfds:tiny_conll", document_context=False)
+    assert task.family.classes == ("O", "B-PER", "I-PER")
+    (sentence,) = task.read("train")
+    assert (sentence.words, sentence.tags) == (("Al", "Bo", "é"), ("B-PER", "I-PER", "O"))
+    assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
+    assert task.read("test")[0].where == "tfds:tiny_conll/test example 0"
+    hidden = Conll("tfds:tiny_conll", test="hidden", document_context=False)
+    assert (hidden.dev_splits, hidden.test_splits) == (("dev",), ("test",))
+    assert hidden.read("test")[0].tags is None
+    with pytest.raises(InputError, match="tiny_conll/nowhere: no such split"):
+        _ = Conll("tfds:tiny_conll", test="nowhere", document_context=False).dev_splits
+    with pytest.raises(InputError, match="other example 0: the tag 'B-LOC' is not in the training"):
+        Conll("tfds:tiny_conll", dev="other", document_context=False).read("dev")
+    with pytest.raises(InputError, match="document_context=False, or take the official files"):
+        Conll("tfds:tiny_conll").read("train")
+    with pytest.raises(InputError, match="tfds:no_such_set: "):
+        Conll("tfds:no_such_set", document_context=False).read("train")
 
 
 def test_the_real_files(shared_data, tmp_path):

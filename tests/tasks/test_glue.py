@@ -156,6 +156,7 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
             "dev.tsv: no column 'label', which RTE dev needs; it has",
         ),
         ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 9], "line 2: score 'x': no number"),
+        ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 8 + "\tnan"], "score 'nan': no number"),
         ("CoLA", TRAIN, ["a\t1\t\tA", "a\t1\tB"], "line 2: 3 columns, but CoLA train has 4"),
         ("RTE", "dev", [f"{_NLI}\tlabel", "", "0\tA\tB\tentailment"], "line 2: 1 columns, but RTE"),
         ("QQP", "test", ["id\tquestion1\tquestion2", "0\tA"], "line 2: 2 columns"),
@@ -348,5 +349,7 @@ def test_tfds(tfds_name):
         expected = [(str(n), f"É {n}", name, words[n % 3 == 0]) for n in range(20)]
         assert read(task, split) == expected
     assert read(task, "test") == [(str(n), f"É {n}", "test", None) for n in range(20)]
-    with pytest.raises(InputError, match="tfds:no_such_set/train: "):
+    with pytest.raises(InputError, match="tfds:no_such_set: "):
         Glue("tfds:no_such_set", "MRPC").read(TRAIN)
+    with pytest.raises(InputError, match="tiny_mrpc: no feature question, sentence, which QNLI"):
+        Glue(f"tfds:{tfds_name}", "QNLI").read(TRAIN)

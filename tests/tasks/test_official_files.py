@@ -35,11 +35,10 @@ def test_errors_name_the_place(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
         list(lines(tmp_path / "nowhere", "a.txt"))
     (tmp_path / "a.txt").write_bytes(b"fine\nb\xe9\n")
-    with pytest.raises(InputError, match=r"a.txt line 2: not utf-8 at its byte 1"):
+    with pytest.raises(InputError, match=r"a.txt line 2: not UTF-8 at its byte 1"):
         list(lines(tmp_path, "a.txt"))
     with pytest.raises(InputError, match=r"a.txt: not UTF-8 at byte 6"):
         text(tmp_path, "a.txt")
-    assert list(lines(tmp_path, "a.txt", encoding="latin-1")) == ["fine", "b\xe9"]
     (tmp_path / "b.txt.xz").write_bytes(lzma.compress(b"text\n" * 1000)[:-20])
     with pytest.raises(InputError, match=r"b.txt.xz: damaged"):
         text(tmp_path, "b.txt")

@@ -257,9 +257,9 @@ def naive_spans(example, encoded, outputs, longest, n_best):
                     found.append((score, example.context[spans[i][0] : spans[j][1]]))
     found.sort(key=lambda each: -each[0])
     texts = {}
-    for score, text in found[:n_best]:
+    for score, text in found:
         texts.setdefault(text, float(score))
-    return texts
+    return dict(list(texts.items())[:n_best])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -291,6 +291,17 @@ def test_decode_is_the_naive_search(request, kind, seed):
     np.testing.assert_allclose([s.probability for s in got.answers], expected_probabilities)
     rest = powers[-1] / powers.sum() if unanswerable else 0.0
     assert got.null_probability == pytest.approx(rest, abs=1e-12)
+
+
+def test_texts_that_are_repeated_take_no_places(tokenizer):
+    """As in run_squad.py: as many different texts as asked for, be the best spans all alike."""
+    family = QuestionAnswering(max_query_length=4, stride=8, max_answer_length=1, n_best=3)
+    example = question("who", "a " * 11 + "c e")
+    encoded = family.encode([example], tokenizer, 40, labelled=False)
+    outputs = random_outputs(encoded)
+    (spans,) = family.decode([example], encoded, outputs)
+    assert sorted(span.text for span in spans.answers) == ["a", "c", "e"]
+    assert {s.text: s.score for s in spans.answers} == naive_spans(example, encoded, outputs, 1, 3)
 
 
 def test_decode_gives_back_the_labels(tokenizer):

@@ -78,9 +78,26 @@ def test_places_that_are_not_exact_are_not_learned_from(tmp_path, capsys):
     assert "SQuAD 1.1: 1 of 3 questions to learn from left out" in capsys.readouterr().out
 
 
+def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, capsys):
+    """As in run_squad.py: counted and left out in training; dev needs their texts only."""
+    wrong = entry("9", "Who?", "Ren\u00e9")
+    wrong["answers"][0]["answer_start"] += 1
+    for split in ("train", "dev"):
+        write(tmp_path / f"{split}-v1.1.json", [*ENTRIES, wrong])
+    assert [each.id for each in Squad(str(tmp_path)).read(TRAIN)] == ["1", "2", "3"]
+    output = capsys.readouterr().out
+    assert "SQuAD 1.1: 1 of 4 questions to learn from left out: their answer is not at" in output
+    assert output.endswith("train-v1.1.json question 9\n")
+    assert [each.id for each in Squad(str(tmp_path)).read("dev")] == ["1", "2", "3", "9"]
+    write(tmp_path / "train-v1.1.json", [wrong])
+    with pytest.raises(InputError, match="no questions whose answer is at its answer_start"):
+        Squad(str(tmp_path)).read(TRAIN)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
+        ({"question": "\ud83d?"}, r"question 9: \\ud83d is half a surrogate pair"),
         ({"question": " "}, r"dev-v1\.1\.json question 9: the question is empty"),
         ({"answers": []}, "question 9: no answers, and not marked is_impossible"),
         ({"answers": None}, "question 9: 'answers' is None, not of type list"),
@@ -165,6 +182,10 @@ def test_scores_of_version_2(version_2):
         {
             "exact": 100 * (1 + 0 + 0 + 1) / 4,
             "f1": 100 * (1 + 0 + 0 + 1) / 4,
+            "HasAns_exact": 100 * (1 + 0 + 0) / 3,
+            "HasAns_f1": 100 * (1 + 0 + 0) / 3,
+            "NoAns_exact": 100,
+            "NoAns_f1": 100,
             "exact_tuned": 100 * (1 + 0 + 0 + 1) / 4,
             "f1_tuned": 100 * (1 + 2 / 3 + 0 + 1) / 4,
             "HasAns_exact_tuned": 100 / 3,

@@ -122,7 +122,8 @@ def test_tfds(tmp_path, monkeypatch):
         name = "tiny_swag"
 
         def _info(self):
-            features = {name: tfds.features.Text() for name in texts} | {"label": np.int64}
+            features = {name: tfds.features.Text() for name in texts}
+            features |= {"label": np.int64, "idx": np.int32}
             return tfds.core.DatasetInfo(
                 builder=self, features=tfds.features.FeaturesDict(features)
             )
@@ -132,9 +133,13 @@ def test_tfds(tmp_path, monkeypatch):
 
         def _generate_examples(self):
             for n in range(4):
-                yield n, {name: f"{name} é{n}" for name in texts} | {"label": n}
+                yield n, {name: f"{name} é{n}" for name in texts} | {"label": n, "idx": 7 - n}
 
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
-    examples = sorted(Swag("tfds:tiny_swag").read("dev"), key=lambda example: example.label)
+    task = Swag("tfds:tiny_swag")
+    examples = task.read("dev")  # in the order of idx, whatever the one on disk
+    assert [example.id for example in examples] == ["0", "1", "2", "3"]
+    assert [example.label for example in examples] == [3, 2, 1, 0]
     endings = tuple(f"ending{n} é3" for n in range(4))
-    assert examples[3][1:5] == ("sent1 é3", "sent2 é3", endings, 3)
+    assert examples[0][1:5] == ("sent1 é3", "sent2 é3", endings, 3)
+    assert task.test_splits == ()

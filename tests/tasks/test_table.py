@@ -1,5 +1,6 @@
 """One's own tables: formats, columns, problems, and what is wrong in them."""
 
+import gzip
 import json
 
 import numpy as np
@@ -38,6 +39,17 @@ def test_three_formats(tmp_path):
     assert fields("b.tsv") == [(0, {"text": '"a, ""b""', "n": "1"}), (1, {"text": "é", "n": "2"})]
     assert fields("c.jsonl") == [(0, {"text": "a\tb", "n": 1}), (1, {"n": 2, "text": "é"})]
     assert [row.where[-6:] for row in read_rows(tmp_path, "c.jsonl")] == ["line 1", "line 3"]
+    # In a folder within it, compressed, or somewhere else.
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a.csv.gz").write_bytes(gzip.compress(b"text,n\na,1\n"))
+    for name in ("old/a.csv", "old/a.csv.gz", str(tmp_path / "old" / "a.csv")):
+        assert fields(name) == [(0, {"text": "a", "n": "1"})]
+    long = "x" * 200_000
+    write(tmp_path, long_csv=f"text\n{long}\n")
+    assert fields("long.csv") == [(0, {"text": long})]
+    write(tmp_path, half_jsonl='{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d"}\n')
+    with pytest.raises(InputError, match=r"half.jsonl line 2: \\ud83d is half a surrogate pair"):
+        fields("half.jsonl")
     write(tmp_path, d_txt="a")
     with pytest.raises(InputError, match="d.txt: must end in .csv, .tsv, .jsonl"):
         next(read_rows(tmp_path, "d.txt"))
@@ -72,6 +84,11 @@ def test_classification(tmp_path):
 
     with pytest.raises(InputError, match="train.csv line 4: 'body' is empty"):
         Table(data, text="title", text_b="body", label="kind").read(TRAIN)
+
+
+def test_classes_that_are_numbers_are_in_their_order(tmp_path):
+    data = write(tmp_path, train_csv="text,label\na,1\nb,-1\nc,10\nd,no\ne,2\n")
+    assert Table(data).family.classes == ("-1", "1", "2", "10", "no")
 
 
 def test_regression(tmp_path):
@@ -130,6 +147,9 @@ def test_questions(tmp_path):
     placed = Table(write(tmp_path, train_csv=train), problem="questions", answer_start="at")
     assert placed.read(TRAIN)[0].answers == (Answer("a", 4),)
     assert placed.metric == "f1"
+    write(tmp_path, train_csv=train.replace("4", "3"))
+    with pytest.raises(InputError, match="line 2: 'answer' 'a' does not stand in its context at 3"):
+        Table(data, problem="questions", answer_start="at").read(TRAIN)
     write(tmp_path, dev_csv="question,context,answer,at\nWho?,a,,\n")
     with pytest.raises(InputError, match="dev.csv line 2: 'answer' is empty, but all questions"):
         placed.read("dev")

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-# A temporary of 144 MB each time; after the first runs it should be that of a run before.
+# A temporary of 144 MB each time; after the first runs it should be that of a run before. (One
+# that is not given back before the next begins can make it two.)
 _STEPS = """
 import resource, sys
 import jax, jax.numpy as jnp
@@ -18,7 +19,7 @@ faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(8):
     step(x).block_until_ready()
 before = faults()
-for _ in range(3):
+for _ in range(10):
     step(x).block_until_ready()
 print(faults() - before)
 """
@@ -44,8 +45,8 @@ def output(program: str, *arguments: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_pages_are_not_mapped_again():
     page_faults_of_one_temporary = 144_000_000 / 4096
-    assert int(output(_STEPS, "no")) > page_faults_of_one_temporary
-    assert int(output(_STEPS, "keep")) < page_faults_of_one_temporary / 20
+    assert int(output(_STEPS, "no")) > 5 * page_faults_of_one_temporary
+    assert int(output(_STEPS, "keep")) < 3 * page_faults_of_one_temporary
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,16 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number):
     assert one == two
 
 
+@pytest.mark.parametrize("moment", ["publish", "wait"])  # behind the last step, and its save
+def test_a_signal_at_the_end_is_told_too(monkeypatch, moment):
+    """Whoever trains again and again stops there; the state is that of the end."""
+    monkeypatch.setattr(Recorder, "save", lambda *_: None)
+    monkeypatch.setattr(Recorder, moment, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    state, complete, _ = _train([toy.phase(0, 7)], toy.intervals())
+    assert int(state.step) == 7
+    assert not complete
+
+
 def test_a_thread_can_train():
     """Where no signal can be watched for."""
     results = []
