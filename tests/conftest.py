@@ -40,6 +40,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def memory_is_given_back():
+    """In this process, which trains hundreds of models: it would keep what the largest took."""
+    with pytest.MonkeyPatch.context() as patch:
+        for program in ("pretrain", "finetune"):
+            patch.setattr(f"bertjax.{program}.keep_freed_memory", lambda: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout's root."""

@@ -12,8 +12,9 @@ from bertjax.errors import InputError
 
 @pytest.fixture
 def run(tiny_run, tmp_path):
-    """A copy of a finished run, to write into."""
-    shutil.copytree(tiny_run, tmp_path / "run")
+    """A copy of a finished run, to write into; not evaluated yet, whoever did that to the first."""
+    evaluated = shutil.ignore_patterns("evaluation.json")
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=evaluated)
     return tmp_path / "run"
 
 

@@ -73,6 +73,16 @@ class Cloud:
         path.write_text(f"#!/bin/bash\n{text}\n")
         path.chmod(0o755)
 
+    def wait_for_preemption(self) -> None:
+        """Until the run that causes it is so far."""
+        for _ in range(1200):
+            with open(self.folder / "lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if json.loads((self.folder / "state.json").read_text())["request"] != "ACTIVE":
+                    return
+            time.sleep(0.05)
+        pytest.fail("no preemption within a minute")
+
     def __call__(self, *arguments: str, **scenario: object) -> tuple[int, str, str]:
         """Runs the script; gives its exit code, standard output and standard error."""
         process = self.start(*arguments, **scenario)
@@ -282,6 +292,7 @@ def test_up_deletes_what_an_earlier_preemption_left(cloud):
     scenario = dict(runs=["preempt", "0"])
     for command in ("create", "setup", "run"):
         assert cloud(command, *SLICE, *RUN, **scenario)[0] == 0
+    cloud.wait_for_preemption()
     before = len(cloud.acts())
     code, _, error = cloud("up", *SLICE, *RUN, **scenario)
     assert code == 0, error
