@@ -43,21 +43,28 @@ def run(config: Any, workdir: str) -> int:
         for name in recipe.features.choices
     }
     examples = read_examples(recipe.task)
+    # In training too the features are those of the windows with the widest context.
+    windows = {
+        split: family.encode(some, given.tokenizer, recipe.max_length, labelled=False)
+        for split, some in examples.items()
+    }
     extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
-
-    def encode(
-        layers: tuple[int, ...], examples: list[Any], split: str, *, labelled: bool
-    ) -> Encoded:
-        # In training too the features are those of the windows with the widest context.
-        windows = family.encode(examples, given.tokenizer, recipe.max_length, labelled=False)
-        values = activations.compute(folder / "activations", split, windows, extractor)
-        return activations.WordFeatures.of_sentences(
-            examples, family, values, layers, labelled=labelled
-        )
 
     results = {}
     with exclusive(folder):
         write_json(folder / "config.json", recipe.plain)
+        values = {
+            split: activations.compute(folder / "activations", split, encoded, extractor)
+            for split, encoded in windows.items()
+        }
+
+        def encode(
+            layers: tuple[int, ...], examples: list[Any], split: str, *, labelled: bool
+        ) -> Encoded:
+            return activations.WordFeatures.of_sentences(
+                examples, family, values[split], layers, labelled=labelled
+            )
+
         for name, layers in chosen.items():
             print(f"{name}: layers {', '.join(map(str, layers))}", flush=True)
             own = folder / name

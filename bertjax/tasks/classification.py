@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertjax.batch import REGRESSION, SEQUENCE_CLASSIFICATION
 from bertjax.errors import InputError
-from bertjax.progress import Progress
+from bertjax.progress import tracked
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
@@ -156,17 +156,13 @@ def sequences(
     pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_length: int
 ) -> Iterator[tuple[list[int], int]]:
     """The ids of each text or two as one sequence, and how many of them are of segment 0."""
-    long = len(pairs) > _AT_ONCE
-    with Progress("tokens", len(pairs), " examples") if long else nullcontext() as progress:
-        for start in range(0, len(pairs), _AT_ONCE):
-            some = pairs[start : start + _AT_ONCE]
-            tokens_of_a = tokenizer.encode([a for a, _ in some])
-            tokens_of_b = iter(tokenizer.encode([b for _, b in some if b is not None]))
-            for a, (_, text_b) in zip(tokens_of_a, some, strict=True):
-                b = None if text_b is None else next(tokens_of_b)
-                yield joined(tokenizer, a, b, max_length)
-            if progress:
-                progress.update(len(some))
+    left = tracked(pairs, "tokens", " examples")
+    while some := list(islice(left, _AT_ONCE)):
+        tokens_of_a = tokenizer.encode([a for a, _ in some])
+        tokens_of_b = iter(tokenizer.encode([b for _, b in some if b is not None]))
+        for a, (_, text_b) in zip(tokens_of_a, some, strict=True):
+            b = None if text_b is None else next(tokens_of_b)
+            yield joined(tokenizer, a, b, max_length)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
