@@ -426,17 +426,14 @@ class _Tfds(Source):
             raise InputError(f"tfds:{place}: write tfds:NAME/SPLIT#feature, as in imdb/train#text.")
 
     def extents(self) -> list[Extent]:
-        builder = tfds.prepare(self._name, self._split)
-        if self._feature not in builder.info.features:
-            names = ", ".join(builder.info.features)
-            raise InputError(f"tfds:{self._place}: no feature {self._feature!r}; it has {names}.")
+        builder = tfds.prepare(self._name, self._split, [self._feature])
         split = builder.info.splits[self._split]
         if not split.num_examples:
             raise InputError(f"tfds:{self._place}: the split is empty.")
         return [Extent(self._place, split.num_examples, split.num_bytes)]
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        records = tfds.open_split(self._name, self._split)
+        records = tfds.open_split(self._name, self._split, [self._feature])
         for number in range(part.start, part.stop):
             where = f"tfds:{self._place} example {number} feature {self._feature!r}"
             yield _decoded(records[number][self._feature], where, skip_undecodable)

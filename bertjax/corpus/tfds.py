@@ -1,6 +1,6 @@
 """Data sets of tensorflow-datasets, read at random without TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bertjax.errors import InputError
@@ -8,20 +8,26 @@ from bertjax.errors import InputError
 PREFIX = "tfds:"  # of a data set's name, where files may be named as well
 
 
-def prepare(name: str, split: str) -> Any:
+def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
     """The builder of a data set, which is downloaded if it is not on this machine.
 
     Args:
       name: with its config, as in "glue/mrpc".
       split: one that is needed.
+      features: those that are needed of each example.
 
     Raises:
-      InputError: no such data set, or no such split in it.
+      InputError: no such data set, or no such split or feature in it.
     """
     builder = _downloaded(name)
     splits = builder.info.splits
     if split not in splits:
         raise InputError(f"tfds:{name}/{split}: no such split; it has {', '.join(splits)}.")
+    there = builder.info.features
+    if absent := sorted(set(features) - set(there)):
+        raise InputError(
+            f"tfds:{name}/{split}: no feature {', '.join(absent)}; it has {', '.join(there)}."
+        )
     return builder
 
 
@@ -48,7 +54,7 @@ def _downloaded(name: str) -> Any:
     return builder
 
 
-def open_split(name: str, split: str) -> Sequence[dict[str, Any]]:
+def open_split(name: str, split: str, features: Collection[str] = ()) -> Sequence[dict[str, Any]]:
     """The examples of one split, in any order: texts are bytes, classes are numbers.
 
     Its `dataset_info.features` says what the features are.
@@ -56,4 +62,4 @@ def open_split(name: str, split: str) -> Sequence[dict[str, Any]]:
     Raises:
       InputError: see `prepare`.
     """
-    return prepare(name, split).as_data_source(split)
+    return prepare(name, split, features).as_data_source(split)

@@ -319,7 +319,7 @@ def test_tfds(tfds_name):
 def test_bad_tfds(tfds_name):
     with pytest.raises(InputError, match="no such split; it has train"):
         read(f"tfds:{tfds_name}/test#text")
-    with pytest.raises(InputError, match="no feature 'body'; it has "):
+    with pytest.raises(InputError, match="/train: no feature body; it has "):
         read(f"tfds:{tfds_name}/train#body")
     with pytest.raises(InputError, match="example 0 feature 'n': int, not text"):
         read(f"tfds:{tfds_name}/train#n")
