@@ -1,4 +1,4 @@
-"""The memory of CPU steps is kept, which only holds if it is asked for before JAX's devices."""
+"""The memory of CPU steps is kept, within limits; it has to be asked for before JAX's devices."""
 
 import subprocess
 import sys
@@ -24,6 +24,27 @@ for _ in range(10):
 print(faults() - before)
 """
 
+# Steps of four lengths, whose temporaries are of 64, 144, 256 and 400 MB: kept, they add up.
+_LENGTHS = """
+import resource, sys, time
+import jax, jax.numpy as jnp
+from bertjax.training import hardware
+hardware._memory_of_the_machine = lambda: float(sys.argv[1])
+hardware.keep_freed_memory()
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+step = jax.jit(lambda x: (x @ x.T) @ x)
+for length in (4_000, 6_000, 8_000, 10_000):
+    x = jnp.ones((length, 8))
+    for _ in range(3):
+        step(x).block_until_ready()
+time.sleep(1)
+kept = resident()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    step(x).block_until_ready()
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 _DOOR = """
 import runpy, sys
 from jax._src import xla_bridge
@@ -47,6 +68,15 @@ def test_pages_are_not_mapped_again():
     page_faults_of_one_temporary = 144_000_000 / 4096
     assert int(output(_STEPS, "no")) > 5 * page_faults_of_one_temporary
     assert int(output(_STEPS, "keep")) < 3 * page_faults_of_one_temporary
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_what_is_kept_is_bounded():
+    """By a third of the memory that there is; above that each step gives its own back."""
+    kept, faults = map(int, output(_LENGTHS, "1e12").split())
+    assert kept > 600e6 and faults < 4 * 400e6 / 4096
+    kept, faults = map(int, output(_LENGTHS, "9e8").split())
+    assert kept < 400e6 and faults > 4.5 * 400e6 / 4096
 
 
 @pytest.mark.parametrize(
