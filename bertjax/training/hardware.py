@@ -28,6 +28,10 @@ _PEAK = {
     "TPU v2": 22.5e12,
 }
 
+# Of malloc.h; and the share of the machine's memory that a process may hold and still keep more.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
+_KEPT_SHARE = 1 / 3
+
 
 def peak_flops(device_kind: str) -> float | None:
     """FLOP/s of one device, or None where it is not known (a CPU, say)."""
@@ -58,11 +62,6 @@ def keep_freed_memory() -> None:
         threading.Thread(target=_give_back_above, args=(libc, most), daemon=True).start()
 
 
-# Of malloc.h; and the share of the machine's memory that a process may hold and still keep more.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
-_KEPT_SHARE = 1 / 3
-
-
 def _give_back_above(libc: ctypes.CDLL, most: float) -> None:
     """Waits until the process has that many bytes."""
     page = os.sysconf("SC_PAGE_SIZE")
@@ -73,7 +72,7 @@ def _give_back_above(libc: ctypes.CDLL, most: float) -> None:
     libc.mallopt(_TRIM_THRESHOLD, 64 << 20)
     libc.mallopt(_MMAP_MAX, 65536)
     libc.malloc_trim(0)
-    _log.info("%.1f GiB in use: freed memory is not kept any more", most / 2**30)
+    _log.info("More than %.1f GiB in use: freed memory is not kept any more", most / 2**30)
 
 
 def _memory_of_the_machine() -> float:
