@@ -19,7 +19,7 @@ from bertjax.config import finetune_config
 
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
-    """Windows of 512 tokens, of about 20 sentences: 8 of them are a batch."""
+    """Windows of 512 tokens, of about 13 sentences: 8 of them are a batch."""
     if way not in ("finetune", "features"):
         raise ValueError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
     config = finetune_config()

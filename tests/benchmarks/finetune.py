@@ -82,7 +82,7 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
         config.max_length, config.accumulate = 384, 4  # parts: a third of the memory
     elif task == "ner":
         config.task = dict(kind="ner", document_context=False)
-    elif task == CONTEXT:  # as in configs/finetune_ner.py: windows of about 20 sentences
+    elif task == CONTEXT:  # as in configs/finetune_ner.py: windows of about 13 sentences
         config.task = dict(kind="ner", document_context=True)
         config.max_length, config.grid.batch_size = 512, (8,)
     elif task.startswith(ONLY_OURS):  # as there, too
