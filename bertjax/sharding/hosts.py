@@ -174,46 +174,62 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
     if count() == 1:
         yield
         return
+    signs = _Signs()
     try:
-        with _watched(exit_code_when_lost):
+        with _watched(signs, exit_code_when_lost):
             yield
     except (InputError, NonFiniteLoss):
         raise
     except BaseException as error:
         if _LOST.search(str(error)):
-            _end("another host", error, exit_code_when_lost)
+            _lost(signs, "another host", error, exit_code_when_lost)
         traceback.print_exc()
-        _exit(1)
+        _leave(signs, 1)
 
 
-_watches = itertools.count()
-_DONE = "done"
+_DONE, _LEFT = "done", "left"  # the last sign of a host; before, the number of its beat
+_blocks = itertools.count()
+
+
+class _Signs:
+    """What the hosts tell each other in a block of work; host 0 keeps it."""
+
+    def __init__(self):
+        self._client = distributed.global_state.client
+        self._folder = f"bertjax/signs/{next(_blocks)}"
+        self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when it is that
+
+    def tell(self, sign: str) -> None:
+        self._client.key_value_set(f"{self._folder}/{index()}", sign, allow_overwrite=True)
+
+    def look(self) -> dict[int, tuple[str, float]]:
+        """Host -> its last sign, and the seconds that it has been that, for all that gave one."""
+        now = time.monotonic()
+        for key, sign in self._client.key_value_dir_get(self._folder):
+            host = int(key.rpartition("/")[2])
+            if host not in self._last or self._last[host][0] != sign:
+                self._last[host] = sign, now
+        return {host: (sign, now - since) for host, (sign, since) in self._last.items()}
 
 
 @contextlib.contextmanager
-def _watched(exit_code: int) -> Iterator[None]:
+def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
     """While the block runs, this host gives signs, and ends when another one gives none."""
-    client, folder = distributed.global_state.client, f"bertjax/watch/{next(_watches)}"
     stop = threading.Event()
 
-    def tell(sign: str) -> None:
-        client.key_value_set(f"{folder}/{index()}", sign, allow_overwrite=True)
-
     def watch() -> None:
-        seen: dict[str, tuple[str, float]] = {}  # the last sign, and since when it is that
         for beat in itertools.count():
             try:
-                tell(str(beat))
-                told = dict(client.key_value_dir_get(folder))
+                signs.tell(str(beat))
+                told = signs.look()
             except jax.errors.JaxRuntimeError as error:
-                _end("host 0", error, exit_code)  # it keeps the signs
-            now = time.monotonic()
-            for key, sign in told.items():
-                if seen.get(key, ("", now))[0] != sign:
-                    seen[key] = sign, now
-                elif sign != _DONE and now - seen[key][1] > _SILENT_SECONDS:
-                    host = named([int(key.rpartition("/")[2])])
-                    _end(host, f"no sign of it for {_SILENT_SECONDS} seconds", exit_code)
+                _lost(signs, "host 0", error, exit_code)  # it keeps the signs
+            for host, (sign, seconds) in told.items():
+                if sign == _LEFT:
+                    _lost(signs, named([host]), "it has left", exit_code)
+                if sign != _DONE and seconds > _SILENT_SECONDS:
+                    reason = f"no sign of it for {_SILENT_SECONDS} seconds"
+                    _lost(signs, named([host]), reason, exit_code)
             if stop.wait(_BEAT_SECONDS):
                 return
 
@@ -224,24 +240,37 @@ def _watched(exit_code: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-    tell(_DONE)
+    signs.tell(_DONE)
 
 
-def _end(lost: str, reason: object, code: int) -> NoReturn:
+def _lost(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
     """Ends this process because another host is lost."""
     print(
-        f"error: host {index()} has lost {lost} ({' '.join(str(reason).split())[:200]}): start the "
+        f"error: host {index()} has lost {what} ({' '.join(str(reason).split())[:200]}): start the "
         "same command again on every host, it goes on from the last whole checkpoint",
         file=sys.stderr,
     )
-    _exit(code)
+    _leave(signs, code)
 
 
-def _exit(code: int) -> NoReturn:
+def _leave(signs: _Signs, code: int) -> NoReturn:
+    """Ends this process; host 0 as the last, because JAX aborts the others where it is gone."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if index() == 0:
-        # It connects the others, which JAX aborts where it is gone: they see a host's silence up to
-        # a beat later, and look once a beat.
-        time.sleep(2 * _BEAT_SECONDS + 1)
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone: none is left to tell
+        signs.tell(_LEFT)
+        if index() == 0:
+            _outstay(signs)
     os._exit(code)
+
+
+def _outstay(signs: _Signs) -> None:
+    """Returns when every other host has left, is done, or has been silent for too long."""
+    since = time.monotonic()
+    while True:
+        told, waited = signs.look(), time.monotonic() - since
+        others = [told.get(host, ("", waited)) for host in range(1, count())]
+        if all(sign in (_LEFT, _DONE) or age > _SILENT_SECONDS for sign, age in others):
+            break
+        time.sleep(0.2)
+    time.sleep(_BEAT_SECONDS)  # between a host's last sign and its end

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import host_job
@@ -75,6 +77,43 @@ def test_a_host_that_is_alone_says_so(tmp_path):
         assert f"host {index} of a job of 4 hosts has waited 2 seconds for the others" in line
         assert "start the same command on every host at the same time" in line
         assert "Traceback" not in errors and output == ""
+
+
+@pytest.mark.slow
+def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
+    """Host 2 is killed; host 1 stands still when host 0 misses it, and has its say later."""
+    program = (
+        "import sys, time; from pathlib import Path; from bertjax.sharding import hosts;"
+        "hosts._BEAT_SECONDS, hosts._SILENT_SECONDS = 1, 20;"
+        "hosts.join_processes()\n"
+        "with hosts.in_step(75): Path(sys.argv[1], str(hosts.index())).touch(); time.sleep(600)"
+    )
+    port = _free_port()
+    jobs = [_start(["-c", program, tmp_path], index, 3, port) for index in range(3)]
+    try:
+        _wait_for(lambda: len(list(tmp_path.iterdir())) == 3, 120)
+        time.sleep(3)  # for a beat of each
+        jobs[2].kill()
+        time.sleep(15)
+        jobs[1].send_signal(signal.SIGSTOP)
+        missed = jobs[0].stderr.readline()
+        time.sleep(5)
+        assert jobs[0].poll() is None
+        jobs[1].send_signal(signal.SIGCONT)
+        errors = [job.communicate(timeout=120)[1] for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
+    assert "error: host 0 has lost host 2 (no sign of it for 20 seconds)" in missed
+    assert "error: host 1 has lost host " in errors[1]
+    assert [job.returncode for job in jobs] == [75, 75, -signal.SIGKILL], errors
+
+
+def _wait_for(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
