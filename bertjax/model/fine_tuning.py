@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from bertjax import axes
 from bertjax.model.bert import Bert, Pooler
-from bertjax.model.layers import Dense, Dropout
+from bertjax.model.layers import Dense, Dropout, normal
 from bertjax.model.spec import BertSpec
 
 
@@ -21,7 +21,7 @@ def _output_layer(spec: BertSpec, width: int) -> Dense:
     In float32: bfloat16's few values would make ties of close logits.
     """
     exact = dataclasses.replace(spec, compute_dtype="float32")
-    return Dense(exact, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width})
+    return Dense(exact, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width}, normal)
 
 
 class BertModel(nn.Module):

@@ -1,7 +1,7 @@
 """The pieces every part of the model is made of: dense product, layer norm, activation, dropout."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,11 @@ def truncated_normal(spec: BertSpec):
     Cut, not rescaled: the deviation that results is 0.88 of `initializer_range`, as there.
     """
     return nn.initializers.truncated_normal(spec.initializer_range)
+
+
+def normal(spec: BertSpec):
+    """That of transformers, and so of most published fine-tuning: normal, not cut."""
+    return nn.initializers.normal(spec.initializer_range)
 
 
 @jax.custom_vjp
@@ -108,17 +113,20 @@ class Dense(nn.Module):
 
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
+      kernel_init: of a `BertSpec`, the kernel's initializer.
     """
 
     spec: BertSpec
     inputs: dict[str, int]
     outputs: dict[str, int]
+    kernel_init: Callable[[BertSpec], nn.initializers.Initializer] = truncated_normal
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape_in, shape_out = tuple(self.inputs.values()), tuple(self.outputs.values())
         axes = (*self.inputs, *self.outputs)
-        kernel = parameter(self, "kernel", axes, shape_in + shape_out, truncated_normal(self.spec))
+        kernel_init = self.kernel_init(self.spec)
+        kernel = parameter(self, "kernel", axes, shape_in + shape_out, kernel_init)
         bias = parameter(self, "bias", tuple(self.outputs), shape_out, nn.initializers.zeros)
         rows, ins, outs = "abc"[: x.ndim - len(shape_in)], "ij"[: len(shape_in)], "opq"[: bias.ndim]
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
