@@ -62,7 +62,7 @@ class Cloud:
     def names(self, bucket: str, folder: str = "") -> set[str]:
         """The objects below a folder, by their names there."""
         prefix = f"{folder}/" if folder else ""
-        objects = self.storage.objects.get(bucket, {})
+        objects = list(self.storage.objects.get(bucket, {}))  # the server adds some meanwhile
         return {name.removeprefix(prefix) for name in objects if name.startswith(prefix)}
 
     def read(self, bucket: str, name: str) -> bytes:

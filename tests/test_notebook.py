@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -347,8 +346,9 @@ def test_every_cell(content, tmp_path):
 
     # The export: packed, and the same model.
     assert "read back: " in told["export"]
-    with tarfile.open(made / "my-bert.tar.gz") as archive:
-        archive.extractall(tmp_path / "elsewhere", filter="data")
+    (tmp_path / "elsewhere").mkdir()
+    unpack = ["tar", "-xzf", made / "my-bert.tar.gz", "-C", tmp_path / "elsewhere"]
+    subprocess.run(unpack, check=True)
     guesses = fill_mask.run(f"hf:{tmp_path}/elsewhere/my-bert", settings["BLANKS"], top=5)
     shown = [f"{guess.token} {guess.probability:.1%}" for guess in guesses[0][0]]
     assert " ".join(lines[0]) == " ".join(shown)
