@@ -182,7 +182,7 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
         raise
     except BaseException as error:
         if _LOST.search(str(error)):
-            _lost(signs, "another host", error, exit_code_when_lost)
+            _give_up(signs, "another host", error, exit_code_when_lost)
         traceback.print_exc()
         _leave(signs, 1)
 
@@ -223,13 +223,13 @@ def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
                 signs.tell(str(beat))
                 told = signs.look()
             except jax.errors.JaxRuntimeError as error:
-                _lost(signs, "host 0", error, exit_code)  # it keeps the signs
+                _give_up(signs, "host 0", error, exit_code)  # it keeps the signs
             for host, (sign, seconds) in told.items():
                 if sign == _LEFT:
-                    _lost(signs, named([host]), "it has left", exit_code)
+                    _give_up(signs, named([host]), "it has left", exit_code)
                 if sign != _DONE and seconds > _SILENT_SECONDS:
                     reason = f"no sign of it for {_SILENT_SECONDS} seconds"
-                    _lost(signs, named([host]), reason, exit_code)
+                    _give_up(signs, named([host]), reason, exit_code)
             if stop.wait(_BEAT_SECONDS):
                 return
 
@@ -243,7 +243,7 @@ def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
     signs.tell(_DONE)
 
 
-def _lost(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
+def _give_up(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
     """Ends this process because another host is lost."""
     print(
         f"error: host {index()} has lost {what} ({' '.join(str(reason).split())[:200]}): start the "

@@ -82,10 +82,10 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
         config.max_length, config.accumulate = 384, 4  # parts: a third of the memory
     elif task == "ner":
         config.task = dict(kind="ner", document_context=False)
-    elif task == CONTEXT:  # as in configs/finetune_ner.py: windows of about 13 sentences
+    elif task == CONTEXT:  # windows of about 13 sentences: in all as many a batch as alone
         config.task = dict(kind="ner", document_context=True)
-        config.max_length, config.grid.batch_size = 512, (8,)
-    elif task.startswith(ONLY_OURS):  # as there, too
+        config.max_length, config.grid.batch_size = 512, (2,)
+    elif task.startswith(ONLY_OURS):  # as in configs/finetune_ner.py
         config.task = dict(kind="ner", document_context=True)
         config.features = dict(choices=(task.removeprefix(ONLY_OURS),))
         config.max_length, config.grid.learning_rate = 512, (1e-3,)
