@@ -67,15 +67,19 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
       wait: until another process gives it back.
 
     Raises:
-      InputError: another process has it, and `wait` is False.
+      InputError: another process has it, and `wait` is False; it cannot be written.
     """
     folder = path_of(folder)
     if in_bucket(folder):
         with leased(folder):
             yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / ".lock", "a")
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise _cannot_write(folder, error) from error
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
@@ -114,11 +118,13 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}): choose another folder"
-        ) from error
+        raise _cannot_write(path, error) from error
     try:
         yield temporary
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _cannot_write(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be written ({error.strerror}): choose another folder")

@@ -20,7 +20,7 @@ def run(config: Any, workdir: str) -> int:
     Raises:
       InputError: as there; for all tasks, whatever is wrong in any file, before the first is run.
     """
-    if config.task.get("name") != ALL:
+    if config.get("task", {}).get("name") != ALL:
         return finetune.run(config, workdir)
     configs = {name: config.copy_and_resolve_references() for name in SETS}
     for name, each in configs.items():

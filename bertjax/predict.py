@@ -23,6 +23,7 @@ from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.tasks.official_files import ending
+from bertjax.tasks.task import Family
 
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
@@ -52,12 +53,16 @@ def run(model: str, source: str, output: str) -> None:
         raise InputError(f"--output={output}: is there already: choose another, or remove it")
     if not Path(output).parent.is_dir():
         raise InputError(f"--output={output}: no folder {Path(output).parent}: make it")
-    pretrained = open_model(model)
-    print(pretrained.summary(), file=sys.stderr)
-    # Someone who types waits for each answer.
-    typed = source == STANDARD and sys.stdin.isatty()
     origin = _STANDARD_INPUT if source == STANDARD else source
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
+    pretrained = open_model(model)
+    print(pretrained.summary(), file=sys.stderr)
+    if source != STANDARD:  # what is wrong in a file is found before the first is answered
+        family, _ = family_of(pretrained)
+        for _ in _examples(family, read_texts(source), origin):
+            pass
+    # Someone who types waits for each answer.
+    typed = source == STANDARD and sys.stdin.isatty()
     answers = predictions(pretrained, lines, origin, 1 if typed else _AT_ONCE)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
@@ -93,11 +98,16 @@ def predictions(
     )
     params = jax.device_put(pretrained.params, placement.replicated)
     buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
-    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    while some := list(islice(numbered, at_once)):
-        examples = [family.parse(line, f"{origin} line {number}") for number, line in some]
+    parsed = _examples(family, lines, origin)
+    while examples := list(islice(parsed, at_once)):
         encoded = encode(examples, origin, labelled=False)
         outputs = predictor.outputs(params, encoded, buckets, "predicting")
         found = family.decode(examples, encoded, outputs)
         for example, prediction in zip(examples, found, strict=True):
             yield family.show(example, prediction, pretrained.task)
+
+
+def _examples(family: Family, lines: Iterable[str], origin: str) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield family.parse(line, f"{origin} line {number}")

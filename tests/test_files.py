@@ -36,6 +36,13 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
         holder.communicate()
     with exclusive(folder):
         pass
+    (tmp_path / "file").touch()
+    for name in ("file", "file/folder"):
+        with (
+            pytest.raises(InputError, match=f"{name}: cannot be written .*: choose another folder"),
+            exclusive(tmp_path / name),
+        ):
+            pass
     with pytest.raises(KeyError), exclusive(folder):  # an error in the block lifts it, too
         raise KeyError
     with exclusive(folder):

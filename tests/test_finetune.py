@@ -12,12 +12,14 @@ import task_files
 from task_files import FAMILIES, change, tiny_finetuning
 
 from bertjax import finetune, predict
-from bertjax.errors import InputError
+from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.fine_tuning.data import read_examples
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import _spreads
+from bertjax.fine_tuning.trials import Trials
 from bertjax.interop.hugging_face import read_folder
 from bertjax.open_model import open_model
+from bertjax.run_folder import checkpoints_folder
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.task import TRAIN
@@ -177,6 +179,22 @@ def test_the_best_of_a_smaller_grid_gives_its_model_again(tiny_run, tmp_path, ca
     assert _results(run)["dev"] == low["dev"]
     assert finetune.run(smaller, str(run)) == 0
     assert "once more" not in capsys.readouterr().out
+
+
+def test_a_trial_that_diverges_once_more_hands_in_nothing(tiny_run, tmp_path, monkeypatch):
+    run, rates = tmp_path / "run", (1e-5, 1e-2)
+    config = _cola(tiny_run, tmp_path, grid=dict(learning_rate=rates))
+    assert finetune.run(config, str(run)) == 0
+
+    def diverge(trials, trial, folder):
+        checkpoints_folder(folder).mkdir()
+        raise NonFiniteLoss("step 1")
+
+    monkeypatch.setattr(Trials, "train", diverge)
+    smaller = _cola(tiny_run, tmp_path, grid=dict(learning_rate=rates[:1]))
+    with pytest.raises(InputError, match="rate1e-05-.*and diverged now: remove the folder"):
+        finetune.run(smaller, str(run))
+    assert not (run / "results.json").exists()
 
 
 @contextlib.contextmanager

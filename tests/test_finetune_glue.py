@@ -3,6 +3,7 @@
 import json
 import zipfile
 
+import ml_collections
 import pytest
 from glue_files import TESTED, small_submission, write_glue
 from task_files import tiny_finetuning
@@ -88,6 +89,12 @@ def test_one_task_is_one_run(tmp_path, monkeypatch):
     config = tiny_finetuning("none", "none", task=dict(kind="glue", name="RTE"))
     assert finetune_glue.run(config, "folder") == 3
     assert asked == [(config, "folder")]
+
+
+def test_a_config_of_no_task():
+    config = ml_collections.ConfigDict({"corpus": "none"})
+    with pytest.raises(InputError, match="config.task.kind=None: must be one of glue"):
+        finetune_glue.run(config, "folder")
 
 
 def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):

@@ -51,15 +51,14 @@ def _answers(file) -> list:
 
 def test_the_door_from_file_to_file(fine_tuned, repository, tmp_path):
     _, run = fine_tuned("CoLA")
-    texts = ["baa baa", "", "  ", "“é” moo\r", '{"text": "woof"}', "quack ||| quack"]
+    texts = ["baa baa", "", "  ", "“é” moo\r", '{"text": "quack ||| quack"}']
     (tmp_path / "in.txt").write_text("\n".join(texts), encoding="utf-8", newline="")
     flags = f"--model={run}", f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out'}"
     result = _door(repository, *flags)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     assert f"{run}: BertForSequenceClassification" in result.stderr
     answers = _answers(tmp_path / "out")
-    assert [each["text"] for each in answers] == ["baa baa", "“é” moo", "woof", "quack"]
-    assert answers[-1]["text_b"] == "quack"
+    assert [each["text"] for each in answers] == ["baa baa", "“é” moo", "quack ||| quack"]
     assert "“é” moo" in (tmp_path / "out").read_text(encoding="utf-8")  # not \u00e9
     labels = [each["label"] for each in answers]
     assert labels[0] == "acceptable" and labels[2] == "unacceptable"
@@ -120,6 +119,9 @@ class _Input(io.TextIOWrapper):
     ("name", "line", "message"),
     [
         ("CoLA", '{"texts": "baa"}', 'line 4: {"texts": "baa"}: write {"text": "..."'),
+        ("CoLA", "baa ||| moo", "line 4: baa ||| moo: two texts, but the model learned from one"),
+        ("MRPC", "baa\tmoo", "line 4: baa\tmoo: one text, but the model learned from two: write"),
+        ("STS-B", '{"text": "baa"}', 'line 4: {"text": "baa"}: one text, but'),
         ("SWAG", "baa", "line 4: "),
         ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices in it"),
         ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
@@ -129,7 +131,9 @@ class _Input(io.TextIOWrapper):
 )
 @pytest.mark.parametrize("source", ["in.txt", "-"])
 def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
-    """Its file and line; and nothing is written."""
+    """Its file and line; nothing is written; and of a file, nothing is computed before."""
+    if source != "-":
+        monkeypatch.setattr(predict.Predictor, "outputs", None)
     fine = json.dumps(LINES[name][1])
     text = f"{fine}\n\n{fine}\n{line}\n{fine}\n"
     monkeypatch.chdir(tmp_path)
@@ -140,6 +144,11 @@ def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, lin
     origin = "standard input" if source == "-" else source
     assert str(caught.value).startswith(f"{origin} {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_an_absent_file_is_told_before_the_model_is_read(tmp_path):
+    with pytest.raises(InputError, match="--input=absent.txt: no such file"):
+        predict.run("hf:absent-model", "absent.txt", str(tmp_path / "out"))
 
 
 def test_a_table_is_no_lines(tmp_path):

@@ -35,11 +35,16 @@ def read_texts(source: str) -> Iterator[str]:
         jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.corpus.sources` reads them.
 
     Raises:
-      InputError: no such file, a damaged one, or one that is not UTF-8.
+      InputError: no such file; and while it is read, a damaged one, or one that is not UTF-8.
     """
-    if unit_of(source) == "line":
-        yield from _read_lines(Path(source))
-        return
+    if unit_of(source) == "record":
+        return _read_records(source)
+    if not Path(source).is_file():
+        raise InputError(f"--input={source}: no such file")
+    return decoded((line for _, line in sources.lines(Path(source), 0)), source)
+
+
+def _read_records(source: str) -> Iterator[str]:
     records = sources.open_source(source, installed_docs=Path())
     for extent in records.extents():
         whole = sources.Range(extent.path, 0, extent.units, extent.size)
@@ -52,12 +57,6 @@ def read_texts(source: str) -> Iterator[str]:
 def unit_of(source: str) -> str:
     """What one text is in a source: "line" or "record"."""
     return "record" if source.startswith(("jsonl:", "parquet:")) else "line"
-
-
-def _read_lines(path: Path) -> Iterator[str]:
-    if not path.is_file():
-        raise InputError(f"--input={path}: no such file")
-    yield from decoded((line for _, line in sources.lines(path, 0)), str(path))
 
 
 def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:

@@ -228,4 +228,6 @@ def _task(data: str, section: Any) -> Task:
     kind = fields.pop("kind", None)
     if kind not in TASKS:
         raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASKS)}")
+    if not data:
+        raise InputError("config.data is empty: name the folder with the task's files")
     return build("task", TASKS[kind], {"data": data} | fields)

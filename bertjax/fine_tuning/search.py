@@ -87,6 +87,11 @@ class Search:
             print(f"once more, for its model: {best.name}", flush=True)
             if not self._try(best, keep=True):
                 return None
+            if self._kept.trial() != best.name:
+                raise InputError(
+                    f"{self._own(best)}: gave {_value(results[best]):.2f} before, and diverged "
+                    "now: remove the folder, and start again"
+                )
         for trial in results:  # of one that was cut off behind its results
             shutil.rmtree(checkpoints_folder(self._own(trial)), ignore_errors=True)
         return self._finished(best) or self._finish(best)

@@ -42,9 +42,11 @@ class Classification:
 
     Attributes:
       classes: C names; the number of a class is its place here.
+      pairs: whether it learned from two texts; None where a model does not say.
     """
 
     classes: tuple[str, ...]
+    pairs: bool | None = None
 
     objective = SEQUENCE_CLASSIFICATION
 
@@ -86,7 +88,7 @@ class Classification:
 
     def parse(self, line: str, where: str) -> TextPair:
         """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
-        return parse_pair(line, where)
+        return parse_pair(line, where, self.pairs)
 
     def show(
         self, example: TextPair, prediction: np.ndarray, settings: Mapping[str, Any]
@@ -99,7 +101,13 @@ class Classification:
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """The family of tasks with a number to predict, by its squared error; so is a prediction."""
+    """The family of tasks with a number to predict, by its squared error; so is a prediction.
+
+    Attributes:
+      pairs: whether it learned from two texts; None where a model does not say.
+    """
+
+    pairs: bool | None = None
 
     objective = REGRESSION
     classes = ()
@@ -140,7 +148,7 @@ class Regression:
 
     def parse(self, line: str, where: str) -> TextPair:
         """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
-        return parse_pair(line, where)
+        return parse_pair(line, where, self.pairs)
 
     def show(
         self, example: TextPair, prediction: float, settings: Mapping[str, Any]
@@ -172,20 +180,30 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def parse_pair(line: str, where: str) -> TextPair:
+def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
     """See `Classification.parse`.
 
     Raises:
-      InputError: a line that begins as an object and is not such a one.
+      InputError: a line that begins as an object and is not such a one; an empty text; one text
+        where there must be two, or two where there must be one.
     """
-    if not looks_like_json(line):
+    shown = f"{where}: {line.strip()[:80]}"
+    if looks_like_json(line):
+        form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
+        value = json_object(line, where, form)
+        a, b = value.get("text"), value.get("text_b")
+        texts = isinstance(a, str) and isinstance(b, str | None)
+        if not texts or value.keys() - {"text", "text_b"}:
+            raise InputError(f"{shown}: write {form}")
+    else:
         a, bar, b = line.rpartition(SEPARATOR)
-        return TextPair(where, a, b, None, where) if bar else TextPair(where, b, None, None, where)
-    form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
-    value = json_object(line, where, form)
-    a, b = value.get("text"), value.get("text_b")
-    if not isinstance(a, str) or not isinstance(b, str | None) or value.keys() - {"text", "text_b"}:
-        raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
+        a, b = (a, b) if bar else (b, None)
+    if not a.strip() or b is not None and not b.strip():
+        raise InputError(f"{shown}: a text is empty")
+    if pairs and b is None:
+        raise InputError(f"{shown}: one text, but the model learned from two: write 'A ||| B'")
+    if pairs is False and b is not None:
+        raise InputError(f"{shown}: two texts, but the model learned from one")
     return TextPair(where, a, b, None, where)
 
 

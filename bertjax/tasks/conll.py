@@ -88,6 +88,10 @@ class Conll:
           InputError: no such file, or what is wrong in it.
         """
         tags = {tag for sentence in self._training for tag in sentence.tags}
+        if len(tags) == 1:
+            raise InputError(
+                f"{self.data}: every word of the training file has the tag {min(tags)!r}"
+            )
         if self.entities:
             types = {tag[2:] for tag in tags if tag != OUTSIDE}
             tags = {f"{prefix}-{kind}" for kind in types for prefix in "BI"}

@@ -114,7 +114,8 @@ class Glue:
 
     @property
     def family(self) -> Classification | Regression:
-        return Classification(self._set.classes) if self._set.classes else Regression()
+        classes, pairs = self._set.classes, len(self._set.texts) == 2
+        return Classification(classes, pairs) if classes else Regression(pairs)
 
     @property
     def metric(self) -> str:

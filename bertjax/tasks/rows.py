@@ -80,7 +80,7 @@ class Row(NamedTuple):
         value = self.value(column)
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number") from None
 
     def whole(self, column: str, stop: int) -> int:
@@ -180,7 +180,7 @@ def json_object(line: str, where: str, form: str = "an object on each line") -> 
     """
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error}): write {form}") from error
     if not isinstance(value, dict):
         raise InputError(f"{where}: not a JSON object: write {form}")

@@ -124,7 +124,9 @@ class Squad:
         return questions
 
     def _question(self, where: str, context: str, record: Mapping[str, Any]) -> Question:
-        impossible = bool(record.get("is_impossible", False))
+        impossible = record.get("is_impossible", False)
+        if impossible not in (True, False):
+            raise InputError(f"{where}: is_impossible={impossible!r:.80}: must be true or false")
         if impossible and not self.unanswerable:
             raise InputError(f"{where}: marked is_impossible, which SQuAD 1.1 has not: take v2.0")
         answers = tuple(
@@ -138,7 +140,7 @@ class Squad:
             _field(record, "question", str, where),
             context,
             answers,
-            impossible,
+            bool(impossible),
             where,
         )
         for name in ("question", "context"):

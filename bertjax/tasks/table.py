@@ -14,7 +14,7 @@ from bertjax.errors import InputError
 from bertjax.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
 from bertjax.tasks.classification import Classification, Regression, TextPair
-from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
+from bertjax.tasks.entity_scores import accuracy, entity_scores, is_entity_tag
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
 from bertjax.tasks.rows import FORMATS, Row, read_rows
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
@@ -207,7 +207,7 @@ class _Classes(_Texts):
             raise InputError(
                 f"{self._table.data}: every row of the training file has the label {classes[0]!r}"
             )
-        return Classification(classes)
+        return Classification(classes, pairs=bool(self._table.text_b))
 
     def metric(self, family: Classification) -> str:
         return "accuracy"
@@ -240,7 +240,7 @@ class _Numbers(_Texts):
         return row.real(self._table.label)
 
     def family(self, training: Sequence[TextPair]) -> Regression:
-        return Regression()
+        return Regression(pairs=bool(self._table.text_b))
 
     def metric(self, family: Regression) -> str:
         return "spearman"
@@ -268,6 +268,10 @@ class _Tags(_Problem):
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
         classes = _in_order({tag for sentence in training for tag in sentence.tags})
+        if len(classes) == 1:
+            raise InputError(
+                f"{self._table.data}: every word of the training file has the tag {classes[0]!r}"
+            )
         return Tagging(classes, document_context=False)
 
     def metric(self, family: Tagging) -> str:
@@ -284,7 +288,7 @@ class _Tags(_Problem):
 
 
 def _of_entities(family: Tagging) -> bool:
-    return family.classes != (OUTSIDE,) and all(map(is_entity_tag, family.classes))
+    return all(map(is_entity_tag, family.classes))
 
 
 class _Questions(_Problem):
@@ -314,7 +318,7 @@ class _Questions(_Problem):
                 f"in {table.answer_start!r}"
             )
         for number, text in enumerate(texts):
-            if not isinstance(text, str) or text not in context:
+            if not isinstance(text, str) or not text.strip() or text not in context:
                 raise InputError(
                     f"{row.where}: {table.answer!r} {text!r:.80} does not stand in its context"
                 )
@@ -327,8 +331,9 @@ class _Questions(_Problem):
                     )
                 yield Answer(text, start)
                 continue
-            # Where it stands matters to learning only.
-            if split == TRAIN and context.find(text) != context.rfind(text):
+            # Where it stands matters to learning only, which takes the first.
+            is_learned = split == TRAIN and number == 0
+            if is_learned and context.find(text) != context.rfind(text):
                 raise InputError(
                     f"{row.where}: {table.answer!r} {text!r:.80} stands in its context more than "
                     "once: give the character it starts at in a column, as config.task.answer_start"

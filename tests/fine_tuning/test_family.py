@@ -21,7 +21,8 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     "family",
     [
         Classification(CLASSES),
-        Regression(),
+        Classification(CLASSES, pairs=True),
+        Regression(pairs=False),
         MultipleChoice(),
         MultipleChoice(3),
         Tagging(CLASSES),

@@ -72,7 +72,8 @@ def test_the_papers_values(name, argument, batch, rates, epochs):
 def test_the_grid_of_the_appendix():
     """Section A.3: 16 and 32, three rates, 2 to 4 epochs; with restarts, each by another seed."""
     config = finetune_config()
-    config.task, config.init_from, config.seed = dict(kind="swag"), "NAME", 5
+    config.task, config.data, config.init_from = dict(kind="swag"), "DIR", "NAME"
+    config.seed = 5
     config.grid = dict(batch_size=(16, 32), learning_rate=(5e-5, 3e-5, 2e-5), epochs=(2, 3, 4))
     config.grid.restarts = 2
     trials = TaskRecipe.from_config(config).trials()
@@ -98,6 +99,7 @@ def test_warm_up_is_a_share_of_the_steps():
         (dict(grid=dict(batch_size=(0,))), r"batch_size=\(0,\): must be one or more positive"),
         (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
         (dict(grid=dict(size=1)), "config.grid: .*'size'"),
+        (dict(data=""), "config.data is empty: name the folder"),
         (dict(seed=-1), "config.seed=-1: must not be negative"),
         (dict(buckets=0), "config.buckets=0: must be at least 1"),
         (dict(batch=5), "config: .*'batch'"),

@@ -1,5 +1,7 @@
 """Classification and regression: what goes in and what comes out."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -96,7 +98,6 @@ def test_bad_labels(family, tokenizer):
         ("one text", "one text", None),
         ("one ||| two", "one", "two"),
         ("x ||| y ||| z", "x ||| y", "z"),  # as extract_features.py of the reference cuts it
-        ("", "", None),
         ('{"text": "a ||| b"}', "a ||| b", None),
         ('{"text": "\\u00e9\\n", "text_b": "{"}', "é\n", "{"),
         ('{"text": "a", "text_b": null}', "a", None),
@@ -104,7 +105,9 @@ def test_bad_labels(family, tokenizer):
 )
 def test_parse(line, a, b):
     for family in (FAMILY, Regression()):
-        assert family.parse(line, "line 3") == TextPair("line 3", a, b, None, "line 3")
+        for pairs in (None, b is not None):
+            family = dataclasses.replace(family, pairs=pairs)
+            assert family.parse(line, "line 3") == TextPair("line 3", a, b, None, "line 3")
 
 
 @pytest.mark.parametrize(
@@ -113,3 +116,14 @@ def test_parse(line, a, b):
 def test_bad_lines(line):
     with pytest.raises(InputError, match='line 3: .*write {"text"'):
         FAMILY.parse(line, "line 3")
+
+
+@pytest.mark.parametrize("family", [FAMILY, Regression()])
+def test_texts_that_are_not_as_those_learned_from(family):
+    for line in (" ", "a ||| ", " ||| b", '{"text": ""}', '{"text": "a", "text_b": " "}'):
+        with pytest.raises(InputError, match="line 3: .*: a text is empty"):
+            family.parse(line, "line 3")
+    with pytest.raises(InputError, match="line 3: a ||| b: two texts, but the model .* from one"):
+        dataclasses.replace(family, pairs=False).parse("a ||| b", "line 3")
+    with pytest.raises(InputError, match="line 3: a: one text, but the model .* write 'A ||| B'"):
+        dataclasses.replace(family, pairs=True).parse("a", "line 3")

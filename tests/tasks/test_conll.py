@@ -148,6 +148,13 @@ def test_bad_files(folder, split, text, fields, message):
         Conll(str(folder), **fields).read(split)
 
 
+def test_a_training_file_of_one_tag(tmp_path):
+    write(tmp_path / "eng.train", "a O\nb O\n")
+    for entities in (True, False):
+        with pytest.raises(InputError, match="every word of the training file has the tag 'O'"):
+            _ = Conll(str(tmp_path), entities=entities).family
+
+
 def test_absent_files(tmp_path):
     with pytest.raises(InputError, match="eng.train"):
         Conll(str(tmp_path)).read("train")

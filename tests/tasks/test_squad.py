@@ -104,6 +104,7 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         ({"answers": [{"text": "a"}]}, "question 9: no field 'answer_start'"),
         ({"answers": [{"text": "a", "answer_start": "3"}]}, "'answer_start' is '3', not of type i"),
         ({"is_impossible": True}, "question 9: marked is_impossible, which SQuAD 1.1 has not"),
+        ({"is_impossible": "false"}, "question 9: is_impossible='false': must be true or false"),
         ({"question": 5}, "'question' is 5, not of type str"),
         ({"id": "1"}, "question 1: the id is taken: .*question 1 has it too"),
         ({"id": 9}, r"dev-v1\.1\.json article 2 paragraph 1: 'id' is 9, not of type str"),

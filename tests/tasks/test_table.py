@@ -139,6 +139,13 @@ def test_questions(tmp_path):
     assert (task.family.unanswerable, task.metric) == (True, "f1_tuned")
     (dev,) = task.read("dev")
     assert dev.answers == (Answer("a", 0), Answer("b", 2))
+    # The first is learned, so its place alone must be known.
+    some = '{"question": "Who?", "context": "a b a", "answer": ["b", "a"]}\n'
+    (learned,) = Table(write(tmp_path, more_jsonl=some), "questions", "more.jsonl").read(TRAIN)
+    assert learned.answers == (Answer("b", 2), Answer("a", 0))
+    write(tmp_path, more_jsonl=some.replace('"b", "a"', '""'))
+    with pytest.raises(InputError, match="line 1: 'answer' '' does not stand in its context"):
+        Table(data, "questions", dev="more.jsonl").read("dev")
     predictions = [Spans((Span("b", 2, 3, 1.0, 0.9),), 0.5)]
     settings = task.tune([dev], predictions)
     assert task.score([dev], predictions, settings)["f1_tuned"] == 100
@@ -183,6 +190,15 @@ def test_bad_labels_and_files(tmp_path):
     write(tmp_path, train_csv="text,label\na,x\na,y\n")
     with pytest.raises(InputError, match="dev.csv line 2: label 'z' is unknown; .* are 'x', 'y'"):
         Table(data).read("dev")
+    write(tmp_path, tags_jsonl='{"words": "a b", "tags": "O O"}\n')
+    with pytest.raises(InputError, match="every word of the training file has the tag 'O'"):
+        _ = Table(data, "tagging", train="tags.jsonl").family
+    write(tmp_path, huge_jsonl='{"text": "a", "label": 1' + "0" * 400 + "}\n")
+    with pytest.raises(InputError, match="huge.jsonl line 1: 'label' is 1000*, not a number"):
+        Table(data, "regression", train="huge.jsonl").read(TRAIN)
+    write(tmp_path, deep_jsonl="[" * 100_000 + "\n")
+    with pytest.raises(InputError, match="deep.jsonl line 1: not JSON"):
+        Table(data, train="deep.jsonl").read(TRAIN)
     with pytest.raises(InputError, match="problem='ranking': must be one of classification"):
         Table(data, problem="ranking")
     with pytest.raises(InputError, match="no mine.csv in it"):
