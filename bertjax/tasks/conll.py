@@ -17,7 +17,7 @@ from bertjax.errors import InputError
 from bertjax.files import atomic_write
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
-from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
 from bertjax.tasks.task import TRAIN
 
 _DOCUMENT = "-DOCSTART-"
@@ -87,11 +87,7 @@ class Conll:
         Raises:
           InputError: no such file, or what is wrong in it.
         """
-        tags = {tag for sentence in self._training for tag in sentence.tags}
-        if len(tags) == 1:
-            raise InputError(
-                f"{self.data}: every word of the training file has the tag {min(tags)!r}"
-            )
+        tags = tags_of(self._training, self.data)
         if self.entities:
             types = {tag[2:] for tag in tags if tag != OUTSIDE}
             tags = {f"{prefix}-{kind}" for kind in types for prefix in "BI"}

@@ -17,7 +17,7 @@ from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.entity_scores import accuracy, entity_scores, is_entity_tag
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
 from bertjax.tasks.rows import FORMATS, Row, read_rows
-from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
 from bertjax.tasks.task import TRAIN, Family
 
 
@@ -267,11 +267,7 @@ class _Tags(_Problem):
         return Sentence(words, tags, NO_DOCUMENT, row.where)
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
-        classes = _in_order({tag for sentence in training for tag in sentence.tags})
-        if len(classes) == 1:
-            raise InputError(
-                f"{self._table.data}: every word of the training file has the tag {classes[0]!r}"
-            )
+        classes = _in_order(tags_of(training, self._table.data))
         return Tagging(classes, document_context=False)
 
     def metric(self, family: Tagging) -> str:

@@ -47,6 +47,21 @@ class Sentence:
             )
 
 
+def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
+    """The tags of a training file.
+
+    Args:
+      data: where it is from, for the message.
+
+    Raises:
+      InputError: there is only one, so nothing to learn.
+    """
+    tags = {tag for sentence in training for tag in sentence.tags}
+    if len(tags) == 1:
+        raise InputError(f"{data}: every word of the training file has the tag {min(tags)!r}")
+    return tags
+
+
 @dataclasses.dataclass(frozen=True)
 class EncodedWords(Encoded):
     """Windows over documents; each word is told of in one of them.
