@@ -21,6 +21,7 @@ setup(
     install_requires=[
         "absl-py>=2.5",
         "etils>=1.14",
+        "flatbuffers>=25.12",  # jax.export imports it without declaring it
         "flax>=0.12.8",
         "huggingface_hub>=2.4",
         "importlib_resources>=7.1",  # tensorflow-datasets imports it without declaring it

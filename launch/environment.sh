@@ -64,17 +64,24 @@ _install() {
 # The machine's own python3 if there are tested versions for it, else another one with them, else
 # a newer one.
 _find_python() {
-  local newest candidate
+  local newest candidate version lacking=""
   for newest in 12 99; do
     for candidate in python3 python3.12 python3.11 python3.13 python3.14; do
-      if "$candidate" -c "import ensurepip, sys, venv
-sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1; then
+      version="$("$candidate" -c "import sys; print('%d.%d' % sys.version_info[:2])
+sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null)" || continue
+      if "$candidate" -c "import ensurepip, venv" >/dev/null 2>&1; then
         echo "$candidate"
         return
       fi
+      lacking="${lacking:-$version}"
     done
   done
-  echo "error: found no Python >= 3.11 with venv and ensurepip; install one" \
-    "(Debian, Ubuntu: apt install python3.12-venv), then run this again" >&2
+  if [[ "$lacking" ]]; then
+    echo "error: Python $lacking is here without venv and ensurepip; on Debian and Ubuntu:" \
+      "apt install python$lacking-venv, then run this again" >&2
+  else
+    echo "error: found no Python >= 3.11; install one with venv (on Ubuntu:" \
+      "apt install python3.12-venv), then run this again" >&2
+  fi
   return 1
 }

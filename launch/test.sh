@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Runs the whole test suite in the project's own environment, which it makes first.
+# Runs the test suite in the project's own environment, which it makes first.
 #
 #   bash launch/test.sh [--peers] [arguments of pytest]
 #
 #   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow, Apache Beam,
 #             gcsfs and the TPU compiler
+#
+# The tests are spread over as many processes as there are cores, four at most; --numprocesses=0
+# keeps them in one, for a debugger.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -17,4 +20,5 @@ if [[ "${1-}" == --peers ]]; then
 fi
 use_environment "${extras[@]}"
 cd "$REPOSITORY"
-exec "$PYTHON" -m pytest "$@"
+exec "$PYTHON" -m pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal \
+  --durations=10 "$@"

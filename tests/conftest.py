@@ -1,43 +1,109 @@
-"""What every test runs under: eight simulated CPU devices, no network, and the marks."""
+"""What every test runs under: one simulated CPU device, no network, and the marks."""
 
+import contextlib
+import gc
 import importlib.util
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from built_once import built_once
+from durations import changes_since, read_durations, write_durations
+from xla_flags import xla_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+_DEVICES = 8  # that there are; a test sees one, or as many as its mark says
+_PEERS = ("torch", "transformers")
 
 # Read by JAX when it is first imported, here and in the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Unoptimized code: the suite compiles many small programs and runs each for a moment.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-)
+os.environ["XLA_FLAGS"] = xla_flags(_DEVICES)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(REPOSITORY / ".cache" / "jax")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["PYTHONPATH"] = str(REPOSITORY)
 
-_PEERS = ("torch", "transformers")
+import jax  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow, too")
+    parser.addoption(
+        "--write-durations", action="store_true", help="put this run's durations on file"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = [name for name in _PEERS if importlib.util.find_spec(name) is None]
-    if missing:
-        reason = f"{' and '.join(missing)} not installed: bash launch/test.sh --peers"
-        for item in items:
-            if item.get_closest_marker("peers"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        modules = [name for mark in item.iter_markers("needs") for name in mark.args]
+        modules += _PEERS if item.get_closest_marker("peers") else ()
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        if missing:
+            reason = f"{' and '.join(missing)} not installed: bash launch/test.sh --peers"
+            item.add_marker(pytest.mark.skip(reason=reason))
     if not (config.getoption("--slow") or os.environ.get("CI") == "true"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+# ------------------------------------------------------------------------------ the devices
+
+_all_devices = jax.devices
+_visible = 1
+
+
+def _visible_devices(*arguments) -> list[jax.Device]:
+    return _all_devices(*arguments)[:_visible]
+
+
+jax.devices = jax.local_devices = _visible_devices
+jax.device_count = jax.local_device_count = lambda *arguments: len(_visible_devices(*arguments))
+
+
+@contextlib.contextmanager
+def _seeing_devices_of(node: pytest.Item | pytest.Collector | None) -> Iterator[None]:
+    """What is not about sharding sees one device: programs for eight take far longer to compile."""
+    global _visible
+    before = _visible
+    mark = node and node.get_closest_marker("devices")
+    _visible = mark.args[0] if mark else 1
+    try:
+        yield
+    finally:
+        _visible = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    with _seeing_devices_of(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest):
+    """A fixture of a file sees the devices of the file's mark, whichever test asks first."""
+    with _seeing_devices_of(request.node):
+        return (yield)
+
+
+# ---------------------------------------------------------------------------- the durations
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config):
+    """What takes longer or shorter than on file; or puts it there."""
+    seconds: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
+    if config.getoption("--write-durations"):
+        write_durations(seconds)
+    terminalreporter.section("durations beside those on file")
+    for line in changes_since(read_durations(), seconds):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,6 +113,14 @@ def memory_is_given_back():
         for program in ("pretrain", "finetune"):
             patch.setattr(f"bertjax.{program}.keep_freed_memory", lambda: None)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_was_compiled_is_forgotten():
+    """After each file: what it compiled is on disk, and gigabytes of it slow the collector down."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -65,45 +139,50 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared corpus of the easy language of tests/tiny_run.py."""
+def tiny_corpus() -> Path:
+    """A prepared corpus of the easy language of tests/tiny_run.py; do not write into it."""
     from tiny_run import write_text
 
     from bertjax import prepare
 
-    folder = tmp_path_factory.mktemp("tiny")
-    write_text(folder / "text.txt")
-    source = f"text:{folder / 'text.txt'}"
-    prepare.run([source], folder / "corpus", learn_vocabulary=300, held_out=0.1, workers=1)
-    return folder / "corpus"
+    def build(folder: Path) -> None:
+        write_text(folder / "text.txt")
+        source = f"text:{folder / 'text.txt'}"
+        prepare.run([source], folder / "corpus", learn_vocabulary=300, held_out=0.1, workers=1)
+
+    return built_once("tiny", build) / "corpus"
+
+
+def _pretrained(name: str, config) -> Path:
+    """A finished run, built once."""
+    from bertjax import pretrain
+
+    def build(folder: Path) -> None:
+        assert pretrain.run(config, str(folder / "run")) == 0
+
+    with _seeing_devices_of(None):
+        return built_once(name, build) / "run"
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_run(tiny_corpus: Path) -> Path:
     """A finished run over `tiny_corpus` that has learned its language; do not write into it."""
     from tiny_run import tiny_config
 
-    from bertjax import pretrain
-
-    run = tmp_path_factory.mktemp("tiny_run") / "run"
     config = tiny_config(
         tiny_corpus,
         total_steps=160,
         optimizer={"warmup_steps": 16},
         intervals={"log": 10, "evaluate": 60, "checkpoint": 50, "eval_batches": 16},
     )
-    assert pretrain.run(config, str(run)) == 0
-    return run
+    return _pretrained("tiny_run", config)
 
 
 @pytest.fixture(scope="session")
-def left_to_right_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def left_to_right_run(tiny_corpus: Path) -> Path:
     """A finished run with the left-to-right objective and one phase; do not write into it."""
     from tiny_run import tiny_config
 
-    from bertjax import pretrain
-
-    run = tmp_path_factory.mktemp("left_to_right") / "run"
     config = tiny_config(
         tiny_corpus,
         objective="left_to_right",
@@ -113,12 +192,11 @@ def left_to_right_run(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactor
         optimizer={"warmup_steps": 6},
         intervals={"log": 20, "evaluate": 60, "checkpoint": 60},
     )
-    assert pretrain.run(config, str(run)) == 0
-    return run
+    return _pretrained("left_to_right", config)
 
 
 @pytest.fixture(scope="session")
-def fine_tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory):
+def fine_tuned(tiny_run: Path):
     """name of `task_files.FAMILIES` -> config and finished run, made when it is first asked for.
 
     Do not write into it.
@@ -127,17 +205,19 @@ def fine_tuned(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory):
 
     from bertjax import finetune
 
-    runs = {}
-
     def get(name: str):
-        if name not in runs:
-            folder = tmp_path_factory.mktemp("task")
-            data = FAMILIES[name].write(folder / "data")
-            config = tiny_finetuning(tiny_run, data, task=FAMILIES[name].task)
+        def config_in(folder: Path):
+            config = tiny_finetuning(tiny_run, folder / "data", task=FAMILIES[name].task)
             config.grid.batch_size = (8,)
-            assert finetune.run(config, str(folder / "run")) == 0
-            runs[name] = config, folder / "run"
-        return runs[name]
+            return config
+
+        def build(folder: Path) -> None:
+            FAMILIES[name].write(folder / "data")
+            assert finetune.run(config_in(folder), str(folder / "run")) == 0
+
+        with _seeing_devices_of(None):
+            folder = built_once(name, build)
+        return config_in(folder), folder / "run"
 
     return get
 

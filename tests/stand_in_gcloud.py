@@ -223,8 +223,8 @@ def run(arguments: list[str]) -> None:
 
 
 def hang() -> None:
-    """Until the slice is gone, or a minute is over."""
-    for _ in range(300):
+    """Until the slice is gone, or a quarter of an hour is over."""
+    for _ in range(4500):
         with State() as state:
             if state.get("request") != "ACTIVE":
                 sys.exit(137)
@@ -234,12 +234,12 @@ def hang() -> None:
 def wait_for_all(index: int) -> None:
     """The processes of a run join before they do anything else."""
     names = [f"runs of {host}" for host in range(scenario()["hosts"])]
-    for _ in range(600):
+    for _ in range(9000):
         with State() as state:
             if all(state["counts"].get(name, 0) > index for name in names):
                 return
         time.sleep(0.1)
-    fail("error: not every host has joined within a minute", 2)
+    fail("error: not every host has joined in time", 2)
 
 
 def python(arguments: list[str]) -> None:

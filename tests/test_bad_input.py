@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
 from bertjax import evaluate, fill_mask, prepare, pretrain, recipe
@@ -152,6 +153,7 @@ def test_a_model_with_too_small_a_vocabulary(tiny_corpus, tmp_path):
 # ------------------------------------------------------------------------- the config
 
 
+@pytest.mark.devices(8)
 @pytest.mark.parametrize(
     "changes,message",
     [
@@ -186,7 +188,7 @@ def test_the_door_tells_in_one_line(tiny_corpus, tmp_path, flag, message):
     process = start_pretraining(
         tmp_path, tiny_config(tiny_corpus), tmp_path / "run", flag, devices=8
     )
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in errors
@@ -330,7 +332,7 @@ def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
 def test_a_loss_that_is_not_finite_at_the_door(tiny_corpus, tmp_path):
     config = tiny_config(tiny_corpus, optimizer={"learning_rate": 1e30})
     process = start_pretraining(tmp_path, config, tmp_path / "run")
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, pretrain.EXIT_STOPPED)
     assert re.search(r"step \d+: the loss is .*, seed 0\. Lower the learning rate", errors)
 
@@ -340,13 +342,13 @@ def test_a_disk_that_does_not_take_the_checkpoint(tiny_corpus, tmp_path):
     """Files over 20 kB fail, as on a full disk: not 0, no checkpoint, and it can go on."""
     config = tiny_config(tiny_corpus)
     process = start_pretraining(tmp_path, config, tmp_path / "run", largest_file=20)
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, pretrain.EXIT_STOPPED)
     assert "checkpoints" in errors
     left = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir() if p.name.isdigit()]
     assert left == []
     process = start_pretraining(tmp_path, config, tmp_path / "run")
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert metrics_of(tmp_path / "run")[-1]["step"] == 12
 

@@ -323,7 +323,7 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
 
 def test_little_padding(model, tmp_path):
     rng = np.random.default_rng(0)
-    sizes = np.minimum(rng.geometric(0.08, 3000), 30)
+    sizes = np.minimum(rng.geometric(0.15, 1000), 12)
     extractor = Extractor(model, Options("cls", batch_tokens=64))
     extract(extractor, str(write(tmp_path, ["cat " * n for n in sizes])), tmp_path / "a.npz")
     assert 0 < extractor.padding < 0.08

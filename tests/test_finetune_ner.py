@@ -77,6 +77,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.devices(8)
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -1,6 +1,5 @@
 """Runs and corpora in buckets, against Cloud Storage's emulator on loopback."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
 from bertjax import buckets, convert, evaluate, extract_features, fill_mask, prepare, pretrain
@@ -23,8 +23,7 @@ from bertjax.files import atomic_write, exclusive, write_json
 from bertjax.run_folder import load_run, read_config
 from bertjax.training.journal import Journal, read_metrics
 
-_MISSING = [n for n in ("gcsfs", "gcp_storage_emulator") if importlib.util.find_spec(n) is None]
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"{_MISSING} not installed")
+pytestmark = pytest.mark.needs("gcsfs", "gcp_storage_emulator")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +152,7 @@ def _python(program: str, **environment: str) -> subprocess.CompletedProcess:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -536,7 +535,7 @@ def test_a_killed_run_goes_on_by_its_door(cloud, bucket, corpus, cache, tmp_path
     process.communicate()
     assert ".lease" in cloud.names(bucket, "killed")
     process = start_pretraining(tmp_path, config, run, devices=8)
-    output, errors = process.communicate(timeout=300)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "whether it is alive" in output and "12 steps done" in output
     _download(cloud, bucket, "killed", tmp_path / "fetched")

@@ -3,49 +3,70 @@
 To accept one: python tests/test_golden_shardings.py
 """
 
+import functools
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from xla_flags import xla_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden_shardings"
-# name -> devices, and flags of launch/show_sharding.py
+# name -> devices, config, and what is changed in it
 SHOWN = {
-    "base_16": (16, "--config=configs/pretrain_base_16.py"),
-    "large_64": (64, "--config=configs/pretrain_large_64.py"),
-    "large_64_lamb": (64, "--config=configs/pretrain_large_64_lamb.py"),
-    "large_64_fsdp": (64, "--config=configs/pretrain_large_64.py --config.layout=fsdp"),
-    "large_64_tensor_zero1": (
-        64,
-        "--config=configs/pretrain_large_64.py --config.layout=tensor_zero1 --config.mesh.model=4",
-    ),
+    "base_16": (16, "pretrain_base_16", {}),
+    "large_64": (64, "pretrain_large_64", {}),
+    "large_64_lamb": (64, "pretrain_large_64_lamb", {}),
+    "large_64_fsdp": (64, "pretrain_large_64", {"layout": "fsdp"}),
+    "large_64_tensor_zero1": (64, "pretrain_large_64", {"layout": "tensor_zero1", "mesh.model": 4}),
 }
 
+# What launch/show_sharding.py prints for each, without its pictures.
+_PROGRAM = """
+import contextlib, importlib, io, json, sys
+import jax
+from bertjax import show_sharding
+show_sharding._draw = lambda *_: None
+tables, all_devices = {}, jax.devices()
+for name, (count, config, changes) in json.load(sys.stdin).items():
+    jax.devices = lambda: all_devices[:count]
+    config = importlib.import_module(f"configs.{config}").get_config()
+    config.update_from_flattened_dict(changes)
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        show_sharding.run(config)
+    tables[name] = output.getvalue()
+json.dump(tables, sys.stdout)
+"""
 
-def table(name: str) -> str:
-    """What the door prints, without its pictures."""
-    devices, flags = SHOWN[name]
+
+@functools.cache
+def tables() -> dict[str, str]:
+    """The tables by name: made together, by one process that has the devices."""
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(REPOSITORY),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": xla_flags(64),
     }
-    command = [sys.executable, "launch/show_sharding.py", *flags.split()]
     result = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM],
+        input=json.dumps(SHOWN),
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
-    return result.stdout.partition("\na batch:")[0]
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_shardings_are_those_on_file(name):
-    assert table(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert tables()[name] == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for each in SHOWN:
-        (GOLDEN / f"{each}.txt").write_text(table(each), encoding="utf-8")
+    for each, text in tables().items():
+        (GOLDEN / f"{each}.txt").write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Training that starts from given weights, of a run or of Hugging Face."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ def test_it_goes_on_where_the_weights_are(
         np.testing.assert_allclose(found[name], leaf, atol=1e-10, err_msg=name)
     model = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
     assert (model["hidden_size"], model["num_hidden_layers"]) == (32, 1)
-    before = evaluate.run(str(tiny_run), None, 4)
+    shutil.copytree(tiny_run, tmp_path / "given")
+    before = evaluate.run(str(tmp_path / "given"), None, 4)
     after = evaluate.run(str(tmp_path / "run"), None, 4)
     for length, metrics in before.items():
         assert after[length]["mlm_loss"] == pytest.approx(metrics["mlm_loss"], abs=1e-4)

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from plain_environment import CORE, EXTRAS, plain_environment
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONSTRAINTS = sorted((REPOSITORY / "constraints").glob("python*.txt"))
@@ -27,15 +28,6 @@ DISTRIBUTION = {
 }
 
 
-def _setup_arguments() -> dict[str, ast.expr]:
-    for node in ast.walk(ast.parse((REPOSITORY / "setup.py").read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setup":
-            return {keyword.arg: keyword.value for keyword in node.keywords}
-    raise AssertionError("setup.py does not call setup()")
-
-
-CORE = ast.literal_eval(_setup_arguments()["install_requires"])
-EXTRAS = ast.literal_eval(_setup_arguments()["extras_require"])
 PINNED_EXTRAS = [
     line for name, lines in EXTRAS.items() if name not in ACCELERATORS for line in lines
 ]
@@ -88,18 +80,71 @@ def test_constraints_pin_the_whole_closure():
     } == set()
 
 
-def test_every_import_is_declared():
-    declared = {canonicalize_name(Requirement(line).name) for line in [*CORE, *PINNED_EXTRAS]}
-    imported = set()
-    for path in (REPOSITORY / "bertjax").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported.update(alias.name.split(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(node.module.split(".")[0])
-    outside = imported - sys.stdlib_module_names - {"bertjax"}
-    undeclared = {m for m in outside if canonicalize_name(DISTRIBUTION.get(m, m)) not in declared}
-    assert undeclared == set()
+# What only one path needs is imported on that path: the module, and the extra that brings it.
+EXTRA_OF = {
+    "apache_beam": "beam",
+    **dict.fromkeys(("fsspec", "google"), "gcs"),
+    "tensorflow": "tf1",
+    "IPython": "test",  # every notebook has it
+    **dict.fromkeys(("torch", "transformers"), "peers"),
+}
+# What a library imports for a call of ours and does not ask for: file, library, module.
+UNDECLARED = [
+    ("bertjax/interop/serving.py", "jax", "flatbuffers"),  # jax.export
+    ("bertjax/corpus/tfds.py", "tensorflow-datasets", "importlib_resources"),
+]
+
+
+def _distribution(module: str) -> str:
+    return canonicalize_name(DISTRIBUTION.get(module, module))
+
+
+def _names(lines: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def _imported(node: ast.AST) -> set[str]:
+    """The top-level modules that a piece of code imports."""
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            found.add(each.module.split(".")[0])
+    return found - sys.stdlib_module_names - {"bertjax", "configs"}
+
+
+@pytest.mark.parametrize("folder", ["bertjax", "configs", "launch"])
+def test_every_import_is_declared(folder):
+    """What a file always imports: by setup.py itself. What a function imports: by an extra, too."""
+    for path in sorted((REPOSITORY / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        lazily = set().union(*map(_imported, functions))
+        for module in _imported(tree):
+            of_an_extra = module in lazily and module in EXTRA_OF
+            declared = EXTRAS[EXTRA_OF[module]] if of_an_extra else CORE
+            assert _distribution(module) in _names(declared), f"{path} imports {module}"
+
+
+@pytest.mark.parametrize(("file", "library", "module"), UNDECLARED)
+def test_what_a_library_imports_undeclared_is_declared_here(file, library, module):
+    assert (REPOSITORY / file).exists()
+    declared = [
+        line for line in importlib.metadata.requires(library) if not Requirement(line).marker
+    ]
+    assert _distribution(module) not in _names(declared), "now it asks for it: leave it to it"
+    assert _distribution(module) in _names(CORE)
+
+
+def test_a_plain_environment_has_what_setup_asks_for_and_no_more(tmp_path):
+    environment = os.environ | plain_environment(tmp_path)
+    for module in ("jax", "flatbuffers", "google.protobuf", "bertjax.convert"):
+        subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True)
+    refused = subprocess.run(
+        [sys.executable, "-c", "import pytest"], env=environment, capture_output=True, text=True
+    )
+    assert "No module named 'pytest'" in refused.stderr
 
 
 # Stands in for an environment's interpreter: notes how it is called, fails where told to.
@@ -147,6 +192,45 @@ def test_environment_installs_once_with_the_tested_versions(use_environment):
         assert use_environment(*extras) == (0, [])
     code, (install,) = use_environment("beam")
     assert f"--editable {REPOSITORY}[beam] {constraint}" in install
+
+
+# Stands in for an interpreter of the system: of a version, with or without venv and ensurepip.
+SYSTEM_PYTHON = """#!/usr/bin/env bash
+[[ "$*" == *ensurepip* ]] && exit {code}
+echo {version}
+exit {too_old}
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "too_old", "message"),
+    [
+        (
+            "3.11",
+            0,
+            "Python 3.11 is here without venv and .*: apt install python3.11-venv",
+        ),
+        ("3.9", 1, r"found no Python >= 3.11; install one with venv \(.*: apt install .*-venv\)"),
+    ],
+)
+def test_one_line_says_what_the_system_lacks(tmp_path, version, too_old, message):
+    for name in ("python3", *(f"python3.{minor}" for minor in (11, 12, 13, 14))):
+        code = SYSTEM_PYTHON.format(code=1, version=version, too_old=too_old)
+        (tmp_path / name).write_text(code)
+        (tmp_path / name).chmod(0o755)
+    for script in ("quickstart.sh", "test.sh"):
+        result = subprocess.run(
+            ["bash", REPOSITORY / "launch" / script],
+            capture_output=True,
+            text=True,
+            env=os.environ
+            | {"BERTJAX_VENV": str(tmp_path / "venv")}
+            | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        )
+        (line,) = result.stderr.splitlines()
+        assert (result.returncode, result.stdout) == (1, "")
+        assert re.fullmatch(f"error: {message}, then run this again", line)
+    assert not (tmp_path / "venv").exists()
 
 
 def test_environment_tries_again_after_a_failed_install(use_environment):

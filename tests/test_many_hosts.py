@@ -13,15 +13,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from patience import PATIENCE
 from tiny_run import metrics_of, tiny_config
+from xla_flags import xla_flags
 
 from bertjax import pretrain
 from bertjax.run_folder import load_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
 
 STEPS = 24
-PATIENCE = 900  # seconds; on idle cores nothing takes a tenth of it
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -64,7 +65,7 @@ class Job:
                     "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
                     "BERTJAX_PROCESSES": str(len(configs)),
                     "BERTJAX_PROCESS": str(index),
-                    "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("count=8", "count=2"),
+                    "XLA_FLAGS": xla_flags(2),
                 },
                 umask=0o077 if index else 0o022,
                 stdout=log,
@@ -169,7 +170,7 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
         job.wait_for(lambda: len(saved(run)) == 2 and saved(run) != before)
         job.signal(signal.SIGKILL, 2)
         started = time.monotonic()
-        codes = job.ends(120)
+        codes = job.ends()
         seconds["from kill -9 to the end of all"] = time.monotonic() - started
         assert f"going on from step {stopped}" in job.output(0)
         assert codes.pop(2) == -signal.SIGKILL

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE
 from small_models import SPEC
 from task_files import FAMILIES
 
@@ -42,7 +43,7 @@ LINES = {
 
 def _door(repository, *flags: str, **more) -> subprocess.CompletedProcess:
     command = [sys.executable, repository / "launch" / "predict.py", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **more)
 
 
 def _answers(file) -> list:

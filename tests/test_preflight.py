@@ -11,6 +11,8 @@ from tiny_run import tiny_config
 from bertjax import preflight, pretrain, recipe
 from bertjax.errors import InputError
 
+pytestmark = pytest.mark.devices(8)
+
 
 def tell(monkeypatch, *facts):
     """The hosts tell these facts, whatever this one tells."""

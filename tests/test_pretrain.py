@@ -9,6 +9,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
 from bertjax import prepare, pretrain
@@ -101,12 +102,14 @@ def test_both_phases_have_their_share(uninterrupted):
     assert steps_of(uninterrupted, "heldout") == [6, 9, 12]
 
 
-def test_a_finished_run_again(tiny_run, capsys):
-    before = {path: path.stat().st_mtime_ns for path in (tiny_run / "checkpoints").rglob("*")}
-    lines = (tiny_run / "metrics.jsonl").read_text()
-    assert pretrain.run(read_config(tiny_run), str(tiny_run)) == 0
-    assert (tiny_run / "metrics.jsonl").read_text() == lines
-    after = {path: path.stat().st_mtime_ns for path in (tiny_run / "checkpoints").rglob("*")}
+def test_a_finished_run_again(tiny_run, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    before = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
+    lines = (run / "metrics.jsonl").read_text()
+    assert pretrain.run(read_config(run), str(run)) == 0
+    assert (run / "metrics.jsonl").read_text() == lines
+    after = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
     assert after == before
     output = capsys.readouterr().out
     assert "going on from step 160" in output and "160 steps done" in output
@@ -244,13 +247,13 @@ def alone(tiny_corpus, tmp_path_factory):
         intervals={"log": 2, "evaluate": 20, "checkpoint": 3, "eval_batches": 2},
     )
     process = start_pretraining(folder, config, folder / "run")
-    output, errors = process.communicate(timeout=300)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "40 steps done" in output
     return folder, config
 
 
-def wait_for(condition, process, seconds=240):
+def wait_for(condition, process, seconds=PATIENCE):
     """Waits until `condition()`; fails if the process ends before."""
     end = time.monotonic() + seconds
     while not condition():
@@ -271,11 +274,11 @@ def test_sigterm_saves_exits_with_75_and_the_command_goes_on(alone):
     process = start_pretraining(folder, config, run)
     wait_for(lambda: lines_in(run) >= 8, process)
     process.terminate()
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == pretrain.EXIT_STOPPED, errors
     assert "stopped at step" in output
     process = start_pretraining(folder, config, run)
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "going on from step" in output, errors
     assert_same_run(run, folder / "run")
 
@@ -305,13 +308,14 @@ def test_kill_9_at_any_moment_loses_nothing(alone):
         process.kill()
         process.communicate()
     process = start_pretraining(folder, config, run)
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "going on from step" in output
     assert_same_run(run, folder / "run")
 
 
 @pytest.mark.slow
+@pytest.mark.devices(8)
 def test_another_number_of_devices_goes_on_with_the_same_data(
     tiny_corpus, uninterrupted, tmp_path, monkeypatch
 ):
@@ -327,6 +331,6 @@ def test_another_number_of_devices_goes_on_with_the_same_data(
     monkeypatch.setattr(Journal, "write", write)
     assert pretrain.run(config, str(run)) == pretrain.EXIT_STOPPED
     process = start_pretraining(tmp_path, config, run, devices=1)
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert_same_run(run, uninterrupted, rel=2e-3, abs=1e-4)

@@ -1,6 +1,5 @@
-"""The commands of README.md, run as they stand there."""
+"""The commands of README.md, run as they stand there, with what a plain installation brings."""
 
-import importlib.util
 import json
 import os
 import re
@@ -12,6 +11,8 @@ import pyarrow.parquet
 import pytest
 import task_files
 from command_flags import assert_flags_exist
+from plain_environment import plain_environment
+from xla_flags import xla_flags
 
 from bertjax import convert
 
@@ -40,8 +41,12 @@ def commands(repository) -> list[str]:
     return _commands((repository / "README.md").read_text(encoding="utf-8"))
 
 
-def _run(command: str, folder: Path, repository: Path, extra=()) -> str:
-    """Runs a README command from `folder`, beside which `launch` and `configs` are found."""
+def _run(command: str, folder: Path, repository: Path, extra=(), plain: bool = True) -> str:
+    """Runs a README command from `folder`, beside which `launch` and `configs` are found.
+
+    Args:
+      plain: nothing can be imported but what setup.py always asks for.
+    """
     for name in ("launch", "configs"):
         link = folder / name
         if not link.exists():
@@ -50,8 +55,9 @@ def _run(command: str, folder: Path, repository: Path, extra=()) -> str:
         ["bash", "-c", " ".join([command, *extra])],
         cwd=folder,
         env=os.environ
-        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XLA_FLAGS": ""}
-        | {"PYTHONPATH": str(repository), "BERTJAX_VENV": sys.prefix},
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        | {"XLA_FLAGS": xla_flags(1), "BERTJAX_VENV": sys.prefix}
+        | (plain_environment(folder / "plain") if plain else {}),
         capture_output=True,
         text=True,
     )
@@ -153,17 +159,17 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.slow
-def test_pod_commands(commands, repository, tmp_path):
-    check, show = (
-        next(c for c in commands if c.split()[1] == f"launch/{door}.py")
-        for door in ("compile_check", "show_sharding")
-    )
+def test_a_pod_is_shown(commands, repository, tmp_path):
+    show = next(c for c in commands if c.split()[1] == "launch/show_sharding.py")
     assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)
-    if importlib.util.find_spec("libtpu") is None:
-        pytest.skip("libtpu is not installed: the extra tpu")
+
+
+@pytest.mark.slow
+@pytest.mark.needs("libtpu")
+def test_a_pod_is_compiled_for(commands, repository, tmp_path):
+    check = next(c for c in commands if c.split()[1] == "launch/compile_check.py")
     small = ["--config.model.size=tiny", "--config.phase_1.share=1", "--config.phase_2.share=0"]
-    assert "1,000,000 steps: " in _run(check, tmp_path, repository, small)
+    assert "1,000,000 steps: " in _run(check, tmp_path, repository, small, plain=False)
     assert (tmp_path / "base_16_v5e.json").exists() and (tmp_path / "base_16_v5e.png").exists()
 
 

@@ -13,6 +13,8 @@ from bertjax import show_sharding
 from bertjax.errors import InputError
 from configs import pretrain_base_16
 
+pytestmark = pytest.mark.devices(8)
+
 
 class Shown(NamedTuple):
     layout: str

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from xla_flags import xla_flags
+
 from configs import pretrain_tiny
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -85,7 +87,7 @@ def start_pretraining(
             *(sys.executable, REPOSITORY / "launch" / "pretrain.py"),
             *(f"--config={file}", f"--workdir={run}", *flags),
         ],
-        env=os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"},
+        env=os.environ | {"XLA_FLAGS": xla_flags(devices)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,6 +1,7 @@
 """TPU slices that are only described: their chips, and libtpu's devices to compile for."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 
@@ -90,6 +91,8 @@ def describe(name: str) -> Slice:
     if not chip or match[2].count("x") + 1 != chip.dimensions:
         known = ", ".join(f"{c.name}:{'x'.join('4' * c.dimensions)}" for c in CHIPS.values())
         raise InputError(f"--topology={name}: must be like one of {known}")
+    if importlib.util.find_spec("libtpu") is None:
+        raise InputError("the TPU compiler is not installed: pip install 'bertjax[tpu]'")
     # No TPU is here: libtpu shall not look for one, nor ask the cloud's metadata server.
     for variable, value in _NO_TPU.items():
         os.environ.setdefault(variable, value)
@@ -101,10 +104,6 @@ def describe(name: str) -> Slice:
         )
     except Exception as error:  # JAX raises what libtpu says, and several kinds without one
         message = " ".join(str(error).split())[:300]
-        if "libtpu" in message.lower() or isinstance(error, ImportError | FileNotFoundError):
-            raise InputError(
-                f"the TPU compiler is not installed: pip install 'bertjax[tpu]' ({message})"
-            ) from error
         raise InputError(f"--topology={name}: libtpu does not know it: {message}") from error
     devices = list(found.devices)
     return Slice(name, chip, len(devices) // chip.devices, devices)

@@ -47,8 +47,9 @@ def _f1(prediction: list[str], answer: list[str]) -> float:
 def best_threshold(null_odds: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> float:
     """The threshold above which to give no answer, such that the sum of scores is highest.
 
-    As `find_best_thresh` of evaluate-v2.0.py: one of the odds; the lowest of equally good ones.
-    Where it is best to answer nothing, one below them all.
+    It decides as that of `find_best_thresh` in evaluate-v2.0.py, the lowest of equally good ones,
+    which is one of the odds. This one lies between that and the next: odds that are computed once
+    more, on another machine or in another batch, differ by rounding, and decide alike.
 
     Args:
       null_odds: [N], of no answer to each question.
@@ -60,4 +61,8 @@ def best_threshold(null_odds: np.ndarray, answered: np.ndarray, unanswered: np.n
     gains = np.cumsum((answered - unanswered)[order])
     gains[:-1][odds[:-1] == odds[1:]] = -np.inf  # equal odds are answered together or not at all
     best = int(np.argmax(gains))
-    return float(odds[best]) if gains[best] > 0 else float(odds[0]) - 1.0
+    if gains[best] <= 0:
+        return float(odds[0]) - 1.0  # no answer to anything
+    if best == len(odds) - 1:
+        return float(odds[best]) + 1.0  # an answer to everything
+    return float(odds[best] + odds[best + 1]) / 2

@@ -38,6 +38,7 @@ class Journal:
             self._temporary = tempfile.TemporaryDirectory(prefix="bertjax-")
             self._local = Path(self._temporary.name)
         self._rows = [row for row in read_metrics(folder) if row["step"] <= step]
+        self._drawn = 0  # rows that the picture shows
         path = self._local / METRICS_FILE
         with atomic_write(path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in self._rows)
@@ -80,10 +81,11 @@ class Journal:
             plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
             plot.grid(alpha=0.3)
             plot.legend()
+        self._drawn = len(self._rows)
 
     def close(self) -> None:
         """Flushes everything."""
-        if self._rows:
+        if self._drawn < len(self._rows):
             self.draw()
         self._file.close()
         self._events.close()

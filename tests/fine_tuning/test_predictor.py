@@ -14,6 +14,8 @@ from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 
+pytestmark = pytest.mark.devices(8)
+
 PAD = 7  # must not matter
 
 

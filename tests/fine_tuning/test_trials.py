@@ -19,6 +19,8 @@ from bertjax.model.architectures import ARCHITECTURES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 
+pytestmark = pytest.mark.devices(8)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Task:

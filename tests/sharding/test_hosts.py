@@ -11,6 +11,7 @@ from pathlib import Path
 
 import host_job
 import pytest
+from patience import PATIENCE
 
 from bertjax.errors import InputError
 from bertjax.sharding.hosts import join_processes
@@ -71,7 +72,7 @@ def test_a_host_that_is_alone_says_so(tmp_path):
     )
     processes = [_start(["-c", program], index, 4, _free_port()) for index in (0, 2)]
     for index, process in zip((0, 2), processes, strict=True):
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 2, errors
         (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
         assert f"host {index} of a job of 4 hosts has waited 2 seconds for the others" in line
@@ -81,26 +82,34 @@ def test_a_host_that_is_alone_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
-    """Host 2 is killed; host 1 stands still when host 0 misses it, and has its say later."""
-    program = (
-        "import sys, time; from pathlib import Path; from bertjax.sharding import hosts;"
-        "hosts._BEAT_SECONDS, hosts._SILENT_SECONDS = 1, 20;"
-        "hosts.join_processes()\n"
-        "with hosts.in_step(75): Path(sys.argv[1], str(hosts.index())).touch(); time.sleep(600)"
-    )
+    """Host 2 is killed; host 1 stands still when it should leave, and has its say later."""
+    program = """
+import sys, time
+from pathlib import Path
+from bertjax.sharding import hosts
+hosts._BEAT_SECONDS, hosts._SILENT_SECONDS = 1, 20
+hosts.join_processes()
+folder, give_up = Path(sys.argv[1]), hosts._give_up
+def stand_still(*reason):
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    give_up(*reason)
+if hosts.index() == 1:
+    hosts._give_up = stand_still
+with hosts.in_step(75):
+    time.sleep(3)  # for a beat
+    (folder / str(hosts.index())).touch()
+    time.sleep(6000)
+"""
     port = _free_port()
     jobs = [_start(["-c", program, tmp_path], index, 3, port) for index in range(3)]
     try:
-        _wait_for(lambda: len(list(tmp_path.iterdir())) == 3, 120)
-        time.sleep(3)  # for a beat of each
+        _wait_for(lambda: len(list(tmp_path.iterdir())) == 3)
         jobs[2].kill()
-        time.sleep(15)
-        jobs[1].send_signal(signal.SIGSTOP)
         missed = jobs[0].stderr.readline()
-        time.sleep(5)
         assert jobs[0].poll() is None
-        jobs[1].send_signal(signal.SIGCONT)
-        errors = [job.communicate(timeout=120)[1] for job in jobs]
+        (tmp_path / "go").touch()
+        errors = [job.communicate(timeout=PATIENCE)[1] for job in jobs]
     finally:
         for job in jobs:
             job.kill()
@@ -109,8 +118,8 @@ def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
     assert [job.returncode for job in jobs] == [75, 75, -signal.SIGKILL], errors
 
 
-def _wait_for(condition, seconds: float) -> None:
-    end = time.monotonic() + seconds
+def _wait_for(condition) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -123,7 +132,7 @@ def told(tmp_path_factory) -> list[dict[str, str]]:
     program = [Path(host_job.__file__), folder]
     processes = [_start(program, index, 3, port) for index in range(3)]
     try:
-        outputs = [process.communicate(timeout=240) for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -20,6 +20,8 @@ from bertjax.training.loop import Phase, Trainer
 from bertjax.training.state import abstract_state, init_state
 from bertjax.training.step import means
 
+pytestmark = pytest.mark.devices(8)
+
 ROWS, LENGTH, STEPS = 16, 13, 4
 SPEC = BertSpec(
     vocab_size=97,
@@ -112,7 +114,11 @@ def one_device():
 
 @pytest.mark.parametrize(
     "scan_layers, accumulate",
-    [(False, 1), (True, 2), pytest.param(False, 2, marks=pytest.mark.slow)],
+    [
+        (False, 1),
+        pytest.param(True, 2, marks=pytest.mark.slow),
+        pytest.param(False, 2, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize(
     "name, grid",
@@ -122,6 +128,10 @@ def one_device():
     ],
 )
 def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
+    _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate)
+
+
+def _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate):
     spec = dataclasses.replace(SPEC, scan_layers=scan_layers)
     expected_metrics, expected_params = one_device(spec, accumulate)
     metrics, params = _train(name, grid, spec, accumulate)
@@ -130,6 +140,11 @@ def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layer
     assert params.keys() == expected_params.keys()
     for path, leaf in expected_params.items():
         np.testing.assert_allclose(params[path], leaf, atol=PARAMETER_TOLERANCE, err_msg=path)
+
+
+def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
+    """The smallest sibling of the slow ones above, which do this in every layout."""
+    _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), scan_layers=True, accumulate=2)
 
 
 def test_dropout_is_at_work(one_device):

@@ -6,6 +6,8 @@ import pytest
 from bertjax.errors import InputError
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 
+pytestmark = pytest.mark.devices(8)
+
 
 @pytest.mark.parametrize(
     "spec, shape",

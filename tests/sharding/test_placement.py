@@ -13,6 +13,8 @@ from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 
+pytestmark = pytest.mark.devices(8)
+
 GRIDS = [(8, 1), (4, 2), (2, 4), (1, 8)]
 
 

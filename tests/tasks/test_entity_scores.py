@@ -76,7 +76,8 @@ def random_tags(random_: random.Random, prefixes: str) -> list[list[str]]:
 
 
 def assert_as_seqeval(gold, predicted):
-    report = pytest.importorskip("seqeval.metrics")
+    from seqeval import metrics as report
+
     found = entity_scores(gold, predicted)
     assert found["f1"] == pytest.approx(100 * report.f1_score(gold, predicted))
     assert found["precision"] == pytest.approx(100 * report.precision_score(gold, predicted))
@@ -90,7 +91,7 @@ def assert_as_seqeval(gold, predicted):
             assert found[f"{name}_{kind}"] == pytest.approx(100 * by_type[kind][theirs])
 
 
-@pytest.mark.peers
+@pytest.mark.needs("seqeval")
 @pytest.mark.parametrize("prefixes", ["BI", "BIES"])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.filterwarnings("ignore::UserWarning:seqeval")
@@ -103,7 +104,7 @@ def test_as_seqeval_on_any_tags(prefixes, seed):
     assert_as_seqeval(gold, [(b * 12)[: len(a)] for a, b in zip(gold, others, strict=True)])
 
 
-@pytest.mark.peers
+@pytest.mark.needs("seqeval")
 @pytest.mark.filterwarnings("ignore::UserWarning:seqeval")
 def test_as_seqeval_on_corrupted_real_tags(shared_data):
     from bertjax.tasks.conll import Conll

@@ -1,6 +1,7 @@
 """Domain words in the [unusedN] places: which, where, and what they save."""
 
 import json
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from bertjax import prepare
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.errors import InputError
+from bertjax.text.domain_words import choose_words
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -49,6 +51,12 @@ def run(source, output, vocabulary, **more):
     return prepare.run(
         [source], output, vocabulary=vocabulary, **dict(held_out=0.0, workers=1) | more
     )
+
+
+def test_a_word_counts_by_the_pieces_that_it_saves(vocabulary):
+    """Three at each of four places, before one at each of nine."""
+    counts = Counter({"genes": 9, "oxid": 4})
+    assert choose_words(counts, Tokenizer.open(vocabulary), 2) == ["oxid", "genes"]
 
 
 @pytest.mark.parametrize("number", [1, 3, 4])

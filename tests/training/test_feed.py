@@ -3,8 +3,10 @@
 import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from patience import PATIENCE
 
 from bertjax.training.feed import Feed
 
@@ -35,8 +37,25 @@ def test_no_more_than_ahead_wait(ahead):
     assert len(begun) <= 7 + ahead
 
 
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_as_many_as_ahead_are_begun(monkeypatch, ahead):
+    """Before the first is waited for."""
+    begun = []
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, make, step):
+            begun.append(step)
+            return super().submit(make, step)
+
+    monkeypatch.setattr("bertjax.training.feed.ThreadPoolExecutor", Pool)
+    feed = iter(Feed(lambda step: step, range(9), ahead=ahead))
+    for taken in range(1, 4):
+        next(feed)
+        assert begun == list(range(taken + ahead))
+
+
 def test_batches_are_made_while_the_caller_works():
-    both = threading.Barrier(2, timeout=20)  # passed only if two are made at once
+    both = threading.Barrier(2, timeout=PATIENCE)  # passed only if two are made at once
 
     def make(step):
         both.wait()

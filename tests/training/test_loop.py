@@ -15,6 +15,8 @@ from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.state import TrainState
 
+pytestmark = pytest.mark.devices(8)
+
 TIMING = ("tokens_per_second", "host_wait")
 
 

@@ -12,6 +12,8 @@ import jax
 import job
 import numpy as np
 import pytest
+from patience import PATIENCE
+from xla_flags import xla_flags
 
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -19,7 +21,7 @@ from bertjax.sharding.rules import layout
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import read_metrics
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
 
 STEPS = 6
 JOB = Path(job.__file__)
@@ -30,12 +32,11 @@ def _two_processes(repository, *arguments) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
     environment = os.environ | {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
         "BERTJAX_PROCESSES": "2",
         "PYTHONPATH": str(repository),
-        "XLA_FLAGS": flags,
+        "XLA_FLAGS": xla_flags(4),
     }
     processes = [
         subprocess.Popen(
@@ -48,7 +49,7 @@ def _two_processes(repository, *arguments) -> None:
         for i in range(2)
     ]
     try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

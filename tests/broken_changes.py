@@ -1,0 +1,840 @@
+"""Breaks the code on purpose, one small change at a time, and tells which changes no test notices.
+
+  python tests/broken_changes.py [--only=TEXT] [--output=FILE.json] [--checkout=DIR] [--slow]
+
+Each change is made alone, in a copy of the checkout. There the tests run that are nearest to it,
+until one fails. They must pass where nothing is changed: a test that fails always notices all.
+It is for whoever changes the suite, and no test; it takes some seconds to a minute for a change.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class Change(NamedTuple):
+    """A bug as somebody could make it.
+
+    Attributes:
+      file: of the repository.
+      old, new: `old` stands once in the file, and `new` takes its place.
+      tests: files of tests, or single tests, the nearest first.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+CHANGES = [
+    # ------------------------------------------------------------- the package and its doors
+    Change("setup.py", '"tqdm>=4.70",', "", ("tests/test_installation.py",)),
+    Change("setup.py", '"flatbuffers>=25.12",', "", ("tests/test_installation.py",)),
+    Change("setup.py", '"importlib_resources>=7.1",', "", ("tests/test_installation.py",)),
+    Change(
+        "launch/environment.sh",
+        'for part in package "$@"; do\n    cmp',
+        'for part in "$@"; do\n    cmp',
+        (
+            "tests/test_installation.py::test_environment_installs_once_with_the_tested_versions",
+            "tests/test_installation.py::test_environment_tries_again_after_a_failed_install",
+        ),
+    ),
+    Change(
+        "launch/tpu_vm.sh",
+        'v5p) accelerator="v5p-$((2 * chips))"',
+        'v5p) accelerator="v5p-$chips"',
+        ("tests/test_tpu_vm.py::test_names_of_every_type",),
+    ),
+    Change(
+        "launch/tpu_vm.sh",
+        "if ((failures > RETRIES)); then",
+        "if ((failures >= RETRIES)); then",
+        ("tests/test_tpu_vm.py::test_up_gives_up_after_failures_without_a_new_checkpoint",),
+    ),
+    Change(
+        "launch/tpu_vm.sh",
+        "((code != 0 && code != 2)) || return",
+        "((code != 0)) || return",
+        (
+            "tests/test_tpu_vm.py::test_up_shows_bad_input_and_does_not_try_again",
+            "tests/test_tpu_vm.py::test_a_host_that_is_never_reached_ends_it",
+            "tests/test_tpu_vm.py::test_a_host_that_is_not_reached_once_is_tried_again",
+        ),
+    ),
+    Change(
+        "launch/prepare_corpus.py",
+        "        held_out=_HELD_OUT.value,\n",
+        "",
+        (
+            "tests/test_prepare.py::test_the_door",
+            "tests/test_structure.py::test_door_gives_help_at_once[prepare_corpus]",
+        ),
+    ),
+    Change(
+        "launch/extract_features.py",
+        "        truncate=_TRUNCATE.value,\n",
+        "",
+        (
+            "tests/test_extract_features.py::test_truncation_is_counted",
+            "tests/test_structure.py::test_door_gives_help_at_once[extract_features]",
+        ),
+    ),
+    Change(
+        "bertjax/commandline.py",
+        "EXIT_INTERRUPTED = 130",
+        "EXIT_INTERRUPTED = 1",
+        ("tests/test_commandline.py::test_ctrl_c_is_one_line", "tests/test_commandline.py"),
+    ),
+    # ----------------------------------------------------------------------------- words
+    Change(
+        "bertjax/axes.py",
+        'EMBED_OUT = "embed_out"',
+        'EMBED_OUT = "embed"',
+        ("tests/sharding/test_rules.py", "tests/test_golden_shardings.py"),
+    ),
+    Change(
+        "bertjax/batch.py",
+        '"label_ids": Field("BS", "int32"),  # -1 on tokens',
+        '"label_ids": Field("B", "int32"),  # -1 on tokens',
+        ("tests/tasks/test_encoded.py", "tests/tasks/test_tagging.py"),
+    ),
+    Change(
+        "bertjax/buckets.py",
+        'return "://" in os.fspath(name)',
+        'return os.fspath(name).startswith("gcs://")',
+        (
+            "tests/test_finetune_glue.py::test_a_workdir_that_is_none",
+            "tests/test_gcs.py::test_names_become_paths",
+        ),
+    ),
+    Change(
+        "bertjax/config.py",
+        "mask=0.8,",
+        "mask=0.85,",
+        ("tests/test_recipe.py::test_the_papers_recipe",),
+    ),
+    Change(
+        "bertjax/errors.py",
+        "EXIT_STOPPED = 75",
+        "EXIT_STOPPED = 74",
+        (
+            "tests/test_notebook.py",
+            "tests/test_pretrain.py::test_a_signal_stops_the_run_and_it_goes_on_exactly",
+        ),
+    ),
+    Change(
+        "bertjax/files.py",
+        "fcntl.LOCK_EX | (0 if",
+        "fcntl.LOCK_SH | (0 if",
+        ("tests/test_files.py", "tests/test_prepare.py::test_two_runs_on_one_folder"),
+    ),
+    Change(
+        "bertjax/progress.py",
+        "            initial=self._initial,\n            postfix",
+        "            postfix",
+        ("tests/test_progress.py", "tests/corpus/test_installed_docs.py"),
+    ),
+    # ----------------------------------------------------------------------------- text
+    Change(
+        "bertjax/text/domain_words.py",
+        "counts[word] * (len(ids) - 1)",
+        "counts[word] * len(ids)",
+        ("tests/text/test_domain_words.py",),
+    ),
+    Change(
+        "bertjax/text/pairs.py",
+        "kept[0] > kept[1]",
+        "kept[0] >= kept[1]",
+        (
+            "tests/tasks/test_classification.py",
+            "tests/tasks/test_swag.py",
+            "tests/test_extract_features.py::test_segments_and_cutting_of_pairs",
+        ),
+    ),
+    Change(
+        "bertjax/text/tokenizer.py",
+        "if self._strip_accents and not text.isascii():",
+        "if self._strip_accents and text.isascii():",
+        ("tests/text/test_offsets.py", "tests/tasks/test_question_answering.py"),
+    ),
+    Change(
+        "bertjax/text/vocabulary.py",
+        "covered[-1:]) + 1",
+        "covered[-1:])",
+        ("tests/text/test_vocabulary.py",),
+    ),
+    # ----------------------------------------------------------------------------- corpus
+    Change(
+        "bertjax/corpus/build.py",
+        "if total < 2:",
+        "if total <= 2:",
+        ("tests/corpus/test_build.py",),
+    ),
+    Change(
+        "bertjax/corpus/installed_docs.py",
+        "letters >= 0.85 * len(paragraph)",
+        "letters >= 0.8 * len(paragraph)",
+        ("tests/corpus/test_installed_docs.py",),
+    ),
+    Change(
+        "bertjax/corpus/sampling.py",
+        "if is_held_out(number, held_out) or (size >= max_bytes and number >= -kept[0][0]):",
+        "if size >= max_bytes and number >= -kept[0][0]:",
+        ("tests/corpus/test_sampling.py",),
+    ),
+    Change(
+        "bertjax/corpus/sources.py",
+        "if offset >= stop:\n                return\n            if not",
+        "if offset > stop:\n                return\n            if not",
+        ("tests/corpus/test_sources.py",),
+    ),
+    Change(
+        "bertjax/corpus/store.py",
+        'starts, side="right") - 1\n',
+        'starts, side="left") - 1\n',
+        ("tests/corpus/test_store.py",),
+    ),
+    Change(
+        "bertjax/prepare.py",
+        'unknown / total["tokens"]',
+        'unknown / total["words"]',
+        (
+            "tests/test_prepare.py::test_held_out_text_teaches_no_vocabulary",
+            "tests/test_prepare.py::test_learned_vocabulary_and_store",
+        ),
+    ),
+    # ----------------------------------------------------------------------------- examples
+    Change(
+        "bertjax/examples/batches.py",
+        "spans.is_random.astype(np.int32)",
+        "(1 - spans.is_random).astype(np.int32)",
+        ("tests/examples/test_batches.py", "tests/examples/test_spans.py"),
+    ),
+    Change(
+        "bertjax/examples/draws.py",
+        ">> np.uint64(12)) * 2.0**-52",
+        ">> np.uint64(11)) * 2.0**-53",
+        ("tests/examples/test_draws.py",),
+    ),
+    Change(
+        "bertjax/examples/masking.py",
+        "np.clip(count, 1, width)",
+        "np.clip(count, 0, width)",
+        ("tests/examples/test_masking.py",),
+    ),
+    Change(
+        "bertjax/examples/mixture.py",
+        "block * self._places[source]",
+        "block * _BLOCK",
+        ("tests/examples/test_mixture.py",),
+    ),
+    Change(
+        "bertjax/examples/spans.py",
+        'self._draws.below(surplus + 1, "boundary"',
+        'self._draws.below(np.maximum(surplus, 1), "boundary"',
+        ("tests/examples/test_spans.py",),
+    ),
+    # ----------------------------------------------------------------------------- tasks
+    Change(
+        "bertjax/tasks/buckets.py",
+        "self.steps_per_epoch = -(-len(lengths) // batch_size)",
+        "self.steps_per_epoch = max(1, len(lengths) // batch_size)",
+        ("tests/tasks/test_buckets.py",),
+    ),
+    Change(
+        "bertjax/tasks/choice.py",
+        'f"{example.prompt} {choice}"',
+        'f"{example.prompt}{choice}"',
+        ("tests/tasks/test_swag.py",),
+    ),
+    Change(
+        "bertjax/tasks/classification.py",
+        "powers.sum(-1, keepdims=True)",
+        "powers.sum(0, keepdims=True)",
+        ("tests/tasks/test_classification.py", "tests/tasks/test_swag.py"),
+    ),
+    Change(
+        "bertjax/tasks/conll.py",
+        "number - len(rows), document",
+        "number - len(rows) + 1, document",
+        ("tests/tasks/test_conll.py",),
+    ),
+    Change(
+        "bertjax/tasks/context.py",
+        "ends[start] + room / 2",
+        "ends[start] + room / 4",
+        ("tests/tasks/test_context.py", "tests/tasks/test_tagging.py"),
+    ),
+    Change(
+        "bertjax/tasks/encoded.py",
+        "filled(np.where(there, label[tokens], IGNORED), IGNORED)",
+        "filled(label[tokens], IGNORED)",
+        ("tests/tasks/test_encoded.py", "tests/tasks/test_tagging.py"),
+    ),
+    Change(
+        "bertjax/tasks/entity_scores.py",
+        "sorted(of_gold | of_predicted)",
+        "sorted(of_gold)",
+        ("tests/tasks/test_entity_scores.py", "tests/tasks/test_conll.py"),
+    ),
+    Change(
+        "bertjax/tasks/glue.py",
+        "{min(max(0.0, prediction), 5.0):.3f}",
+        "{prediction:.3f}",
+        ("tests/tasks/test_glue.py",),
+    ),
+    Change(
+        "bertjax/tasks/question_answering.py",
+        "answer[1] >= begin + count",
+        "answer[1] > begin + count",
+        ("tests/tasks/test_question_answering.py",),
+    ),
+    Change(
+        "bertjax/tasks/rows.py",
+        "if value not in range(stop):",
+        "if value not in range(stop + 1):",
+        ("tests/tasks/test_swag.py", "tests/tasks/test_table.py"),
+    ),
+    Change(
+        "bertjax/tasks/scores.py",
+        'average="macro"',
+        'average="weighted"',
+        ("tests/tasks/test_scores.py", "tests/tasks/test_table.py"),
+    ),
+    Change(
+        "bertjax/tasks/squad.py",
+        "np.where(odds > threshold, unanswered, answered)",
+        "np.where(odds < threshold, unanswered, answered)",
+        ("tests/tasks/test_squad.py",),
+    ),
+    Change(
+        "bertjax/tasks/tagging.py",
+        "places = tokens + 1 + np.cumsum(",
+        "places = tokens + np.cumsum(",
+        ("tests/tasks/test_tagging.py",),
+    ),
+    # ----------------------------------------------------------------------------- the model
+    Change(
+        "bertjax/losses.py",
+        'count = weights.sum()\n    return {\n        "mlm_loss"',
+        'count = jnp.float32(weights.size)\n    return {\n        "mlm_loss"',
+        ("tests/test_losses.py",),
+    ),
+    Change(
+        "bertjax/losses.py",
+        'jnp.where(batch["input_mask"] > 0, outputs[side], jnp.finfo(jnp.float32).min)',
+        "outputs[side]",
+        ("tests/test_losses.py::test_padding_is_no_answer", "tests/test_losses.py"),
+    ),
+    Change(
+        "bertjax/model/attention.py",
+        'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)',
+        'jnp.einsum("bnst,bnth->bnsh", d_scores, key)',
+        ("tests/model/test_attention.py",),
+    ),
+    Change(
+        "bertjax/model/bert.py",
+        "self.position[:length]",
+        "self.position[-length:]",
+        (
+            "tests/model/test_bert.py::test_padding_to_a_longer_length_changes_nothing",
+            "tests/model/test_storage.py",
+        ),
+    ),
+    Change(
+        "bertjax/model/bilstm.py",
+        "(x[::-1], mask[::-1])[::-1]",
+        "(x[::-1], mask)[::-1]",
+        ("tests/model/test_bilstm.py",),
+    ),
+    Change(
+        "bertjax/model/dropout.py",
+        "x * jnp.asarray(1 / (1 - rate), x.dtype)",
+        "x",
+        ("tests/model/test_dropout.py",),
+    ),
+    Change(
+        "bertjax/model/encoder.py",
+        "jnp.tril(jnp.ones((x.shape[1],) * 2, bool))",
+        "jnp.tril(jnp.ones((x.shape[1],) * 2, bool), 1)",
+        ("tests/model/test_bert.py::test_causal_attention_sees_nothing_later",),
+    ),
+    Change(
+        "bertjax/model/fine_tuning.py",
+        "scores.reshape(input_ids.shape[:2])",
+        "scores.reshape(input_ids.shape[1::-1]).T",
+        (
+            "tests/fine_tuning/test_predictor.py",
+            "tests/model/test_fine_tuning.py",
+        ),
+    ),
+    Change(
+        "bertjax/model/heads.py",
+        "jnp.arange(spec.padded_vocab_size) < spec.vocab_size",
+        "jnp.arange(spec.padded_vocab_size) <= spec.vocab_size",
+        (
+            "tests/model/test_bert.py::test_vocabulary_padding_changes_nothing",
+            "tests/model/test_storage.py",
+        ),
+    ),
+    Change(
+        "bertjax/model/layers.py",
+        'spec.hidden_act == "gelu_tanh"',
+        'spec.hidden_act != "gelu_tanh"',
+        ("tests/model/test_layers.py",),
+    ),
+    Change(
+        "bertjax/model/spec.py",
+        "attention = layers * 2 * width * length",
+        "attention = layers * width * length",
+        ("tests/model/test_spec.py",),
+    ),
+    Change(
+        "bertjax/model/storage.py",
+        "[(0, padding)] + ",
+        "[(padding, 0)] + ",
+        ("tests/model/test_storage.py",),
+    ),
+    Change(
+        "bertjax/optimizer.py",
+        'names[-1] not in ("bias", "scale")',
+        'names[-1] != "bias"',
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizer.py",
+        "m / (jnp.sqrt(v) + eps)",
+        "m / jnp.sqrt(v + eps)",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizer.py",
+        "        optax.clip_by_global_norm(spec.clip_norm),\n",
+        "",
+        ("tests/test_optimizer.py",),
+    ),
+    # ----------------------------------------------------------------------------- sharding
+    Change(
+        "bertjax/sharding/hosts.py",
+        "except (KeyError, ValueError) as error:",
+        "except KeyError as error:",
+        ("tests/sharding/test_hosts.py",),
+    ),
+    Change(
+        "bertjax/sharding/mesh.py",
+        "if data < 1 or math.prod(",
+        "if math.prod(",
+        ("tests/sharding/test_mesh.py",),
+    ),
+    Change(
+        "bertjax/sharding/placement.py",
+        "rules = self._optimizer if of_optimizer else self._rules",
+        "rules = self._rules",
+        ("tests/sharding/test_placement.py", "tests/test_show_sharding.py"),
+    ),
+    Change(
+        "bertjax/sharding/rules.py",
+        "Layout(_all(_TENSOR), _all(_TENSOR, _FSDP))",
+        "Layout(_all(_TENSOR), _all(_TENSOR))",
+        (
+            "tests/sharding/test_rules.py",
+            "tests/test_golden_shardings.py::test_shardings_are_those_on_file"
+            "[large_64_tensor_zero1]",
+        ),
+    ),
+    Change(
+        "bertjax/show_sharding.py",
+        "sharding.shard_shape(leaf.shape)",
+        "leaf.shape",
+        ("tests/test_show_sharding.py",),
+    ),
+    Change(
+        "bertjax/compile_report/program.py",
+        "times[used] += times[name] * count",
+        "times[used] += count",
+        ("tests/compile_report/test_program.py",),
+    ),
+    Change(
+        "bertjax/preflight.py",
+        "usual = Counter(values).most_common(1)[0][0]",
+        "usual = values[0]",
+        ("tests/test_preflight.py",),
+    ),
+    # ----------------------------------------------------------------------------- training
+    Change(
+        "bertjax/training/checkpoint.py",
+        "LatestN(keep)]",
+        "LatestN(max(1, keep - 1))]",
+        ("tests/training/test_checkpoint.py::test_retention",),
+    ),
+    Change(
+        "bertjax/training/evaluation.py",
+        "Feed(make, range(batches))",
+        "Feed(make, range(1, batches + 1))",
+        ("tests/training/test_evaluation.py",),
+    ),
+    Change(
+        "bertjax/training/feed.py",
+        "if len(waiting) > self._ahead:",
+        "if len(waiting) >= self._ahead:",
+        ("tests/training/test_feed.py",),
+    ),
+    Change(
+        "bertjax/training/journal.py",
+        'if row["step"] <= step]',
+        'if row["step"] < step]',
+        ("tests/training/test_journal.py",),
+    ),
+    Change(
+        "bertjax/training/loop.py",
+        '{"step": step, "window": window}',
+        '{"step": step, "window": {}}',
+        ("tests/training/test_loop.py",),
+    ),
+    Change(
+        "bertjax/training/loop.py",
+        "float(self._schedule(step - 1))",
+        "float(self._schedule(step))",
+        ("tests/training/test_loop.py",),
+    ),
+    Change(
+        "bertjax/training/step.py",
+        "return sum(sums[name][0] / count for name, count in counts.items()), sums",
+        "return sum(sums[name][0] / jnp.maximum(sums[name][1], 1.0) for name in counts), sums",
+        ("tests/training/test_step.py",),
+    ),
+    Change(
+        "bertjax/training/step.py",
+        "state.params, part, jax.random.fold_in(key, number))",
+        "state.params, part, key)",
+        ("tests/training/test_step.py",),
+    ),
+    # -------------------------------------------------------------------- models of others
+    Change(
+        "bertjax/interop/hugging_face.py",
+        "sorted(labels, key=int)",
+        "sorted(labels)",
+        (
+            "tests/interop/test_hugging_face.py::test_classes_are_named",
+            "tests/fine_tuning/test_family.py",
+        ),
+    ),
+    Change(
+        "bertjax/interop/names.py",
+        'enumerate(("query", "key", "value"))',
+        'enumerate(("key", "query", "value"))',
+        ("tests/interop/test_names.py",),
+    ),
+    Change(
+        "bertjax/interop/names.py",
+        r'return re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)',
+        "return name",
+        ("tests/interop/test_names.py",),
+    ),
+    Change(
+        "bertjax/interop/pretrained.py",
+        'hashlib.sha256(f"{self.spec} {self.tokenizer.identity}".encode())',
+        "hashlib.sha256(self.tokenizer.identity.encode())",
+        (
+            "tests/features/test_activations.py::test_computed_once",
+            "tests/test_extract_features.py::test_it_goes_on_where_it_was_stopped",
+        ),
+    ),
+    Change(
+        "bertjax/interop/sentencepiece_model.py",
+        "(-scores[ids[piece]], ids[piece])",
+        "(scores[ids[piece]], ids[piece])",
+        ("tests/interop/test_tokenizer_files.py::test_sentencepiece_there_and_back",),
+    ),
+    Change(
+        "bertjax/interop/serving.py",
+        "{name: np.ascontiguousarray(array) for name, array in weights.items()}",
+        "dict(weights)",
+        ("tests/interop/test_serving.py::test_weights_in_any_order_of_memory",),
+    ),
+    Change(
+        "bertjax/interop/tokenizer_files.py",
+        "[SEP]:0 $B:1 [SEP]:1",
+        "[SEP]:0 $B:1 [SEP]:0",
+        (
+            "tests/interop/test_tokenizer_files.py::test_files_of_a_written_folder",
+            "tests/interop/test_tokenizer_files.py",
+        ),
+    ),
+    Change(
+        "bertjax/convert.py",
+        'if evaluation.exists() and results["step"] == step:',
+        "if evaluation.exists():",
+        (
+            "tests/test_convert.py::test_the_card_prefers_an_evaluation",
+            "tests/test_convert.py::test_the_card_holds_recipe_and_figures",
+        ),
+    ),
+    Change(
+        "bertjax/initialize.py",
+        '"initializer_range", "layer_norm_eps"),',
+        '"initializer_range"),',
+        (
+            "tests/test_initialize.py::test_it_goes_on_where_the_weights_are",
+            "tests/test_initialize.py::test_a_missing_head_starts_fresh_and_is_named",
+        ),
+    ),
+    Change(
+        "bertjax/open_model.py",
+        'batches.LEFT_TO_RIGHT: "BertLMHeadModel"',
+        'batches.LEFT_TO_RIGHT: "BertForMaskedLM"',
+        ("tests/test_convert.py::test_a_run_goes_out_and_comes_back",),
+    ),
+    # ----------------------------------------------------------------------------- features
+    Change(
+        "bertjax/features/activations.py",
+        "tuple(range(1, depth + 1))",
+        "tuple(range(depth + 1))",
+        (
+            "tests/features/test_activations.py::test_choices_of_table_7",
+            "tests/features/test_activations.py",
+        ),
+    ),
+    Change(
+        "bertjax/features/compute.py",
+        "jnp.where(groups[..., None] == 0, x, -jnp.inf).max(1, keepdims=True)",
+        "x.max(1, keepdims=True)",
+        ("tests/test_extract_features.py::test_as_one_text_alone",),
+    ),
+    Change(
+        "bertjax/features/texts.py",
+        "Encoded(array, 2 + kept[0], groups",
+        "Encoded(array, 1 + kept[0], groups",
+        (
+            "tests/test_extract_features.py::test_segments_and_cutting_of_pairs",
+            "tests/test_extract_features.py::test_as_one_text_alone",
+        ),
+    ),
+    Change(
+        "bertjax/extract_features.py",
+        "deque(mine, maxlen=0)",
+        "pass",
+        ("tests/test_extract_features.py::test_it_goes_on_where_it_was_stopped",),
+    ),
+    Change(
+        "bertjax/compare_words.py",
+        "np.concatenate(vectors).mean(0)",
+        "np.mean([each.mean(0) for each in vectors], 0)",
+        ("tests/test_compare_words.py",),
+    ),
+    # ----------------------------------------------------------------------------- pre-training
+    Change(
+        "bertjax/recipe.py",
+        "            short_probability=self.short_probability,\n",
+        "",
+        ("tests/test_recipe.py",),
+    ),
+    Change(
+        "bertjax/run_folder.py",
+        "begun.get(key, _BEFORE.get(key))",
+        "begun.get(key)",
+        (
+            "tests/test_bad_input.py::test_a_run_begun_before_a_key_was_there",
+            "tests/test_initialize.py::test_a_run_from_before_there_was_init_from",
+        ),
+    ),
+    Change(
+        "bertjax/pretrain.py",
+        "recipe.keep_checkpoints + 1)",
+        "recipe.keep_checkpoints)",
+        ("tests/test_preflight.py::test_the_preflight_comes_before_the_compile",),
+    ),
+    Change(
+        "bertjax/pretrain.py",
+        "return 0 if complete else EXIT_STOPPED",
+        "return 0",
+        ("tests/test_pretrain.py::test_a_signal_stops_the_run_and_it_goes_on_exactly",),
+    ),
+    Change(
+        "bertjax/evaluate.py",
+        "TokenStore.open(corpora, HELDOUT, ",
+        'TokenStore.open(corpora, "train", ',
+        ("tests/test_evaluate.py",),
+    ),
+    Change(
+        "bertjax/fill_mask.py",
+        "(np.arange(length) < len(ids))",
+        "(np.arange(length) <= len(ids))",
+        ("tests/test_fill_mask.py",),
+    ),
+    # ----------------------------------------------------------------------------- fine-tuning
+    Change(
+        "bertjax/fine_tuning/data.py",
+        '"dev": digests[first]}',
+        '"dev": digests[TRAIN]}',
+        ("tests/test_finetune.py::test_other_labels_of_dev_are_other_data",),
+    ),
+    Change(
+        "bertjax/fine_tuning/family.py",
+        'task.get("max_length", pretrained.spec.max_position_embeddings)',
+        "pretrained.spec.max_position_embeddings",
+        ("tests/fine_tuning/test_family.py",),
+    ),
+    Change(
+        "bertjax/fine_tuning/model.py",
+        "row[: encoded.starts[example + 1] - encoded.starts[example]]",
+        "row",
+        ("tests/fine_tuning/test_predictor.py",),
+    ),
+    Change(
+        "bertjax/fine_tuning/recipe.py",
+        "range(self.seed, self.seed + grid.restarts)",
+        "range(grid.restarts)",
+        ("tests/fine_tuning/test_task_recipe.py",),
+    ),
+    Change(
+        "bertjax/fine_tuning/search.py",
+        "statistics.stdev(values)",
+        "statistics.pstdev(values)",
+        ("tests/fine_tuning/test_search.py::test_means_are_over_what_all_trials_have",),
+    ),
+    Change(
+        "bertjax/fine_tuning/trials.py",
+        "trial.batch_size, trial.epochs, trial.seed)",
+        "trial.batch_size, trial.epochs, self._recipe.seed)",
+        (
+            "tests/fine_tuning/test_trials.py::test_all_trials_share_what_is_compiled",
+            "tests/test_finetune.py::test_trials_that_are_done_are_not_run_again",
+        ),
+    ),
+    Change(
+        "bertjax/finetune.py",
+        '_TAKEN = ("bert", "pooler")',
+        '_TAKEN = ("bert",)',
+        (
+            "tests/test_finetune.py::test_each_family_learns_and_hands_in[CoLA]",
+            "tests/test_finetune.py::test_the_model_is_that_of_the_best_trial",
+        ),
+    ),
+    Change(
+        "bertjax/finetune_glue.py",
+        "if code := finetune.run(each, str(folder / name)):\n            return code",
+        "finetune.run(each, str(folder / name))",
+        ("tests/test_finetune_glue.py",),
+    ),
+    Change(
+        "bertjax/finetune_ner.py",
+        'finetune.begin(config, workdir, (*finetune.FREE, "features.choices"))',
+        "finetune.begin(config, workdir)",
+        ("tests/test_finetune_ner.py::test_another_choice_takes_the_stored_activations",),
+    ),
+    Change(
+        "bertjax/predict.py",
+        "enumerate(lines, start=1)",
+        "enumerate(lines)",
+        ("tests/test_predict.py::test_a_line_that_cannot_be_used",),
+    ),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="files with TEXT in their path")
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="gets what was found")
+    parser.add_argument("--checkout", type=Path, default=REPOSITORY, metavar="DIR")
+    parser.add_argument("--slow", action="store_true", help="with the tests marked slow")
+    options = parser.parse_args()
+    checkout = options.checkout.resolve()
+    changes = [change for change in CHANGES if options.only in change.file]
+    tests = {change: _tests_there(checkout, change) for change in changes}
+    found = []
+    with tempfile.TemporaryDirectory(prefix="broken-") as folder:
+        copy = _copied(checkout, Path(folder))
+        for change in changes:
+            start = time.monotonic()
+            caught_by = _notices(copy, change, tests[change], options.slow)
+            seconds = round(time.monotonic() - start, 1)
+            about = {"file": change.file, "old": change.old, "new": change.new}
+            found.append({**about, "caught_by": caught_by, "seconds": seconds})
+            verdict = f"caught by {caught_by} in {seconds:.0f} s" if caught_by else "SURVIVED"
+            print(f"{_told(change)}: {verdict}", flush=True)
+    survived = sum(not each["caught_by"] for each in found)
+    print(f"{len(found)} changes, {len(found) - survived} caught, {survived} survived")
+    if options.output:
+        options.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    sys.exit(bool(survived))
+
+
+def _told(change: Change) -> str:
+    old, new = (" ".join(text.split())[:60] for text in (change.old, change.new))
+    return f"{change.file}: {old!r} -> {new!r}"
+
+
+def _tests_there(checkout: Path, change: Change) -> list[str]:
+    """The tests of a change that the checkout has; ends the program where the table does not fit.
+
+    An older checkout may lack some of them.
+    """
+    file, there = checkout / change.file, []
+    count = file.read_text(encoding="utf-8").count(change.old) if file.exists() else 0
+    if count != 1:
+        sys.exit(f"{_told(change)}: the old text stands {count} times in {file}, not once")
+    for test in change.tests:
+        path, _, name = test.partition("::")
+        text = (checkout / path).read_text(encoding="utf-8") if (checkout / path).exists() else ""
+        if text and (not name or f"def {name.partition('[')[0]}(" in text):
+            there.append(test)
+    if not there:
+        sys.exit(f"{_told(change)}: none of its tests is in {checkout}")
+    return there
+
+
+def _copied(checkout: Path, folder: Path) -> Path:
+    """A copy of all that git does not ignore, with the shared data beside it."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
+    copy = folder / "main"
+    for name in filter(None, names.stdout.split("\0")):
+        if (checkout / name).is_file():  # git lists what was just deleted, too
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(checkout / name, copy / name)
+    if (checkout.parent / "shared").exists():
+        (folder / "shared").symlink_to(checkout.parent / "shared")
+    return copy
+
+
+def _notices(copy: Path, change: Change, tests: list[str], slow: bool) -> str | None:
+    """The first test that fails with the change; None if all pass."""
+    file = copy / change.file
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(change.old.encode(), change.new.encode()))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+    environment = {key: value for key, value in os.environ.items() if slow or key != "CI"}
+    result = subprocess.run(
+        [*command, *tests, *(["--slow"] if slow else [])],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    file.write_bytes(whole)
+    failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", result.stdout, re.MULTILINE)
+    if result.returncode == 0 and " passed" in result.stdout:
+        return None
+    if result.returncode in (1, 2) and failed:  # 2: a file of tests cannot be imported any more
+        return failed[-1]
+    # Nothing ran, or pytest itself was wrongly called.
+    sys.exit(f"{_told(change)}: pytest ended with {result.returncode}:\n{result.stdout[-3000:]}")
+
+
+if __name__ == "__main__":
+    main()
