@@ -185,12 +185,12 @@ def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path
         pytest.skip("this environment was not made by launch/environment.sh")
     command = next(c for c in commands if "quickstart" in c)
     extra = [str(tmp_path / "out"), *_SMALL]
-    first = _run(command, repository, repository, extra)
+    first = _run(command, repository, repository, extra, plain=False)
     assert "4 steps done" in first
     assert "Where everything is" in first
     shards = sorted((tmp_path / "out" / "corpus" / "store").glob("*.bin"))
     assert shards
     made = [shard.stat().st_mtime_ns for shard in shards]
-    again = _run(command, repository, repository, extra)
+    again = _run(command, repository, repository, extra, plain=False)
     assert [shard.stat().st_mtime_ns for shard in shards] == made
     assert "going on from step 4" in again
