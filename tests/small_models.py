@@ -25,13 +25,21 @@ PIECES = [*SPECIAL_TOKENS, *WORDS]
 
 
 def small_model(
-    vocabulary, architecture: str = "BertForPreTraining", spec: BertSpec = SPEC
+    vocabulary,
+    architecture: str = "BertForPreTraining",
+    spec: BertSpec = SPEC,
+    classes: tuple[str, ...] = CLASSES,
 ) -> Pretrained:
-    """A model over the vocab.txt at `vocabulary`, of as many pieces as `spec` says."""
+    """A model over the vocab.txt at `vocabulary`, of as many pieces as `spec` says.
+
+    Args:
+      classes: of a classifier.
+    """
     rng = np.random.default_rng(7)
     parts = ARCHITECTURES[architecture].parts
-    classes: tuple[str, ...] = CLASSES if "classifier" in parts else ()
-    if architecture == "BertForMultipleChoice":
+    if "classifier" not in parts:
+        classes = ()
+    elif architecture == "BertForMultipleChoice":
         classes = ("LABEL_0",)  # one score a choice
     entries = names.table(parts, spec, len(classes))
     arrays = {

@@ -162,6 +162,16 @@ def test_an_epoch_shows_every_chunk_once(corpus):
             assert (end - start).sum() == np.diff(store.document_starts)[documents].sum()
 
 
+def test_chunks_begin_anywhere_that_their_number_allows(tmp_path):
+    """10 tokens in 2 chunks of 8: from epoch to epoch the first has 2 to 8, each as often."""
+    corpus = Corpus(tmp_path / "c", [("a", None, [[10], [3]], [])])
+    sampler = corpus.examples(8 + 2, objective=MASKED_LM)._sampler
+    document, start, end = sampler._chunk(np.zeros(9_000, int), np.arange(9_000))
+    first = (document == 0) & (start == 0)
+    assert first.sum() == 3_000
+    assert_uniform(np.bincount(end[first], minlength=9)[2:])
+
+
 def test_every_document_is_reached_within_an_epoch(corpus):
     examples = corpus.examples(128)
     source = np.array([s.share for s in corpus.store.sources])

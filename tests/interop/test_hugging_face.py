@@ -263,6 +263,18 @@ def test_classes_are_named(make_pretrained, tmp_path):
     assert read_folder(tmp_path, "").classes == CLASSES
 
 
+def test_more_than_ten_classes(make_pretrained, tmp_path):
+    """In the order of their numbers, which JSON writes as texts: "10" comes after "9"."""
+    classes = tuple(f"class {11 - number}" for number in range(12))
+    pretrained = make_pretrained("BertForSequenceClassification", classes=classes)
+    write_folder(pretrained, tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    config["id2label"] = dict(sorted(config["id2label"].items()))  # as some tools sort keys
+    file.write_text(json.dumps(config))
+    assert read_folder(tmp_path, "").classes == classes
+
+
 def test_a_classifier_of_other_classes(make_pretrained, tmp_path):
     write_folder(make_pretrained("BertForSequenceClassification"), tmp_path)
     file = tmp_path / "config.json"

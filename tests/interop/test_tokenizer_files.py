@@ -1,6 +1,7 @@
 """Tokenizer files of other libraries: read faithfully or refused, and written with equal ids."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,14 @@ def test_a_release_of_googles_has_a_vocabulary_alone(tmp_path):
 
 
 def test_sentencepiece_there_and_back(tmp_path, model_file):
+    # Letters in any order are put together in ways that the order of the merges decides.
+    rng = random.Random(0)
+    jumbled = ["".join(rng.choices("catnumbersohTN017. ", k=40)) for _ in range(30)]
     for cased in (True, False):
         tokenizer = Tokenizer.open(model_file, cased)
         write_tokenizer(tokenizer, tmp_path, 512)
         texts = [*TEXTS, "The  cat sat 17", "on\u00a0mat\u3000\ufb01", "\u4e2d\u6587 \u00e9e\u0301"]
+        texts += jumbled
         assert differences(tokenizer, tmp_path, texts) == []
         assert read_tokenizer(tmp_path).identity == tokenizer.identity
 
