@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from bertjax import prepare
@@ -93,6 +94,10 @@ def test_held_out_text_teaches_no_vocabulary(tmp_path):
     report = run(f"text:{path}", tmp_path / "corpus", held_out=0.7)
     assert not any("q" in token for token in Tokenizer.open(tmp_path / "corpus").tokens)
     assert report["train"]["unknown_rate"] == 0 < report["heldout"]["unknown_rate"]
+    store = TokenStore.open(tmp_path / "corpus", HELDOUT)
+    unknown = Tokenizer.open(tmp_path / "corpus").unk_id
+    ids = store.read_spans(np.array([0]), np.array([store.token_count]))
+    assert report["heldout"]["unknown_rate"] == pytest.approx((ids == unknown).mean())
 
 
 def test_run_again_reuses_everything(tmp_path, text, capsys):

@@ -3,6 +3,18 @@
 from bertjax import progress
 
 
+def test_rate_and_rest_of_work_that_goes_on(monkeypatch, capsys):
+    """What an earlier run did counts as done, and not for the rate."""
+    now = iter([0.0, *[10.0] * 9])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 99)
+    bar = progress.Progress("training", 100, " steps", initial=90)
+    bar.update(5, "loss 2.31")
+    bar.close()
+    line = "training:  95% 95/100 [00:10<00:10,  2.00s/ steps, loss 2.31]\n"
+    assert capsys.readouterr().err == line
+
+
 def test_many_items_are_tracked_and_few_are_not(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_MANY", 3)
     for items in ("ab", "abc"):

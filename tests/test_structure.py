@@ -276,6 +276,24 @@ def test_door_gives_help_at_once(door):
     assert not _loaded(result.stderr) & _HEAVY
 
 
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_uses_every_flag(door):
+    tree = ast.parse(door.read_text(encoding="utf-8"))
+    flags = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and "DEFINE" in ast.unparse(node.value)
+        for target in node.targets
+    }
+    used = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "value"
+        if isinstance(node.value, ast.Name)
+    }
+    assert flags and flags == used
+
+
 def test_configs_are_there():
     names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
     names |= {"pretrain_large_64_lamb"}

@@ -363,6 +363,14 @@ def test_a_host_that_is_not_reached_once_is_tried_again(cloud, part):
     assert cloud.calls("python-of-the-run", "0") == cloud.calls("python-of-the-run", "0")[:1]
 
 
+def test_what_a_host_refuses_is_not_asked_again(cloud):
+    cloud._write_program(cloud.folder / "bin" / "uv", "exit 2")
+    code, _, error = cloud("up", *SLICE, *RUN)
+    assert code != 0
+    assert cloud.acts() == [*CHECKS, NEWEST, "create", "scp", "ssh all setup"]
+    assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
+
+
 def test_a_host_that_is_never_reached_ends_it(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, unreachable=[[1, "host run", -1]])
     assert code == 1

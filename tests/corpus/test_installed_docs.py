@@ -69,6 +69,12 @@ def test_prose_of_docstrings(tmp_path):
     ]
 
 
+def test_prose_is_letters_but_for_a_seventh():
+    assert module._is_prose("four words stand and 12")  # 21 of 23 characters, with the spaces
+    assert not module._is_prose("four words and 123")  # 15 of 18
+    assert not module._is_prose("two words")
+
+
 def test_files_that_are_not_python_3(tmp_path):
     path = tmp_path / "old.py"
     path.write_text('"""Old."""\nprint "hello"\n')
