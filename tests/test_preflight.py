@@ -34,6 +34,13 @@ def test_what_differs_is_named_with_its_hosts(monkeypatch):
         preflight.check_same(usual)
 
 
+def test_host_0_may_be_the_odd_one(monkeypatch):
+    facts = [{"config.seed": seed} for seed in (2, 1, 1)]
+    tell(monkeypatch, *facts)
+    with pytest.raises(InputError, match="config.seed is 2 on host 0, 1 on the others: give"):
+        preflight.check_same(facts[0])
+
+
 def test_what_only_some_have(monkeypatch):
     tell(monkeypatch, {"bertjax/a.py": "f0"}, {}, {"bertjax/a.py": "f0"})
     with pytest.raises(InputError, match='bertjax/a.py is missing on host 1, "f0" on the others'):

@@ -16,6 +16,7 @@ from bertjax.interop import names
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.model.architectures import ARCHITECTURES
+from bertjax.text.tokenizer import Tokenizer
 
 DECODER = "cls.predictions.decoder"
 TABLE = "bert.embeddings.word_embeddings.weight"
@@ -273,6 +274,22 @@ def test_more_than_ten_classes(make_pretrained, tmp_path):
     config["id2label"] = dict(sorted(config["id2label"].items()))  # as some tools sort keys
     file.write_text(json.dumps(config))
     assert read_folder(tmp_path, "").classes == classes
+
+
+def test_the_identity_is_of_all_that_determines_the_function(make_pretrained):
+    one = make_pretrained()
+    embedding = one.params["bert"]["embeddings"]["position"]
+    moved = jax.tree.map(lambda leaf: leaf + 1 if leaf is embedding else leaf, one.params)
+    cased = Tokenizer(
+        "wordpiece", one.tokenizer.vocabulary, "another", cased=not one.tokenizer.cased
+    )
+    others = [
+        dataclasses.replace(one, spec=dataclasses.replace(SPEC, layer_norm_eps=1e-9)),
+        dataclasses.replace(one, tokenizer=cased),
+        dataclasses.replace(one, params=moved),
+    ]
+    assert make_pretrained().identity == one.identity
+    assert len({one.identity, *(other.identity for other in others)}) == 4
 
 
 def test_a_classifier_of_other_classes(make_pretrained, tmp_path):
