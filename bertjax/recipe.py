@@ -17,6 +17,7 @@ from bertjax.corpus.store import TokenStore
 from bertjax.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
+from bertjax.limits import check_numbers
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
@@ -91,8 +92,7 @@ class Recipe:
         Raises:
           InputError: an unknown or missing key, or a value that does not fit, naming it.
         """
-        plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
-        plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
+        plain = plain_config(config)
         fields = dict(plain)
         fields.pop("dry_run", None)
         numbered = sorted((key for key in fields if re.fullmatch(r"phase_\d+", key)), key=_number)
@@ -164,6 +164,18 @@ class Recipe:
             short_probability=self.short_probability,
             masking=self.masking,
         )
+
+
+def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """A config as config.json holds it: nested dicts, and lists for tuples.
+
+    Raises:
+      InputError: a number in it that cannot be meant.
+    """
+    plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+    plain = json.loads(json.dumps(plain))
+    check_numbers("config", plain)
+    return plain
 
 
 def check_tensors(optimizer: str, spec: BertSpec) -> None:

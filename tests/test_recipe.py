@@ -1,6 +1,7 @@
 """A config becomes the pieces of a run; every mistake in it is found, and named."""
 
 import json
+import math
 
 import jax
 import ml_collections
@@ -85,6 +86,28 @@ BAD = {
     "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking: masking rate=1\.5"),
     "size": ({"model": {"size": "giant"}}, "giant"),
     "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
+    "a size that is not whole": (
+        {"model": {"hidden_size": 128.0}},
+        r"config\.model: hidden_size=128\.0: must be a whole number",
+    ),
+    "a rate without end": (
+        {"optimizer": {"learning_rate": math.inf}},
+        "learning_rate=inf: must be",
+    ),
+    "no number": ({"optimizer": {"epsilon": math.nan}}, r"config\.optimizer\.epsilon=nan: must be"),
+    "steps without end": (
+        {"total_steps": 9_999_999_999_999},
+        "total_steps=9999999999999: must be at most 2,147,483,647",
+    ),
+    "positions without end": (
+        {"model": {"max_position_embeddings": 10**12}},
+        r"config\.model\.max_position_embeddings=10{12}: must be at most 1,000,000",
+    ),
+    "a batch without end": (
+        {"phase_1": {"batch_size": 10**9}},
+        r"config\.phase_1\.batch_size=10{9}: must be at most 1,000,000",
+    ),
+    "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
 }
 
 
