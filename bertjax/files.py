@@ -111,10 +111,10 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
       InputError: `path` is there already, or cannot be made.
     """
     path = local_folder(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if path.exists():
+        if os.path.lexists(path):
             raise InputError(f"{path}: is there already: choose another folder, or remove it")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except OSError as error:

@@ -394,6 +394,9 @@ def test_a_name_without_network(tmp_path, monkeypatch):
         model_folder("someone/a-model-that-is-not-here")
     with pytest.raises(InputError, match="no such folder, and not the name of a model"):
         model_folder("a/b/c")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="hf:file: a file: name the folder that it is in"):
+        model_folder("file")
     (tmp_path / "someone").mkdir()
     assert model_folder("someone") == model_folder("./someone")
 
