@@ -5,7 +5,7 @@ tokenizer_config.json), Google's releases (vocab.txt alone), and what is written
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,11 +91,10 @@ def _read_wordpiece(
 ) -> Tokenizer:
     vocabulary_file = folder / VOCABULARY_FILES[WORDPIECE]
     _check_class(folder / CONFIG_FILE, config)
-    rules = {name: config[name] for name in _RULES if name in config}
+    rules = _rules_in(config, {name: name for name in _RULES})
     if library is not None:
         _check_is_bert(folder / LIBRARY_FILE, library)
-        normalizer = library["normalizer"]
-        said = {name: normalizer[key] for name, key in _RULES.items() if key in normalizer}
+        said = _rules_in(library["normalizer"], _RULES)
         rules = said if config.get("tokenizer_class") in _PLAIN_CLASSES else said | rules
     _check_special(folder, config, library or {})
     if vocabulary_file.exists():
@@ -111,6 +110,12 @@ def _read_wordpiece(
     lower_case = rules.pop("do_lower_case", None)
     cased = None if lower_case is None else not lower_case
     return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, **rules)
+
+
+def _rules_in(said: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """The rules of normalization in a file; null says nothing, but of accents: as upper case."""
+    rules = {name: said[key] for name, key in keys.items() if key in said}
+    return {n: rule for n, rule in rules.items() if rule is not None or n == "strip_accents"}
 
 
 def _read_library(path: Path) -> dict[str, Any] | None:

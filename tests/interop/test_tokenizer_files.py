@@ -140,6 +140,18 @@ def test_null_for_accents_is_berts_rule(written):
     assert read_tokenizer(written).identity == tokenizer_with().identity
 
 
+def test_null_for_another_rule_is_as_absent(written):
+    for key in ("do_lower_case", "tokenize_chinese_chars"):
+        change(written / CONFIG, key, value=None)
+    assert read_tokenizer(written).identity == tokenizer_with().identity
+    change(written / LIBRARY, "normalizer", "handle_chinese_chars", value=False)
+    change(written / LIBRARY, "normalizer", "lowercase", value=False)
+    again = read_tokenizer(written)
+    assert again.cased and not again.tokenize_chinese_chars
+    change(written / LIBRARY, "normalizer", "handle_chinese_chars", value=None)
+    assert read_tokenizer(written).tokenize_chinese_chars
+
+
 # ------------------------------------------------------------------------------ refused
 
 GAP = {piece: number + (number > 6) for number, piece in enumerate(PIECES)}
