@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import jax
 import ml_collections
@@ -207,6 +207,8 @@ def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
     prefix = f"config.{section}" if section else "config"
     if not isinstance(fields, Mapping):
         raise InputError(f"{prefix}={fields!r}: must be a dict of keys")
+    if dataclasses.is_dataclass(make):
+        _check_types(prefix, make, fields)
     try:
         return make(**fields)
     except TypeError as error:  # an unknown key, or a missing one
@@ -216,6 +218,24 @@ def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
         raise
     except ValueError as error:
         raise InputError(f"{prefix}: {error}") from error
+
+
+_KINDS = {
+    **{int: "a whole number", float: "a number", str: "a text", bool: "True or False"},
+    Mapping: "a dict of keys",
+}
+
+
+def _check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
+    """Raises InputError for a field of a dataclass that is of another type than it says."""
+    for field in dataclasses.fields(make):
+        kind = get_origin(field.type) or field.type
+        if kind not in _KINDS or field.name not in fields:
+            continue
+        value = fields[field.name]
+        fits = isinstance(value, int | float if kind is float else kind)
+        if not fits or (kind in (int, float) and isinstance(value, bool)):
+            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_KINDS[kind]}")
 
 
 def make_phases(

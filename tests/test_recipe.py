@@ -90,6 +90,21 @@ BAD = {
         {"model": {"hidden_size": 128.0}},
         r"config\.model: hidden_size=128\.0: must be a whole number",
     ),
+    "a number that is a text": ({"seed": "0"}, r"config\.seed='0': must be a whole number"),
+    "steps that are not whole": (
+        {"total_steps": 1e3},
+        r"config\.total_steps=1000\.0: must be a wh",
+    ),
+    "a size that is none": ({"keep_checkpoints": True}, "keep_checkpoints=True: must be a whole"),
+    "a layout of another type": (
+        {"layout": ["data"]},
+        r"config\.layout=\['data'\]: must be a text",
+    ),
+    "no section": ({"model": 3}, r"config\.model=3: must be a dict of keys"),
+    "a text for a switch": (
+        {"optimizer": {"bias_correction": "no"}},
+        r"config\.optimizer\.bias_correction='no': must be True or False",
+    ),
     "a rate without end": (
         {"optimizer": {"learning_rate": math.inf}},
         "learning_rate=inf: must be",

@@ -227,7 +227,7 @@ class TaskRecipe:
 def _task(data: str, section: Any) -> Task:
     fields = dict(section) if isinstance(section, Mapping) else {}
     kind = fields.pop("kind", None)
-    if kind not in TASKS:
+    if kind not in tuple(TASKS):
         raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASKS)}")
     if not data:
         raise InputError("config.data is empty: name the folder with the task's files")
