@@ -11,6 +11,7 @@ from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe
 from bertjax.corpus.weights import split_weight
+from bertjax.errors import InputError
 from bertjax.files import write_json
 from bertjax.initialize import with_sizes_of
 from bertjax.model.spec import BertSpec
@@ -35,6 +36,9 @@ def run(
     """
     jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    for flag, file in (("json", json_file), ("image", image)):
+        if file and not Path(file).parent.is_dir():
+            raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
     recipe = Recipe.from_config(config)
     if recipe.init_from:
         model = with_sizes_of(open_model(recipe.init_from), recipe.plain["model"])

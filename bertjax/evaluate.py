@@ -3,6 +3,7 @@
 from bertjax.buckets import reach
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.files import write_json
+from bertjax.limits import check_numbers
 from bertjax.recipe import held_out_examples, make_objective
 from bertjax.run_folder import EVALUATION_FILE, load_run
 from bertjax.training.evaluation import Evaluator
@@ -22,8 +23,9 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
       {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json.
 
     Raises:
-      InputError: no such run, or a corpus of another tokenizer.
+      InputError: no such run, a corpus of another tokenizer, or batches without end.
     """
+    check_numbers("--batches", batches)
     folder = reach(model, write=True)
     loaded = load_run(model)
     recipe = loaded.recipe

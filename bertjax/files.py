@@ -77,7 +77,7 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".lock", "a")
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+    except OSError as error:
         raise _cannot_write(folder, error) from error
     with file as lock:
         try:
@@ -111,13 +111,13 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
       InputError: `path` is there already, or cannot be made.
     """
     path = local_folder(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if path.exists():
+        if os.path.lexists(path):
             raise InputError(f"{path}: is there already: choose another folder, or remove it")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+    except OSError as error:
         raise _cannot_write(path, error) from error
     try:
         yield temporary

@@ -6,6 +6,7 @@ from typing import Any
 from bertjax import finetune
 from bertjax.errors import InputError
 from bertjax.files import write_json
+from bertjax.fine_tuning.search import NothingScored
 from bertjax.run_folder import RESULTS_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
@@ -18,7 +19,8 @@ def run(config: Any, workdir: str) -> int:
     RUN/submission.zip.
 
     Raises:
-      InputError: as there; for all tasks, whatever is wrong in any file, before the first is run.
+      InputError: as there; for all tasks, whatever is wrong in any file, before the first is run;
+        at the end, the tasks of which every trial diverged.
     """
     if config.get("task", {}).get("name") != ALL:
         return finetune.run(config, workdir)
@@ -27,10 +29,22 @@ def run(config: Any, workdir: str) -> int:
         each.task.name = name
         recipe, _ = finetune.begin(each, workdir and f"{workdir}/{name}")
         _check(recipe.task)
-    folder = Path(workdir)
+    folder, unscored = Path(workdir), []
     for name, each in configs.items():
-        if code := finetune.run(each, str(folder / name)):
-            return code
+        try:
+            code = finetune.run(each, str(folder / name))
+        except NothingScored as error:
+            print(f"{name}: {error}: going on with the next task", flush=True)
+            unscored.append(name)
+        else:
+            if code:
+                return code
+    if unscored:
+        raise InputError(
+            f"{folder}: every trial of {', '.join(unscored)} diverged, so there is no "
+            f"{RESULTS_FILE} of all tasks and no submission.zip: give the command again with lower "
+            "rates added to config.grid.learning_rate (what is done is not run again)"
+        )
     write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
     submission({name: folder / name / "predictions" for name in SETS}, folder / "submission.zip")
     print(f"{folder / 'submission.zip'}: what the leaderboard takes")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -82,6 +83,8 @@ def predictions(
 ) -> Iterator[dict[str, Any]]:
     """What a model says of each line; empty ones are left out.
 
+    At the end it tells on standard error how many texts had to be cut.
+
     Args:
       origin: where the lines come from, for messages.
       at_once: lines that are read before any of them is answered.
@@ -99,12 +102,20 @@ def predictions(
     params = jax.device_put(pretrained.params, placement.replicated)
     buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
     parsed = _examples(family, lines, origin)
+    cut: Counter[int] = Counter()
     while examples := list(islice(parsed, at_once)):
         encoded = encode(examples, origin, labelled=False)
+        cut.update(encoded.cut)
         outputs = predictor.outputs(params, encoded, buckets, "predicting")
         found = family.decode(examples, encoded, outputs)
         for example, prediction in zip(examples, found, strict=True):
             yield family.show(example, prediction, pretrained.task)
+    for tokens, count in cut.items():
+        if count:
+            texts = f"{count:,} text{'s' * (count > 1)}"
+            print(
+                f"warning: {texts} cut to {tokens} tokens: the rest was not read", file=sys.stderr
+            )
 
 
 def _examples(family: Family, lines: Iterable[str], origin: str) -> Iterator[Any]:

@@ -26,6 +26,7 @@ from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
 from bertjax.files import exclusive, local_folder, write_json
+from bertjax.limits import check_numbers
 from bertjax.progress import Progress
 from bertjax.text.domain_words import (
     choose_words,
@@ -107,6 +108,11 @@ def run(
         runner=(runner, RUNNERS),
     )
     _check_numbers(held_out, workers)
+    check_numbers("--learn_vocabulary", learn_vocabulary)
+    if beam_options and runner != "beam":
+        raise InputError(
+            f"--beam_option={beam_options[0]}: is for --runner=beam only: give that too."
+        )
     check_language(language)
     weighted = parse_sources(list(sources))
     request = _vocabulary_request(learn_vocabulary, vocabulary, tokenizer, model_type, cased)
@@ -186,6 +192,7 @@ def _check_numbers(held_out: float, workers: int) -> None:
         raise InputError(f"--held_out={held_out}: a fraction of the documents, from 0 to below 1.")
     if workers < 1:
         raise InputError(f"--workers={workers}: at least one process is needed.")
+    check_numbers("--workers", workers)
 
 
 def _vocabulary_request(

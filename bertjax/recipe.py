@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import jax
 import ml_collections
@@ -17,6 +17,7 @@ from bertjax.corpus.store import TokenStore
 from bertjax.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
+from bertjax.limits import check_numbers
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
@@ -91,8 +92,7 @@ class Recipe:
         Raises:
           InputError: an unknown or missing key, or a value that does not fit, naming it.
         """
-        plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
-        plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
+        plain = plain_config(config)
         fields = dict(plain)
         fields.pop("dry_run", None)
         numbered = sorted((key for key in fields if re.fullmatch(r"phase_\d+", key)), key=_number)
@@ -166,6 +166,18 @@ class Recipe:
         )
 
 
+def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """A config as config.json holds it: nested dicts, and lists for tuples.
+
+    Raises:
+      InputError: a number in it that cannot be meant.
+    """
+    plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
+    plain = json.loads(json.dumps(plain))
+    check_numbers("config", plain)
+    return plain
+
+
 def check_tensors(optimizer: str, spec: BertSpec) -> None:
     """Raises InputError for an optimizer that is another one with layers stored as `spec` has."""
     if optimizer == "lamb" and spec.scan_layers:
@@ -195,6 +207,8 @@ def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
     prefix = f"config.{section}" if section else "config"
     if not isinstance(fields, Mapping):
         raise InputError(f"{prefix}={fields!r}: must be a dict of keys")
+    if dataclasses.is_dataclass(make):
+        _check_types(prefix, make, fields)
     try:
         return make(**fields)
     except TypeError as error:  # an unknown key, or a missing one
@@ -204,6 +218,24 @@ def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
         raise
     except ValueError as error:
         raise InputError(f"{prefix}: {error}") from error
+
+
+_KINDS = {
+    **{int: "a whole number", float: "a number", str: "a text", bool: "True or False"},
+    Mapping: "a dict of keys",
+}
+
+
+def _check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
+    """Raises InputError for a field of a dataclass that is of another type than it says."""
+    for field in dataclasses.fields(make):
+        kind = get_origin(field.type) or field.type
+        if kind not in _KINDS or field.name not in fields:
+            continue
+        value = fields[field.name]
+        fits = isinstance(value, int | float if kind is float else kind)
+        if not fits or (kind in (int, float) and isinstance(value, bool)):
+            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_KINDS[kind]}")
 
 
 def make_phases(

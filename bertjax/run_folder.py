@@ -106,6 +106,11 @@ def load_run(run: str | Path) -> LoadedRun:
             f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
             f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
         )
+    if "model_type" in config or "architectures" in config:
+        raise InputError(
+            f"{run}: not a run, but a model as transformers has it: where a program takes such "
+            f"models, name it hf:{run}"
+        )
     recipe = Recipe.from_config(config)
     tokenizer = Tokenizer.open(run)
     model = make_model(recipe.spec(tokenizer.vocabulary_size), recipe.objective)

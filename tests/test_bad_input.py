@@ -6,6 +6,7 @@ tests/corpus/.
 
 import errno
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from bertjax.corpus.store import (
     write_manifest,
 )
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.interop.hugging_face import write_folder
 from bertjax.run_folder import check_same_config
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal
@@ -268,10 +270,34 @@ READERS = {
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 class TestReadingARun:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            (
+                {"num_hidden_layers": 10**9},
+                r"config\.model\.num_hidden_layers=10{9}: must be at most",
+            ),
+            ({"layer_norm_eps": math.nan}, r"config\.model\.layer_norm_eps=nan: must be 0, or of"),
+        ],
+    )
+    def test_numbers_that_cannot_be_meant(self, read, tiny_run, tmp_path, changes, message):
+        config = json.loads((tiny_run / "config.json").read_text())
+        (tmp_path / "config.json").write_text(
+            json.dumps(config | {"model": config["model"] | changes})
+        )
+        with pytest.raises(InputError, match=message):
+            read(tmp_path)
+
     def test_no_such_folder(self, read, tmp_path):
         with pytest.raises(InputError, match="nowhere: not a run: it has no config.json"):
             read(tmp_path / "nowhere")
         assert not list(tmp_path.iterdir())
+
+    def test_a_model_without_its_hf(self, read, make_pretrained, tmp_path):
+        (tmp_path / "model").mkdir()
+        write_folder(make_pretrained(), tmp_path / "model")
+        with pytest.raises(InputError, match=f"not a run, .* name it hf:{tmp_path / 'model'}$"):
+            read(tmp_path / "model")
 
     def test_no_checkpoint_yet(self, read, tiny_run, tmp_path):
         ignored = shutil.ignore_patterns("checkpoints")
@@ -351,6 +377,11 @@ def test_a_disk_that_does_not_take_the_checkpoint(tiny_corpus, tmp_path):
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert metrics_of(tmp_path / "run")[-1]["step"] == 12
+
+
+def test_an_evaluation_without_end(tiny_run):
+    with pytest.raises(InputError, match="--batches=10{20}: must be at most 1,000,000"):
+        evaluate.run(str(tiny_run), None, 10**20)
 
 
 def test_the_readers_doors_tell_in_one_line(tmp_path, repository):

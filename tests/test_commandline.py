@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bertjax import commandline
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 DOOR = '''
@@ -22,7 +24,7 @@ from bertjax.errors import InputError
 
 _FAIL = flags.DEFINE_enum(
     *("fail", ""),
-    ["", "input", "full_disk", "full_quota", "missing_file", "bug", "code", "ctrl_c"],
+    ["", "input", "full_disk", "full_quota", "no_right", "missing_file", "bug", "code", "ctrl_c"],
     "how",
 )
 _CONFIG = config_flags.DEFINE_config_file("config", None, "the config")
@@ -35,6 +37,8 @@ def main(argv):
         raise OSError(errno.ENOSPC, "No space left on device", "store/0.bin")
     if _FAIL.value == "full_quota":
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
+    if _FAIL.value == "no_right":
+        raise PermissionError(errno.EACCES, "Permission denied", "run/config.json")
     if _FAIL.value == "missing_file":
         raise FileNotFoundError(errno.ENOENT, "No such file", "x")
     if _FAIL.value == "bug":
@@ -57,6 +61,7 @@ def get_config():
     config = ml_collections.ConfigDict()
     config.steps = 10
     config.model = ml_collections.ConfigDict({"layers": 2})
+    config.rates = (1.0,)
     return config
 """
 BROKEN_CONFIG = """
@@ -108,6 +113,11 @@ def test_the_code_of_main_is_the_exit_code(folder):
             "full_quota",
             "error: Disk quota exceeded: free some space, then run the command again\n",
         ),
+        (
+            "no_right",
+            "error: Permission denied (run/config.json): "
+            "mend that, or name another place, then run the command again\n",
+        ),
     ],
 )
 def test_what_the_user_can_cure_is_one_line_and_2(folder, fail, line):
@@ -150,6 +160,56 @@ def test_missing_config_file(folder, override):
     assert result.stderr.startswith("error: --config: ")
     assert "No such file or directory: 'nowhere.py'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_tuple_that_is_given_twice(folder):
+    """Its values would add up, where of a number the last counts."""
+    result = _run(folder, "--config=config.py", "--config.steps=7", "--config.steps=8")
+    assert (result.returncode, result.stdout) == (0, "steps 8\n")
+    result = _run(folder, "--config=config.py", "--config.rates=2.0", "--config.rates=3.0")
+    assert (result.returncode, result.stdout) == (2, "")
+    wanted = "error: --config.rates is given 2 times, and the values would add up: give it once, "
+    assert result.stderr == f"{wanted}as --config.rates='(A, B)'\n"
+
+
+# What the system says of names and rights, where a program meets it first.
+def _taken_by_a_file(folder):
+    (folder / "file").touch()
+    return folder / "file" / "x"
+
+
+def _a_folder(folder):
+    return folder
+
+
+def _links_in_a_circle(folder):
+    (folder / "one").symlink_to(folder / "two")
+    (folder / "two").symlink_to(folder / "one")
+    return folder / "one"
+
+
+def _too_long(folder):
+    return folder / ("x" * 256)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_taken_by_a_file, "Not a directory"),
+        (_a_folder, "Is a directory"),
+        (_links_in_a_circle, "Too many levels of symbolic links"),
+        (_too_long, "File name too long"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_errors_of_the_system_are_told_with_the_name(tmp_path, make, message, mode):
+    path = make(tmp_path)
+    with pytest.raises(OSError) as caught:
+        open(path, mode)
+    told = commandline._for_the_user(caught.value)
+    assert told == (
+        f"{message} ({path}): mend that, or name another place, then run the command again"
+    )
 
 
 def test_a_bug_in_a_config_keeps_its_traceback(folder):

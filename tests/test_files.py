@@ -1,4 +1,4 @@
-"""Folders with one process at work in them."""
+"""Folders that are whole or absent, and with one process at work in them."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bertjax.errors import InputError
-from bertjax.files import exclusive
+from bertjax.files import exclusive, new_folder
 
 HOLDER = """
 import sys, time
@@ -37,7 +37,7 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
     with exclusive(folder):
         pass
     (tmp_path / "file").touch()
-    for name in ("file", "file/folder"):
+    for name in ("file", "file/folder", "x" * 256):
         with (
             pytest.raises(InputError, match=f"{name}: cannot be written .*: choose another folder"),
             exclusive(tmp_path / name),
@@ -47,3 +47,20 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
         raise KeyError
     with exclusive(folder):
         pass
+
+
+def test_a_new_folder_is_put_where_nothing_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in (".", "..", "file", "link"):
+        with pytest.raises(InputError, match="is there already: choose"), new_folder(name):
+            pass
+    for name in ("file/x", "x" * 256):
+        with pytest.raises(InputError, match=f"{name}: cannot be written"), new_folder(name):
+            pass
+    with new_folder("new/folder") as folder:
+        (folder / "a").touch()
+        assert not (tmp_path / "new" / "folder").exists()
+    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["folder", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "new"]

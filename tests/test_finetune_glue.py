@@ -10,6 +10,7 @@ from task_files import tiny_finetuning
 
 from bertjax import finetune, finetune_glue
 from bertjax.errors import InputError
+from bertjax.fine_tuning.search import NothingScored
 from bertjax.tasks import glue
 from bertjax.tasks.glue import SETS
 
@@ -109,6 +110,28 @@ def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
     assert finetune_glue.run(config, str(tmp_path / "run")) == 75
     wanted = list(SETS)[:3]
     assert asked == [(name, str(tmp_path / "run" / name)) for name in wanted]
+    assert not (tmp_path / "run").exists()
+
+
+def test_tasks_that_diverge_are_told_at_the_end(tmp_path, monkeypatch, small, capsys):
+    """The others are run all the same."""
+    asked = []
+
+    def run(config, workdir):
+        asked.append(config.task.name)
+        if config.task.name in ("CoLA", "QNLI"):
+            raise NothingScored("no trial gave a score")
+        return 0
+
+    monkeypatch.setattr(finetune, "run", run)
+    config = _config("none", write_glue(tmp_path / "data"))
+    with pytest.raises(InputError, match="every trial of CoLA, QNLI diverged, so there is no res"):
+        finetune_glue.run(config, str(tmp_path / "run"))
+    assert asked == list(SETS)
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"{n}: no trial gave a score: going on with the next task" for n in ("CoLA", "QNLI")
+    ]
     assert not (tmp_path / "run").exists()
 
 

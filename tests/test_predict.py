@@ -6,6 +6,8 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 from patience import PATIENCE
@@ -225,6 +227,18 @@ def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
         (tmp_path / "one").unlink(missing_ok=True)
         predict.run(run, str(tmp_path / "one.txt"), str(tmp_path / "one"))
         assert _answers(tmp_path / "one")[0]["value"] == pytest.approx(each["value"], abs=1e-4)
+
+
+def test_texts_that_are_cut_are_told(fine_tuned, tmp_path, capsys):
+    """Once, at the end, with how many of all that were answered."""
+    (tmp_path / "in.txt").write_text("moo\n" + f"{'baa ' * 60}\n" * 3)
+    model, output = str(fine_tuned("CoLA")[1]), str(tmp_path / "out")
+    with mock.patch.object(predict, "_AT_ONCE", 2):
+        predict.run(model, str(tmp_path / "in.txt"), output)
+    assert len(_answers(tmp_path / "out")) == 4
+    length = json.loads((Path(model) / "config.json").read_text())["max_length"]
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert told == [f"warning: 3 texts cut to {length} tokens: the rest was not read"]
 
 
 def test_an_empty_file_has_no_answers(fine_tuned, tmp_path):

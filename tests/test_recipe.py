@@ -1,6 +1,7 @@
 """A config becomes the pieces of a run; every mistake in it is found, and named."""
 
 import json
+import math
 
 import jax
 import ml_collections
@@ -85,6 +86,43 @@ BAD = {
     "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking: masking rate=1\.5"),
     "size": ({"model": {"size": "giant"}}, "giant"),
     "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
+    "a size that is not whole": (
+        {"model": {"hidden_size": 128.0}},
+        r"config\.model: hidden_size=128\.0: must be a whole number",
+    ),
+    "a number that is a text": ({"seed": "0"}, r"config\.seed='0': must be a whole number"),
+    "steps that are not whole": (
+        {"total_steps": 1e3},
+        r"config\.total_steps=1000\.0: must be a wh",
+    ),
+    "a size that is none": ({"keep_checkpoints": True}, "keep_checkpoints=True: must be a whole"),
+    "a layout of another type": (
+        {"layout": ["data"]},
+        r"config\.layout=\['data'\]: must be a text",
+    ),
+    "no section": ({"model": 3}, r"config\.model=3: must be a dict of keys"),
+    "a text for a switch": (
+        {"optimizer": {"bias_correction": "no"}},
+        r"config\.optimizer\.bias_correction='no': must be True or False",
+    ),
+    "a rate without end": (
+        {"optimizer": {"learning_rate": math.inf}},
+        "learning_rate=inf: must be",
+    ),
+    "no number": ({"optimizer": {"epsilon": math.nan}}, r"config\.optimizer\.epsilon=nan: must be"),
+    "steps without end": (
+        {"total_steps": 9_999_999_999_999},
+        "total_steps=9999999999999: must be at most 2,147,483,647",
+    ),
+    "positions without end": (
+        {"model": {"max_position_embeddings": 10**12}},
+        r"config\.model\.max_position_embeddings=10{12}: must be at most 1,000,000",
+    ),
+    "a batch without end": (
+        {"phase_1": {"batch_size": 10**9}},
+        r"config\.phase_1\.batch_size=10{9}: must be at most 1,000,000",
+    ),
+    "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
 }
 
 

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "files", "figures", "buckets", "progress", "axes", "batch"]
+_WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "batch"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
@@ -35,6 +35,7 @@ MAY_IMPORT = {
     # floor 0: words
     "__init__": [],
     "errors": [],
+    "limits": ["errors"],
     "axes": [],
     "batch": [],
     "config": [],
@@ -59,7 +60,7 @@ MAY_IMPORT = {
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
-    "interop": ["errors", "files", "text", "model"],
+    "interop": ["errors", "limits", "files", "text", "model"],
     # the vectors of texts: input, computation, result
     "features": [
         *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],

@@ -318,7 +318,7 @@ class _JsonLines(_LineFiles):
     def _text_of(self, line: str, path: Path, offset: int) -> str:
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path} line {_line_number(path, offset)}: not JSON ({error})."
             ) from error

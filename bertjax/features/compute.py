@@ -12,6 +12,7 @@ import numpy as np
 from bertjax.errors import InputError
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, Encoded, Encoder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.limits import check_numbers
 from bertjax.model.bert import Bert
 from bertjax.model.spec import BertSpec
 from bertjax.progress import Progress
@@ -77,6 +78,7 @@ class Extractor:
         for flag, choices in (("features", KINDS), ("combine", ("concat", "sum"))):
             if (value := getattr(options, flag)) not in choices:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
+        check_numbers("--batch_tokens", options.batch_tokens)
         self.options, self._spec, self._max_length = options, spec, max_length
         self.encoder = Encoder(pretrained.tokenizer, options.features, max_length)
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)

@@ -65,10 +65,16 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
             f"{', '.join((_SEQUENCE, *_FAMILIES))}, as launch/finetune_*.py makes them"
         )
     own = {field.name for field in dataclasses.fields(family) if field.init}
-    fields = {name: value for name, value in task.items() if name in own}
+    fields = {name: value for name, value in task.items() if name in own and value is not None}
     if "classes" in own:
         fields["classes"] = pretrained.classes
-    max_length = task.get("max_length", pretrained.spec.max_position_embeddings)
+    longest = pretrained.spec.max_position_embeddings
+    max_length = task.get("max_length") or longest
+    if not 3 <= max_length <= longest:
+        raise InputError(
+            f"{pretrained.origin}: max_length={max_length}: must be from 3 to {longest}, the "
+            "positions it has"
+        )
     if family is QuestionAnswering and "max_length" not in task:
         # Another's model: windows as in `run_squad.py`, or what its positions leave room for.
         max_length = min(max_length, _QUESTIONS_LENGTH)

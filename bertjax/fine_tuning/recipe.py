@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,9 +11,10 @@ from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
+from bertjax.limits import check_numbers
 from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec
-from bertjax.recipe import build, check_tensors
+from bertjax.recipe import build, check_tensors, plain_config
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout
 from bertjax.tasks.conll import Conll
@@ -161,8 +161,7 @@ class TaskRecipe:
         Raises:
           InputError: an unknown or missing key, or a value that does not fit, naming it.
         """
-        plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
-        plain = json.loads(json.dumps(plain))  # tuples become lists, as in config.json
+        plain = plain_config(config)
         fields = dict(plain)
         fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
         sections = dict(grid=Grid, optimizer=Adam, mesh=MeshSpec, intervals=Every)
@@ -180,8 +179,10 @@ class TaskRecipe:
                 "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
                 "hf:NAME or tf1:FOLDER"
             )
-        if self.seed < 0:
-            raise InputError(f"config.seed={self.seed}: must not be negative")
+        for name in ("seed", "batch_tokens"):
+            if getattr(self, name) < 0:
+                raise InputError(f"config.{name}={getattr(self, name)}: must not be negative")
+        check_numbers("the last trial's config.seed", self.seed + self.grid.restarts - 1)
         for name in ("buckets", "accumulate"):
             if getattr(self, name) < 1:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
@@ -226,7 +227,7 @@ class TaskRecipe:
 def _task(data: str, section: Any) -> Task:
     fields = dict(section) if isinstance(section, Mapping) else {}
     kind = fields.pop("kind", None)
-    if kind not in TASKS:
+    if kind not in tuple(TASKS):
         raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASKS)}")
     if not data:
         raise InputError("config.data is empty: name the folder with the task's files")

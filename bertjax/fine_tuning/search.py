@@ -19,6 +19,10 @@ from bertjax.run_folder import RESULTS_FILE, checkpoints_folder, read_results
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 
+class NothingScored(InputError):
+    """No trial of a search has a score: all diverged."""
+
+
 class Kept(Protocol):
     """Where the best model so far lies."""
 
@@ -59,6 +63,13 @@ class Search:
             f"{len(self._results)} trials, the first of {epochs.steps:,} steps",
             flush=True,
         )
+        kept = self._kept.trial()
+        if kept is not None and kept not in {trial.name for trial in self._results}:
+            print(
+                f"warning: the model in {self._folder} is of {kept}, which the grid does not have: "
+                "the best of this grid takes its place. To keep it, give another --workdir",
+                flush=True,
+            )
 
     def complete(self) -> dict[str, Any] | None:
         """Runs what is left of it.
@@ -67,7 +78,7 @@ class Search:
           What is written as results.json; None if a signal stopped it.
 
         Raises:
-          InputError: every trial diverged.
+          NothingScored: every trial diverged.
         """
         results = self._results
         for number, trial in enumerate(results, start=1):
@@ -78,7 +89,7 @@ class Search:
         kept = self._kept.trial()
         best = max(results, key=lambda trial: (_value(results[trial]), trial.name == kept))
         if _value(results[best]) == -math.inf:
-            raise InputError(
+            raise NothingScored(
                 f"no trial gave a {self._task.metric} ({results[best]['degenerate']}): lower "
                 "config.grid.learning_rate"
             )

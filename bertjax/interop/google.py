@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from bertjax.errors import InputError
 from bertjax.interop import names
 from bertjax.interop.hugging_face import assemble, spec_of
+from bertjax.interop.json_files import MODEL_CONFIG, read_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer
 from bertjax.model.spec import BertSpec
@@ -75,18 +75,12 @@ def _checkpoint(path: Path, origin: str) -> Path:
 
 
 def _spec(folder: Path, origin: str) -> BertSpec:
-    file = folder / _CONFIG_FILE
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    config = read_json(folder / _CONFIG_FILE, MODEL_CONFIG)
+    if config is None:
         raise InputError(
             f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
             "trained with"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{file}: damaged: {error}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{file}: must hold an object")
+        )
     # "gelu" is the tanh form in that code (modeling.py, gelu), the erf form in transformers'.
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = "gelu_new"

@@ -19,6 +19,8 @@ def model_folder(name: str) -> Path:
     """
     if Path(name).is_dir():
         return Path(name)
+    if Path(name).is_file():
+        raise InputError(f"hf:{name}: a file: name the folder that it is in")
     if not _NAME.fullmatch(name):
         raise InputError(f"hf:{name}: no such folder, and not the name of a model on the hub")
     from huggingface_hub import snapshot_download

@@ -1,7 +1,6 @@
 """Model folders as Hugging Face's transformers reads and writes them."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from safetensors.numpy import save
 
 from bertjax.errors import InputError
 from bertjax.files import write_json
-from bertjax.interop import names
+from bertjax.interop import json_files, names
+from bertjax.interop.json_files import SIZES, TASK_KEY, read_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from bertjax.model.architectures import ARCHITECTURES
@@ -26,16 +26,9 @@ _PICKLE = "pytorch_model.bin"
 
 # transformers' activations; "gelu_new" and "gelu_pytorch_tanh" are one function.
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    *("initializer_range", "layer_norm_eps"),
-)
 _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 _DECODER = "cls.predictions.decoder"
-_TASK_KEY = "bertjax_task"  # in config.json: `Pretrained.task`
 
 
 # ------------------------------------------------------------------------------------ in
@@ -51,14 +44,18 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
       InputError: not such a folder, not a BERT, an array that is missing, of another shape, or
         with no place in the encoder; a pickle.
     """
-    config = _read_json(folder / CONFIG_FILE, origin)
+    config = read_json(folder / CONFIG_FILE, json_files.MODEL_CONFIG)
+    if config is None:
+        raise InputError(f"{origin}: no {CONFIG_FILE} in it: not the folder of a model")
     spec = spec_of(config, origin)
     files = _weight_files(folder, origin, config)
     tokenizer = read_tokenizer(folder)
     raw = {}
     for file in files:
         raw |= _read_safetensors(file)
-    model = assemble(raw, spec, _architecture(config, origin), tokenizer, origin, _classes(config))
+    model = assemble(
+        raw, spec, _architecture(config, origin), tokenizer, origin, _classes(config, origin)
+    )
     return dataclasses.replace(
         model,
         left_out=model.left_out | _modules_beside(folder),
@@ -68,25 +65,12 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
 
 def _modules_beside(folder: Path) -> dict[str, str]:
     """What sentence-transformers runs behind the model."""
-    file = folder / "modules.json"
-    modules = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    modules = read_json(folder / "modules.json", json_files.MODULES) or []
     return {
         module["path"]: f"{module['type'].rpartition('.')[2]} of sentence-transformers"
         for module in modules
         if module["path"]
     }
-
-
-def _read_json(path: Path, origin: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{origin}: no {path.name} in it: not the folder of a model") from error
-    except ValueError as error:
-        raise InputError(f"{path}: damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: must hold an object")
-    return value
 
 
 def spec_of(config: Mapping[str, Any], origin: str, file: str = CONFIG_FILE) -> BertSpec:
@@ -109,7 +93,7 @@ def spec_of(config: Mapping[str, Any], origin: str, file: str = CONFIG_FILE) -> 
             f"{origin}: hidden_act={activation!r} in {file}: must be one of "
             f"{', '.join(_ACTIVATIONS)}"
         )
-    sizes = {name: config[name] for name in _SIZES if name in config}
+    sizes = {name: config[name] for name in SIZES if name in config}
     try:
         return BertSpec(
             hidden_act=_ACTIVATIONS[activation], causal=bool(config.get("is_decoder")), **sizes
@@ -128,25 +112,31 @@ def _architecture(config: Mapping[str, Any], origin: str) -> str:
     return name
 
 
-def _classes(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _classes(config: Mapping[str, Any], origin: str) -> tuple[str, ...]:
     labels = config.get("id2label") or {}
-    return tuple(labels[key] for key in sorted(labels, key=int))
+    if labels.keys() != set(map(str, range(len(labels)))):
+        raise InputError(
+            f"{origin}: id2label in {CONFIG_FILE} has {', '.join(labels)[:80]}: its {len(labels)} "
+            f"classes must be numbered from 0 to {len(labels) - 1}"
+        )
+    return tuple(str(labels[key]) for key in sorted(labels, key=int))
 
 
 def _task(config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
     """What a classifier is for: ours say so themselves, others by their problem_type."""
-    kind = config.get("problem_type")
+    kind, own = config.get("problem_type"), config.get(TASK_KEY) or {}
     if architecture == "BertForSequenceClassification" and not kind:
-        kind = "regression" if len(_classes(config)) == 1 else "single_label_classification"
-    return {"problem_type": kind} | config.get(_TASK_KEY, {}) if kind else config.get(_TASK_KEY, {})
+        one = len(config.get("id2label") or {}) == 1
+        kind = "regression" if one else "single_label_classification"
+    return {"problem_type": kind} | own if kind else own
 
 
 def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
     if (folder / WEIGHTS_FILE).exists():
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).exists():
-        index = _read_json(folder / INDEX_FILE, origin)
-        files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+        index = read_json(folder / INDEX_FILE, json_files.WEIGHTS_INDEX)
+        files = [folder / name for name in sorted(set((index.get("weight_map") or {}).values()))]
         absent = [file.name for file in files if not file.exists()]
         if absent or not files:
             raise InputError(f"{origin}: {INDEX_FILE} names {' '.join(absent) or 'no shards'}, "
@@ -201,8 +191,9 @@ def assemble(
     """A model from arrays under any of Hugging Face's names; each is used, or left out and named.
 
     Raises:
-      InputError: an array of the encoder that has no place here, two for one place, a decoder
-        that is not the embeddings' transpose; or as `names.to_ours`.
+      InputError: an array of the encoder that has no place here, two for one place, one with a
+        value that is no number, a decoder that is not the embeddings' transpose; or as
+        `names.to_ours`.
     """
     found: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
@@ -215,6 +206,7 @@ def assemble(
         elif names.part_of(canonical) is None:
             left_out[name] = f"not a part of {architecture}"
         else:
+            _check_finite(name, array, origin)
             found[canonical] = array
     left_out |= _without_decoder(found, origin)
     if not any(names.part_of(name) == "bert" for name in found):
@@ -245,6 +237,17 @@ def assemble(
             "model would not compute the same without it"
         )
     return Pretrained(origin, architecture, spec, params, tokenizer, classes, left_out)
+
+
+def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        place = [int(each) for each in np.unravel_index(wrong[0], array.shape)]
+        raise InputError(
+            f"{origin}: {name} has {len(wrong):,} of {array.size:,} values that are not finite "
+            f"(the first, at {place}, is {array.flat[wrong[0]]}): it diverged in training, or the "
+            "file is damaged: take other weights"
+        )
 
 
 def _without_decoder(found: dict[str, np.ndarray], origin: str) -> dict[str, str]:
@@ -296,7 +299,7 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     config = {
         "architectures": [pretrained.architecture],
         "model_type": "bert",
-        **{name: getattr(spec, name) for name in _SIZES},
+        **{name: getattr(spec, name) for name in SIZES},
         "hidden_act": activation,
         "classifier_dropout": None,
         "position_embedding_type": "absolute",
@@ -310,7 +313,7 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     if "problem_type" in task:
         config["problem_type"] = task.pop("problem_type")
     if task:
-        config[_TASK_KEY] = task
+        config[TASK_KEY] = task
     if pretrained.classes:
         config["id2label"] = {str(i): name for i, name in enumerate(pretrained.classes)}
         config["label2id"] = {name: i for i, name in enumerate(pretrained.classes)}

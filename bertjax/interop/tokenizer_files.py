@@ -4,15 +4,15 @@ Read: a Hugging Face folder (tokenizer.json of the library `tokenizers`, or voca
 tokenizer_config.json), Google's releases (vocab.txt alone), and what is written here.
 """
 
-import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.errors import InputError
 from bertjax.files import atomic_write, write_json
-from bertjax.interop import sentencepiece_model
+from bertjax.interop import json_files, sentencepiece_model
+from bertjax.interop.json_files import EXTRA_ROLES, SPECIAL_ROLES, read_json
 from bertjax.text.tokenizer import (
     SENTENCEPIECE,
     SPECIAL_TOKENS,
@@ -27,8 +27,6 @@ CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
 
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-_EXTRA_ROLES = ("additional_special_tokens", "extra_special_tokens")
 # Classes that build the tokenizer anew from tokenizer_config.json, and those that take
 # tokenizer.json as it is.
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
@@ -75,7 +73,7 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
         SentencePiece written here); special tokens under other names; added tokens.
     """
     folder = Path(folder)
-    config = _read_json(folder / CONFIG_FILE) or {}
+    config = read_json(folder / CONFIG_FILE, json_files.TOKENIZER_CONFIG) or {}
     library = _read_library(folder / LIBRARY_FILE)
     model_file = folder / VOCABULARY_FILES[SENTENCEPIECE]
     if model_file.exists():
@@ -93,11 +91,10 @@ def _read_wordpiece(
 ) -> Tokenizer:
     vocabulary_file = folder / VOCABULARY_FILES[WORDPIECE]
     _check_class(folder / CONFIG_FILE, config)
-    rules = {name: config[name] for name in _RULES if name in config}
+    rules = _rules_in(config, {name: name for name in _RULES})
     if library is not None:
         _check_is_bert(folder / LIBRARY_FILE, library)
-        normalizer = library["normalizer"]
-        said = {name: normalizer[key] for name, key in _RULES.items() if key in normalizer}
+        said = _rules_in(library["normalizer"], _RULES)
         rules = said if config.get("tokenizer_class") in _PLAIN_CLASSES else said | rules
     _check_special(folder, config, library or {})
     if vocabulary_file.exists():
@@ -115,30 +112,21 @@ def _read_wordpiece(
     return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, **rules)
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None without the file."""
-    if not path.exists():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # UnicodeDecodeError is one
-        raise InputError(f"{path}: damaged: {error}: download it again.") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: a JSON object should be in it: download it again.")
-    return value
+def _rules_in(said: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """The rules of normalization in a file; null says nothing, but of accents: as upper case."""
+    rules = {name: said[key] for name, key in keys.items() if key in said}
+    return {n: rule for n, rule in rules.items() if rule is not None or n == "strip_accents"}
 
 
 def _read_library(path: Path) -> dict[str, Any] | None:
     """A tokenizer.json with a model in it; None without the file."""
-    library = _read_json(path)
-    if library is not None:
-        model = library.get("model")
-        if not (isinstance(model, dict) and isinstance(model.get("vocab"), dict | list)):
-            raise InputError(
-                f"{path}: no model with a vocabulary in it, as the library tokenizers writes it. "
-                "(Runs and corpora of bertjax have another file of this name: name their folder "
-                "without hf:.)"
-            )
+    library = read_json(path, json_files.LIBRARY)
+    if library is not None and (library.get("model") or {}).get("vocab") is None:
+        raise InputError(
+            f"{path}: no model with a vocabulary in it, as the library tokenizers writes it. "
+            "(Runs and corpora of bertjax have another file of this name: name their folder "
+            "without hf:.)"
+        )
     return library
 
 
@@ -154,9 +142,9 @@ def _check_class(path: Path, config: dict[str, Any]) -> None:
 
 def _check_special(folder: Path, config: dict[str, Any], library: dict[str, Any]) -> None:
     """Refuses special tokens of other names, and tokens besides the vocabulary's."""
-    special = _read_json(folder / SPECIAL_FILE) or {}
+    special = read_json(folder / SPECIAL_FILE, json_files.SPECIAL_TOKENS_MAP) or {}
     for file, named in ((CONFIG_FILE, config), (SPECIAL_FILE, special)):
-        for role, expected in zip(_ROLES, SPECIAL_TOKENS, strict=True):
+        for role, expected in zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True):
             name = _content(named.get(role))
             if name not in (None, expected):
                 raise InputError(
@@ -166,12 +154,9 @@ def _check_special(folder: Path, config: dict[str, Any], library: dict[str, Any]
                 )
     added = {
         LIBRARY_FILE: library.get("added_tokens") or (),
-        ADDED_FILE: _read_json(folder / ADDED_FILE) or (),
-        CONFIG_FILE: [
-            *(config.get("added_tokens_decoder") or {}).values(),
-            *(token for role in _EXTRA_ROLES for token in config.get(role) or ()),
-        ],
-        SPECIAL_FILE: [token for role in _EXTRA_ROLES for token in special.get(role) or ()],
+        ADDED_FILE: read_json(folder / ADDED_FILE, json_files.ADDED_TOKENS) or (),
+        CONFIG_FILE: [*(config.get("added_tokens_decoder") or {}).values(), *_extra(config)],
+        SPECIAL_FILE: _extra(special),
     }
     for file, tokens in added.items():
         extra = [name for name in map(_content, tokens) if name not in SPECIAL_TOKENS]
@@ -182,6 +167,12 @@ def _check_special(folder: Path, config: dict[str, Any], library: dict[str, Any]
                 "only. Remove them there; those with ids behind the vocabulary, append to it, "
                 "where they are found as whole words."
             )
+
+
+def _extra(named: dict[str, Any]) -> list[Any]:
+    """The tokens of no role of BERT's, which stand in a list or under names of their own."""
+    groups = [named.get(role) or [] for role in EXTRA_ROLES]
+    return [t for group in groups for t in (group.values() if isinstance(group, dict) else group)]
 
 
 def _content(token: Any) -> str | None:
@@ -249,7 +240,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike, max_length:
     """
     folder = Path(folder)
     serialized = _library(tokenizer).to_str(pretty=True)
-    names = dict(zip(_ROLES, _special_pieces(tokenizer), strict=True))
+    names = dict(zip(SPECIAL_ROLES, _special_pieces(tokenizer), strict=True))
     config: dict[str, Any] = {
         "do_lower_case": not tokenizer.cased,
         "model_max_length": max_length,

@@ -61,9 +61,12 @@ class BertSpec:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {choices}")
         for field in dataclasses.fields(self):
-            if field.type is int and getattr(self, field.name) < 1:
-                raise ValueError(f"{field.name}={getattr(self, field.name)}: must be at least 1")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            value = getattr(self, field.name)
+            if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
+                raise ValueError(f"{field.name}={value!r}: must be a whole number")
+            if field.type is int and value < 1:
+                raise ValueError(f"{field.name}={value}: must be at least 1")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be in [0, 1)")
         if self.hidden_size % self.num_attention_heads:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertjax.batch import MULTIPLE_CHOICE
 from bertjax.errors import InputError
-from bertjax.tasks.classification import sequences, softmax
+from bertjax.tasks.classification import encoded_pairs, softmax
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
@@ -58,8 +58,7 @@ class MultipleChoice:
             for example in examples
             for choice in example.choices
         ]
-        rows = sequences(pairs, tokenizer, max_length)
-        return Encoded.of(rows, labels, choices=self.choices)
+        return encoded_pairs(pairs, tokenizer, max_length, labels, self.choices)
 
     def label_ids(self, examples: Sequence[Choice]) -> np.ndarray:
         """int32 [N], the right choice of each example.

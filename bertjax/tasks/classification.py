@@ -1,7 +1,7 @@
 """One text or two to a class, or to a number (section 4.1, Figure 4a and b)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ class Classification:
         """See `Family`."""
         labels = {"label_ids": self.label_ids(examples)} if labelled else {}
         pairs = [(example.a, example.b) for example in examples]
-        return Encoded.of(sequences(pairs, tokenizer, max_length), labels)
+        return encoded_pairs(pairs, tokenizer, max_length, labels)
 
     def label_ids(self, examples: Sequence[TextPair]) -> np.ndarray:
         """int32 [N], the class of each example.
@@ -118,7 +118,7 @@ class Regression:
         """See `Family`."""
         labels = {"targets": self.targets(examples).astype(np.float32)} if labelled else {}
         pairs = [(example.a, example.b) for example in examples]
-        return Encoded.of(sequences(pairs, tokenizer, max_length), labels)
+        return encoded_pairs(pairs, tokenizer, max_length, labels)
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
         """float64 [N], the number of each example.
@@ -160,17 +160,25 @@ class Regression:
 # ------------------------------------------------------------------- what families share
 
 
-def sequences(
-    pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_length: int
-) -> Iterator[tuple[list[int], int]]:
-    """The ids of each text or two as one sequence, and how many of them are of segment 0."""
+def encoded_pairs(
+    pairs: Sequence[tuple[str, str | None]],
+    tokenizer: Tokenizer,
+    max_length: int,
+    labels: Mapping[str, np.ndarray],
+    choices: int = 1,
+) -> Encoded:
+    """Each text or two as one sequence of at most `max_length`; see `Encoded`."""
+    sequences, cut = [], 0
     left = tracked(pairs, "tokens", " examples")
     while some := list(islice(left, _AT_ONCE)):
         tokens_of_a = tokenizer.encode([a for a, _ in some])
         tokens_of_b = iter(tokenizer.encode([b for _, b in some if b is not None]))
         for a, (_, text_b) in zip(tokens_of_a, some, strict=True):
             b = None if text_b is None else next(tokens_of_b)
-            yield joined(tokenizer, a, b, max_length)
+            sequences.append(joined(tokenizer, a, b, max_length))
+            whole = len(a) + 2 if b is None else len(a) + len(b) + 3
+            cut += whole > max_length
+    return Encoded.of(sequences, labels, choices=choices, cut={max_length: cut})
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

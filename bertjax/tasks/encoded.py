@@ -22,6 +22,7 @@ class Encoded:
       labels: what is to be predicted, under its name in `bertjax.batch.TASK_FIELDS`: an array of
         one for each example, or int32 [T] of one for each token (`IGNORED`: none).
       choices: C.
+      cut: how many texts were cut off at the end, by the tokens that are left of them.
     """
 
     ids: np.ndarray
@@ -29,6 +30,7 @@ class Encoded:
     first: np.ndarray
     labels: Mapping[str, np.ndarray]
     choices: int = 1
+    cut: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(

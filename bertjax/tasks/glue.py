@@ -69,6 +69,7 @@ SETS = {
 _COLA_COLUMNS = ("source", "label", "star", "sentence")  # of the files without a header
 DIAGNOSTIC = "diagnostic"  # predicted by the model of MNLI
 _DIAGNOSTIC_TFDS = "glue/ax"
+_SCORES = 0.0, 5.0  # of STS-B: the least and the most alike
 _MATCHED, _MISMATCHED = "dev_matched", "dev_mismatched"
 
 # What the leaderboard takes, and of how many rows: (task, split) -> file.
@@ -158,9 +159,15 @@ class Glue:
 
         Raises:
           InputError: no such file, one without a row or a column that is needed, a row with too
-            many or too few columns, an unknown label.
+            many or too few columns, an unknown label, a number that is not on the task's scale.
         """
         labelled = split == TRAIN or split in self.dev_splits
+        if split == _MATCHED and _MISMATCHED not in self.dev_splits:
+            print(
+                f"warning: {self._folder(_MATCHED)}: no {_MISMATCHED}.tsv: MNLI is scored on "
+                "matched genres only",
+                flush=True,
+            )
         read = self._read_tfds if self._in_tfds else self._read_file
         examples = list(read(split, labelled))
         if not examples:
@@ -210,7 +217,7 @@ class Glue:
                 number = math.nan
             if not math.isfinite(number):
                 raise InputError(f"{where}: {self._set.label} {value!r}: no number")
-            return number
+            return self._score(number, where)
         known = {str(n) if numbered else name: name for n, name in enumerate(classes)}
         if value not in known:
             raise InputError(
@@ -218,6 +225,15 @@ class Glue:
                 f"{', '.join(known)}"
             )
         return known[value]
+
+    def _score(self, number: float, where: str) -> float:
+        least, most = _SCORES
+        if not least <= number <= most:
+            raise InputError(
+                f"{where}: {self._set.label} {number:g}: must be from {least:g} to {most:g}: is "
+                f"this a file of {self.name}?"
+            )
+        return number
 
     def _read_tfds(self, split: str, labelled: bool) -> Iterator[TextPair]:
         name = self.data.removeprefix(tfds.PREFIX) or self._set.tfds
@@ -231,15 +247,16 @@ class Glue:
         records = tfds.open_split(name, split, needed)
         # They come shuffled; the leaderboard wants the order of its files.
         for record in sorted(map(records.__getitem__, range(len(records))), key=_index):
+            index = _index(record)
+            where = f"tfds:{name}/{split} example {index}"
             texts = [record[feature].decode("utf-8") for feature in features]
             label = None
             if labelled and self._set.classes:
                 label = records.dataset_info.features["label"].names[record["label"]]
             elif labelled:
-                label = float(record["label"])
+                label = self._score(float(record["label"]), where)
             b = texts[1] if len(texts) == 2 else None
-            index = _index(record)
-            yield TextPair(str(index), texts[0], b, label, f"tfds:{name}/{split} example {index}")
+            yield TextPair(str(index), texts[0], b, label, where)
 
     def tune(self, examples: Sequence[TextPair], predictions: Sequence[Any]) -> dict[str, Any]:
         """See `Task`: nothing."""
@@ -293,7 +310,7 @@ class Glue:
 
     def _word(self, prediction: Any) -> str:
         if not self._set.classes:
-            return f"{min(max(0.0, prediction), 5.0):.3f}"
+            return f"{min(max(_SCORES[0], prediction), _SCORES[1]):.3f}"
         chosen = int(np.argmax(prediction))
         return str(chosen) if self._set.numbered else self._set.classes[chosen]
 

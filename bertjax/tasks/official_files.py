@@ -10,19 +10,24 @@ COMPRESSED = ("", ".gz", ".xz", ".zst")
 
 
 def find(folder: Path, *names: str) -> Path:
-    """The first of `names` that is in `folder`, as it is or compressed.
+    """The one of `names` that is in `folder`, as it is or compressed.
 
     Raises:
-      InputError: none is.
+      InputError: none is, or several are.
     """
     paths = (folder / (name + suffix) for name in names for suffix in COMPRESSED)
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
+    there = [path for path in paths if path.is_file()]
+    if len(there) > 1:
+        raise InputError(
+            f"{folder}: has {' and '.join(path.name for path in there)}, and one of them is read: "
+            "leave the one that is meant, and move the others away"
+        )
+    if not there:
         what = f"no {' or '.join(names)} in it" if folder.is_dir() else "no such folder"
         raise InputError(
             f"{folder}: {what}: name the folder that has {names[0]} (or compressed, {names[0]}.xz)"
         )
-    return path
+    return there[0]
 
 
 def exists(folder: Path, *names: str) -> bool:

@@ -183,6 +183,7 @@ class QuestionAnswering:
         return Windows.of(
             sequences,
             {"start_positions": places[:, 0], "end_positions": places[:, 1]} if labelled else {},
+            cut={self.max_query_length: sum(len(q) > self.max_query_length for q in queries)},
             question=np.array(question, np.int32),
             begin=np.array(begins, np.int32),
             spans=[paragraphs[example.context][1] for example in examples],

@@ -262,13 +262,10 @@ _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 def _json_records(folder: Path, name: str) -> _Records:
     path, text = official_files.text(folder, name)
     try:
-        articles = _field(json.loads(text), "data", list, str(path))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}: not JSON at line {error.lineno} column {error.colno} ({error.msg}): "
-            "download it again"
-        ) from error
-    for number, article in enumerate(articles, start=1):
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}): download it again") from error
+    for number, article in enumerate(_field(value, "data", list, str(path)), start=1):
         place = f"{path} article {number}"
         for part, paragraph in enumerate(_field(article, "paragraphs", list, place), start=1):
             where = f"{place} paragraph {part}"

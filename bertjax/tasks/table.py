@@ -14,7 +14,7 @@ from bertjax.errors import InputError
 from bertjax.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
 from bertjax.tasks.classification import Classification, Regression, TextPair
-from bertjax.tasks.entity_scores import accuracy, entity_scores, is_entity_tag
+from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
 from bertjax.tasks.rows import FORMATS, Row, read_rows
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
@@ -268,6 +268,16 @@ class _Tags(_Problem):
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
         classes = _in_order(tags_of(training, self._table.data))
+        entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
+        others = [tag for tag in classes if not is_entity_tag(tag)]
+        if OUTSIDE in classes and entity_tags and others:
+            first = next(s.where for s in training if not set(others).isdisjoint(s.tags))
+            print(
+                f"warning: {first}: {others[0]!r} is no tag of an entity (O, B-TYPE, I-TYPE), as "
+                f"{entity_tags[0]!r} is: so all tags are scored as classes of words. Correct it if "
+                "they are entities",
+                flush=True,
+            )
         return Tagging(classes, document_context=False)
 
     def metric(self, family: Tagging) -> str:

@@ -110,6 +110,7 @@ class Tagging:
         """
         room = max_length - 2
         pieces = tokenizer.encode([word for sentence in examples for word in sentence.words])
+        cut = {room: sum(len(ids) > room for ids in pieces)}
         pieces = [ids[:room] or [tokenizer.unk_id] for ids in pieces]
         sizes = np.array([len(ids) for ids in pieces], np.int64)
         first_tokens = np.zeros(len(pieces), np.int64)
@@ -134,7 +135,7 @@ class Tagging:
             label_ids = np.full(tokens, IGNORED, np.int32)
             label_ids[first_tokens] = self.class_ids(examples)
             labels["label_ids"] = label_ids
-        return EncodedWords.of(sequences, labels, words=first_tokens)
+        return EncodedWords.of(sequences, labels, words=first_tokens, cut=cut)
 
     def _documents(self, examples: Sequence[Sentence]) -> list[list[Sentence]]:
         """The sentences that are context to one another; those without words left out."""

@@ -214,6 +214,7 @@ def test_json_lines(tmp_path, target):
     [
         (b'{"text": "cut of', "line 3: not JSON"),
         (b'{"body": "a", "n": 1}', "line 3: no field 'text'; its fields are 'body', 'n'"),
+        (b"[" * 100_000, "line 3: not JSON"),
         (b"[1]", "line 3: not a JSON object"),
         (b'{"text": 5}', "line 3: field 'text' is int, not text"),
         (b'{"text": null}', "line 3: field 'text' is NoneType, not text"),

@@ -100,6 +100,13 @@ def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
     assert family_of(dataclasses.replace(model, spec=spec)) == (QuestionAnswering(), 384)
 
 
+@pytest.mark.parametrize("length", [2, 14])
+def test_a_length_that_the_model_does_not_take(make_pretrained, tmp_path, length):
+    model = _read(make_pretrained(SEQUENCE), tmp_path, bertjax_task={"max_length": length})
+    with pytest.raises(InputError, match=f"theirs: max_length={length}: must be from 3 to 13, the"):
+        family_of(model)
+
+
 def test_several_labels_at_once_are_refused(make_pretrained, tmp_path):
     kind = "multi_label_classification"
     model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type=kind)

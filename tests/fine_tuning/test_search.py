@@ -10,7 +10,7 @@ import task_files
 from toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
 
 from bertjax.errors import InputError
-from bertjax.fine_tuning.search import _spreads
+from bertjax.fine_tuning.search import NothingScored, _spreads
 from bertjax.run_folder import checkpoints_folder
 from bertjax.training.journal import METRICS_FILE
 
@@ -261,6 +261,21 @@ def test_the_trial_that_is_run_once_more_goes_on_too(search, run, capsys, steps)
     assert not list((run / "trials").rglob("checkpoints"))
 
 
+def test_a_grid_without_the_trial_of_the_model_is_told(search, run, capsys):
+    search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
+    one, _, kept = search(learning_rate=(TOO_LOW,))
+    capsys.readouterr()
+    one.announce()
+    told = capsys.readouterr().out.splitlines()[3:]
+    (name,) = _names(rates=(LEARNS,))
+    assert [line.partition(": the best of")[0] for line in told] == [
+        f"warning: the model in {run} is of {name}, which the grid does not have"
+    ]
+    one, _, _ = search(learning_rate=(LEARNS, TOO_LOW / 10))
+    one.announce()
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_a_trial_that_diverges_once_more_hands_in_nothing(search, run):
     search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
     one, trials, _ = search(learning_rate=(TOO_LOW,))
@@ -349,7 +364,7 @@ def test_degenerate_and_diverged_trials_are_flagged(search):
 
 def test_where_all_diverge_nothing_is_handed_in(search, run):
     one, trials, _ = search(learning_rate=(TOO_HIGH,), restarts=2)
-    with pytest.raises(InputError, match=r"no trial gave a matthews \(diverged: step "):
+    with pytest.raises(NothingScored, match=r"no trial gave a matthews \(diverged: step "):
         one.complete()
     assert len(trials.trained) == 2 and not (run / "results.json").exists()
 

@@ -220,6 +220,93 @@ def test_configurations_that_do_not_fit(written, changes, message):
         written.read()
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_size": 128.0}, "hidden_size is 128.0, must be a whole number"),
+        ({"hidden_size": "128"}, "hidden_size is '128', must be a whole number"),
+        ({"vocab_size": True}, "vocab_size is true, must be a whole number"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps is nan, must be 0, or of a size from"),
+        ({"hidden_dropout_prob": "0.1"}, "hidden_dropout_prob is '0.1', must be a number"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 10{9}, must be at most 1,000"),
+        ({"max_position_embeddings": 10**12}, "max_position_embeddings is 10{12}, must be at most"),
+        ({"hidden_act": ["gelu"]}, "hidden_act is a list, must be a text"),
+        ({"architectures": "BertModel"}, "architectures is 'BertModel', must be a list"),
+        ({"architectures": [["BertModel"]]}, r"architectures\[0\] is a list, must be a text"),
+        ({"id2label": ["no", "yes"]}, "id2label is a list, must be an object"),
+        ({"id2label": {"0": None}}, r"id2label\['0'\] is null, must be a text or a whole number"),
+        ({"is_decoder": "yes"}, "is_decoder is 'yes', must be true or false"),
+        ({"problem_type": {}}, "problem_type is an object, must be a text"),
+        ({"bertjax_task": []}, "bertjax_task is a list, must be an object"),
+        ({"bertjax_task": {"max_length": "7"}}, "bertjax_task.max_length is '7', must be a whole"),
+    ],
+)
+def test_fields_of_another_type(written, changes, message):
+    """Google's bert_config.json is read by the same table."""
+    written.configure(**changes)
+    with pytest.raises(InputError, match=rf"config\.json: {message}.*: correct it, or download"):
+        written.read()
+
+
+@pytest.mark.parametrize("labels", [{"1": "no", "2": "yes"}, {"no": "0"}, {"0": "a", "00": "b"}])
+def test_classes_with_other_numbers(written, labels):
+    written.configure(id2label=labels)
+    with pytest.raises(InputError, match="hf:model: id2label in config.json has .*from 0 to"):
+        written.read()
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", "[" * 100_000, "damaged: "),
+        ("config.json", '"text"', "must hold an object, not 'text'"),
+        ("config.json", b"\xff", "damaged: "),
+        (
+            "model.safetensors.index.json",
+            '{"weight_map": ["a"]}',
+            "weight_map is a list, must be an",
+        ),
+        (
+            "model.safetensors.index.json",
+            '{"weight_map": {"a": 1}}',
+            r"weight_map\['a'\] is 1, must",
+        ),
+        ("modules.json", "garbage", "damaged: "),
+        ("modules.json", '{"a": 1}', "must hold a list, not an object"),
+        ("modules.json", "[3]", r"\[0\] is 3, must be an object"),
+        ("modules.json", '[{"path": ""}]', r"\[0\] has no 'type'"),
+        ("modules.json", '[{"path": 1, "type": "a"}]', r"\[0\].path is 1, must be a text"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(written, name, content, message):
+    if "index" in name:
+        (written.folder / "model.safetensors").unlink()
+    data = content if isinstance(content, bytes) else content.encode()
+    (written.folder / name).write_bytes(data)
+    with pytest.raises(InputError, match=rf"/{name}: {message}"):
+        written.read()
+
+
+def test_null_is_as_absent(written):
+    written.configure(architectures=None, id2label=None, problem_type=None, bertjax_task=None)
+    assert written.read().architecture == "BertModel"
+
+
+@pytest.mark.parametrize("value, shown", [(np.nan, "nan"), (-np.inf, "-inf")])
+def test_weights_that_are_no_numbers(written, value, shown):
+    table = written.arrays[TABLE].copy()
+    table[3, 5] = table[4, 0] = value
+    written.save(written.arrays | {TABLE: table})
+    message = (
+        rf"{TABLE} has 2 of 480 values that are not finite \(the first, at \[3, 5\], is {shown}\)"
+    )
+    with pytest.raises(InputError, match=f"hf:model: {message}: .* take other weights"):
+        written.read()
+    # What has no place in the model is left out as it is.
+    written.save(written.arrays | {"my_head.weight": np.full(3, value, np.float32)})
+    assert "my_head.weight" in written.read().left_out
+
+
 def test_files_that_are_missing_or_damaged(written):
     weights = written.folder / "model.safetensors"
     data = weights.read_bytes()
@@ -299,6 +386,8 @@ def test_a_classifier_of_other_classes(make_pretrained, tmp_path):
     file.write_text(json.dumps(config))
     with pytest.raises(InputError, match="classifier has 3 rows, and config.json names 2 classes"):
         read_folder(tmp_path, "hf:model")
+    file.write_text(json.dumps(config | {"id2label": {"0": "no", "2": "yes", "1": 7}}))
+    assert read_folder(tmp_path, "hf:model").classes == ("no", "7", "yes")
 
 
 def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
@@ -334,6 +423,9 @@ def test_a_name_without_network(tmp_path, monkeypatch):
         model_folder("someone/a-model-that-is-not-here")
     with pytest.raises(InputError, match="no such folder, and not the name of a model"):
         model_folder("a/b/c")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="hf:file: a file: name the folder that it is in"):
+        model_folder("file")
     (tmp_path / "someone").mkdir()
     assert model_folder("someone") == model_folder("./someone")
 

@@ -8,6 +8,8 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from bertjax.errors import InputError
+from bertjax.interop import json_files
+from bertjax.interop.json_files import read_json
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_sentencepiece
@@ -143,6 +145,18 @@ def test_null_for_accents_is_berts_rule(written):
     assert read_tokenizer(written).identity == tokenizer_with().identity
 
 
+def test_null_for_another_rule_is_as_absent(written):
+    for key in ("do_lower_case", "tokenize_chinese_chars"):
+        change(written / CONFIG, key, value=None)
+    assert read_tokenizer(written).identity == tokenizer_with().identity
+    change(written / LIBRARY, "normalizer", "handle_chinese_chars", value=False)
+    change(written / LIBRARY, "normalizer", "lowercase", value=False)
+    again = read_tokenizer(written)
+    assert again.cased and not again.tokenize_chinese_chars
+    change(written / LIBRARY, "normalizer", "handle_chinese_chars", value=None)
+    assert read_tokenizer(written).tokenize_chinese_chars
+
+
 # ------------------------------------------------------------------------------ refused
 
 GAP = {piece: number + (number > 6) for number, piece in enumerate(PIECES)}
@@ -157,7 +171,17 @@ LIBRARY, CONFIG = "tokenizer.json", "tokenizer_config.json"
         (LIBRARY, ["normalizer"], None, "normalizer.type is None"),
         (LIBRARY, ["pre_tokenizer", "type"], "Whitespace", "pre_tokenizer.type is 'Whitespace'"),
         (LIBRARY, ["model", "vocab"], GAP, "no piece has id 7 .*put .unused7. there"),
-        (LIBRARY, ["model"], 3, "no model with a vocabulary in it"),
+        (LIBRARY, ["model"], 3, "model is 3, must be an object"),
+        (LIBRARY, ["model"], {}, "no model with a vocabulary in it"),
+        (LIBRARY, ["model", "vocab"], [1, 2], r"model.vocab\[0\] is 1, must be a list of 2"),
+        (LIBRARY, ["model", "vocab"], {"a": "0"}, r"model.vocab\['a'\] is '0', must be a whole"),
+        (LIBRARY, ["normalizer"], "none", "normalizer is 'none', must be an object"),
+        (LIBRARY, ["added_tokens"], [{"id": 4}], r"added_tokens\[0\] has no 'content'"),
+        (LIBRARY, ["added_tokens"], 3, "added_tokens is 3, must be a list"),
+        (CONFIG, ["do_lower_case"], 1, "do_lower_case is 1, must be true or false"),
+        (CONFIG, ["mask_token"], 103, "mask_token is 103, must be a text or an object"),
+        (CONFIG, ["added_tokens_decoder"], [], "added_tokens_decoder is a list, must be an object"),
+        (CONFIG, ["extra_special_tokens"], {"x": "<x>"}, r"1 added tokens \('<x>'\)"),
         (LIBRARY, ["added_tokens"], [{"content": "<e1>"}], r"1 added tokens \('<e1>'\)"),
         (CONFIG, ["tokenizer_class"], "RobertaTokenizer", "tokenizer_class is 'RobertaTokenizer'"),
         (CONFIG, ["mask_token"], "<mask>", r"mask_token is '<mask>', where BERT has \[MASK\]"),
@@ -175,9 +199,21 @@ def test_what_is_not_berts_is_refused(written, file, keys, value, message):
 
 
 def test_added_tokens_in_a_file_of_their_own(written):
+    (written / "added_tokens.json").write_text('["<e1>"]')
+    with pytest.raises(InputError, match=r"added_tokens\.json: must hold an object, not a list"):
+        read_tokenizer(written)
     (written / "added_tokens.json").write_text('{"[MASK]": 4, "<e1>": 17}')
     with pytest.raises(InputError, match=r"added_tokens\.json: 1 added tokens \('<e1>'\)"):
         read_tokenizer(written)
+
+
+def test_pieces_may_be_called_as_numbers_that_have_a_limit(written):
+    vocabulary = {f"x{number}": number for number in range(1_200)} | {
+        "depth": 1_200,
+        ".depth": 1_201,
+    }
+    change(written / LIBRARY, "model", "vocab", value=vocabulary)
+    assert read_json(written / LIBRARY, json_files.LIBRARY)["model"]["vocab"] == vocabulary
 
 
 def test_vocabularies_that_disagree(written):
@@ -196,7 +232,7 @@ def test_folders_without_a_tokenizer(tmp_path):
     with pytest.raises(InputError, match=r"tokenizer\.json: damaged"):
         read_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("[]")
-    with pytest.raises(InputError, match="a JSON object should be in it"):
+    with pytest.raises(InputError, match="must hold an object, not a list"):
         read_tokenizer(tmp_path)
     tokenizer_with().save(tmp_path)
     with pytest.raises(InputError, match="name their folder without hf:"):

@@ -46,6 +46,9 @@ def test_the_longer_text_loses_its_end(tokenizer):
         [pair("a b c d", "e f"), pair("a b c d e f")], tokenizer, 7, labelled=False
     )
     assert rows_of(encoded, tokenizer) == ["[CLS] a b [SEP] e f [SEP]", "[CLS] a b c d e [SEP]"]
+    assert encoded.cut == {7: 2}
+    whole = [pair("a b", "e f"), pair("a b c d e"), pair("a", "")]
+    assert FAMILY.encode(whole, tokenizer, 7, labelled=False).cut == {7: 0}
 
 
 def test_many_examples_in_order(tokenizer):

@@ -125,6 +125,16 @@ def test_the_diagnostic_set_is_found(tmp_path, place):
     assert read(task, "diagnostic") == [("0", "A", "B", None)]
 
 
+def test_half_of_mnli_is_told(tmp_path, capsys):
+    write(tmp_path / "MNLI", "dev_matched.tsv", FILES[11][2])
+    assert len(Glue(str(tmp_path), "MNLI").read("dev_matched")) == 1
+    told = "no dev_mismatched.tsv: MNLI is scored on matched genres only"
+    assert capsys.readouterr().out == f"warning: {tmp_path / 'MNLI'}: {told}\n"
+    write(tmp_path / "MNLI", "dev_mismatched.tsv", FILES[11][2])
+    assert len(Glue(str(tmp_path), "MNLI").read("dev_matched")) == 1
+    assert capsys.readouterr().out == ""
+
+
 def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
     (lines,) = (lines for name, split, lines, _ in FILES if (name, split) == ("QQP", TRAIN))
     write(tmp_path, "train.tsv", lines)
@@ -157,6 +167,8 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
         ),
         ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 9], "line 2: score 'x': no number"),
         ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 8 + "\tnan"], "score 'nan': no number"),
+        ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t7.5"], "7.5: must be from 0 to 5"),
+        ("STS-B", TRAIN, [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t-0.1"], "score -0.1: must be"),
         ("CoLA", TRAIN, ["a\t1\t\tA", "a\t1\tB"], "line 2: 3 columns, but CoLA train has 4"),
         ("RTE", "dev", [f"{_NLI}\tlabel", "", "0\tA\tB\tentailment"], "line 2: 1 columns, but RTE"),
         ("QQP", "test", ["id\tquestion1\tquestion2", "0\tA"], "line 2: 2 columns"),

@@ -22,11 +22,15 @@ def test_lines_and_text(tmp_path, suffix, write):
     assert (path.name, whole) == (f"a.txt{suffix}", CONTENT[1:])
 
 
-def test_the_first_name_that_is_there(tmp_path):
+def test_the_one_that_is_there(tmp_path):
     (tmp_path / "second").touch()
-    (tmp_path / "third").touch()
     assert find(tmp_path, "first", "second", "third").name == "second"
-    assert exists(tmp_path, "first", "third") and not exists(tmp_path, "first")
+    assert exists(tmp_path, "first", "second") and not exists(tmp_path, "first")
+    for other in ("third", "second.gz"):
+        (tmp_path / other).touch()
+        with pytest.raises(InputError, match=f"has second and {other}, and one of them is read: l"):
+            find(tmp_path, "first", "second", "third")
+        (tmp_path / other).unlink()
 
 
 def test_errors_name_the_place(tmp_path):

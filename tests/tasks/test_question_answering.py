@@ -88,6 +88,9 @@ def test_windows_and_their_labels(tokenizer):
     assert encoded.begin.tolist() == [0, 2, 4, 0]
     assert encoded.first.tolist() == [4, 4, 4, 3]
     assert len(encoded) == 4 and encoded.lengths.tolist() == [9, 9, 8, 6]
+    assert encoded.cut == {2: 1}  # the first question
+    longer = QuestionAnswering(max_query_length=4, stride=2)
+    assert longer.encode(examples, tokenizer, 9, labelled=False).cut == {4: 0}
 
     cut = family.encode([question("Abc?", "de f g hi.", "e f g h")], tokenizer, 9, labelled=True)
     assert labels(cut) == [(0, 0)] * 3

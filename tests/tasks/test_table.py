@@ -126,6 +126,25 @@ def test_tagging(tmp_path):
         Table(data, problem="tagging").read(TRAIN)
 
 
+def test_tags_that_are_nearly_those_of_entities(tmp_path, capsys):
+    """They are classes of words, as others may be, and that is told."""
+    rows = ["O B-LOC", "O NN", "O Q-FOO"]
+    lines = [json.dumps({"words": "a b", "tags": row}) for row in rows]
+    data = write(tmp_path, train_jsonl="\n".join(lines) + "\n")
+    task = Table(data, problem="tagging")
+    assert (task.metric, task.family.classes) == ("accuracy", ("B-LOC", "NN", "O", "Q-FOO"))
+    told = capsys.readouterr().out
+    assert told.startswith(f"warning: {data}/train.jsonl line 2: 'NN' is no tag of an entity")
+    assert told.count("\n") == 1
+    write(tmp_path, train_jsonl="\n".join([lines[0], lines[2].replace("Q-FOO", "B-")]) + "\n")
+    assert Table(data, problem="tagging").metric == "accuracy"
+    assert "train.jsonl line 2: 'B-' is no tag" in capsys.readouterr().out
+    for rows in (lines[:1], lines[1:]):  # all of entities, and none
+        write(tmp_path, train_jsonl="\n".join(rows) + "\n")
+        _ = Table(data, problem="tagging").family
+    assert capsys.readouterr().out == ""
+
+
 def test_questions(tmp_path):
     data = write(
         tmp_path,
@@ -157,6 +176,7 @@ def test_questions(tmp_path):
     write(tmp_path, train_csv=train.replace("4", "3"))
     with pytest.raises(InputError, match="line 2: 'answer' 'a' does not stand in its context at 3"):
         Table(data, problem="questions", answer_start="at").read(TRAIN)
+    (tmp_path / "dev.jsonl").unlink()
     write(tmp_path, dev_csv="question,context,answer,at\nWho?,a,,\n")
     with pytest.raises(InputError, match="dev.csv line 2: 'answer' is empty, but all questions"):
         placed.read("dev")
@@ -181,6 +201,14 @@ def test_questions(tmp_path):
 def test_bad_tables(tmp_path, problem, train, message):
     with pytest.raises(InputError, match=message):
         Table(write(tmp_path, train_csv=train), problem=problem).read(TRAIN)
+
+
+def test_two_files_to_learn_from(tmp_path):
+    data = write(tmp_path, train_csv="text,label\na,1\n", train_tsv="text\tlabel\nb\t2\n")
+    with pytest.raises(InputError, match="has train.csv and train.tsv, and one of them is read"):
+        Table(data).read(TRAIN)
+    (example,) = Table(data, train="train.tsv").read(TRAIN)
+    assert example.a == "b"
 
 
 def test_bad_labels_and_files(tmp_path):

@@ -119,6 +119,7 @@ def test_a_sentence_longer_than_the_window_loses_no_word(tokenizer):
 def test_a_word_longer_than_the_window_is_cut(tokenizer):
     encoded = Tagging(CLASSES).encode([sentence("abcdefgh i")], tokenizer, 6, labelled=False)
     assert tokens(tokenizer, encoded) == ["[CLS] a ##b ##c ##d [SEP]", "[CLS] i [SEP]"]
+    assert encoded.cut == {4: 1}
 
 
 @pytest.mark.parametrize("labelled", [False, True])
