@@ -12,7 +12,7 @@ import safetensors
 from safetensors.numpy import save
 
 from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.files import inside, write_json
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
@@ -146,7 +146,8 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).exists():
         index = _read_json(folder / INDEX_FILE, origin)
-        files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+        shards = sorted(set(index.get("weight_map", {}).values()))
+        files = [inside(folder, name, folder / INDEX_FILE) for name in shards]
         absent = [file.name for file in files if not file.exists()]
         if absent or not files:
             raise InputError(f"{origin}: {INDEX_FILE} names {' '.join(absent) or 'no shards'}, "
