@@ -27,7 +27,7 @@ _REACH_SECONDS = 30.0  # for a bucket that does not answer
 
 # What the libraries say of it, each with exceptions of its own: Google's, gcsfs, TensorStore.
 _FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
-_UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$")
+_UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
 
 
 def in_bucket(name: str | os.PathLike) -> bool:
@@ -124,6 +124,8 @@ def _cure(error: Exception, path: Path, write: bool) -> str:
     bucket, _ = _parts(path)
     if isinstance(error, NotFound):
         return f"no such bucket: gcloud storage buckets create gs://{bucket}"
+    if isinstance(error, GoogleAuthError) or _UNKNOWN.search(str(error)):
+        return "no credentials, or old ones: gcloud auth application-default login"
     if _FORBIDDEN.search(str(error)):
         verb, role = "read", "roles/storage.objectViewer"
         if write:
@@ -133,8 +135,6 @@ def _cure(error: Exception, path: Path, write: bool) -> str:
             f"gs://{bucket} --member=user:YOU (of a TPU VM: serviceAccount:ITS_ACCOUNT) "
             f"--role={role}"
         )
-    if isinstance(error, GoogleAuthError) or _UNKNOWN.search(str(error)):
-        return "no credentials, or old ones: gcloud auth application-default login"
     if "roject was not passed" in str(error):
         return "no project: set GOOGLE_CLOUD_PROJECT"
     return "cannot be reached"
