@@ -25,6 +25,10 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS, _DEAD_SECONDS = 15.0, 60.0
 _REACH_SECONDS = 30.0  # for a bucket that does not answer
 
+# What the libraries say of it, each with exceptions of its own: Google's, gcsfs, TensorStore.
+_FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
+_UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
+
 
 def in_bucket(name: str | os.PathLike) -> bool:
     """Whether a name is the address of something in a bucket."""
@@ -66,9 +70,29 @@ def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
         try:
             _try_out(path, write)
         except (*_failures(), ValueError) as error:  # ValueError: no name for a bucket
-            reason = " ".join(str(getattr(error, "message", error)).split())[:300]
-            raise InputError(f"{path}: {_cure(error, path, write)} ({reason})") from error
+            raise _told(error, path, write) from error
     return path
+
+
+@contextlib.contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Tells it where a bucket refuses, in mid-run, what the block does with a path in it.
+
+    Raises:
+      InputError: the bucket is closed to us now: what to do. What else fails stays as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        refused = _FORBIDDEN.search(str(error)) or _UNKNOWN.search(str(error))
+        if not (in_bucket(path) and refused):
+            raise
+        raise _told(error, path, write=True) from error
+
+
+def _told(error: Exception, path: Path, write: bool) -> InputError:
+    reason = " ".join(str(getattr(error, "message", error)).split())[:300]
+    return InputError(f"{path}: {_cure(error, path, write)} ({reason})")
 
 
 def _try_out(path: Path, write: bool) -> None:
@@ -94,13 +118,15 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _cure(error: Exception, path: Path, write: bool) -> str:
-    from google.api_core.exceptions import Forbidden, NotFound, Unauthorized
+    from google.api_core.exceptions import NotFound
     from google.auth.exceptions import GoogleAuthError
 
     bucket, _ = _parts(path)
     if isinstance(error, NotFound):
         return f"no such bucket: gcloud storage buckets create gs://{bucket}"
-    if isinstance(error, Forbidden):
+    if isinstance(error, GoogleAuthError) or _UNKNOWN.search(str(error)):
+        return "no credentials, or old ones: gcloud auth application-default login"
+    if _FORBIDDEN.search(str(error)):
         verb, role = "read", "roles/storage.objectViewer"
         if write:
             verb, role = "write", "ROLE (roles/storage.objectUser and .legacyBucketReader)"
@@ -109,8 +135,6 @@ def _cure(error: Exception, path: Path, write: bool) -> str:
             f"gs://{bucket} --member=user:YOU (of a TPU VM: serviceAccount:ITS_ACCOUNT) "
             f"--role={role}"
         )
-    if isinstance(error, GoogleAuthError | Unauthorized):
-        return "no credentials, or old ones: gcloud auth application-default login"
     if "roject was not passed" in str(error):
         return "no project: set GOOGLE_CLOUD_PROJECT"
     return "cannot be reached"
@@ -221,5 +245,9 @@ class _Lease:
         from google.api_core.exceptions import NotFound, PreconditionFailed
 
         blob = self._bucket.blob(self._name)
-        with contextlib.suppress(NotFound, PreconditionFailed):  # another job has it
+        try:
             blob.delete(if_generation_match=self._generation)
+        except (NotFound, PreconditionFailed):
+            pass  # another job has it
+        except _failures() as error:  # what ended the job is to be told, not this
+            _log.warning("%s: the lease is not given back: %s", self._folder, error)

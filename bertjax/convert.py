@@ -1,7 +1,6 @@
 """Hands a trained model on: to Hugging Face users, or to a server, proved to be the same."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from flax import linen as nn
 
 from bertjax.buckets import path_of
 from bertjax.errors import InputError
-from bertjax.files import new_folder
+from bertjax.files import new_folder, read_json
 from bertjax.interop import transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_folder, write_folder
@@ -69,10 +68,10 @@ def run(model: str, target: str) -> dict[str, float]:
         raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
     with new_folder(output) as folder:
         fine_tuned = is_fine_tuned(model)
-        if fine_tuned:
-            read_results(path_of(model))  # its trials are done
         trained = load_run(model) if is_run(model) and not fine_tuned else None
         pretrained = of_run(trained, model) if trained else open_model(model)
+        if fine_tuned:
+            read_results(path_of(model))  # its trials are done
         print(pretrained.summary())
         if serving:
             found = {"the artifact": write_serving(pretrained, folder)}
@@ -176,7 +175,7 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
 def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """As `_history`."""
     config, results = read_config(folder), read_results(folder)
-    recipe = _recipe(config) | {"init_from": Path(config["init_from"]).name}
+    recipe = _recipe(config) | {"init_from": Path(results["init_from"]).name}
     figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
     return recipe | results["chosen"], figures
 
@@ -191,9 +190,11 @@ def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
 def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:
     """Those of launch/evaluate.py at this step, or else of the last evaluation while training."""
     evaluation = folder / EVALUATION_FILE
+    results = {}
     if evaluation.exists():
-        results = json.loads(evaluation.read_text(encoding="utf-8"))
-    if evaluation.exists() and results["step"] == step:
+        cure = "remove it, or run launch/evaluate.py again"
+        results = read_json(evaluation, {"step": int}, cure=cure)
+    if results.get("step") == step:
         return {
             f"Held-out text in sequences of {length}, at step {results['step']}": metrics
             for length, metrics in results.items()

@@ -9,7 +9,14 @@ from typing import Any
 import jax
 
 from bertjax.errors import EXIT_STOPPED, InputError
-from bertjax.files import exclusive, local_folder, write_json
+from bertjax.files import (
+    exclusive,
+    local_folder,
+    names_to_disk,
+    temporary_name,
+    tree_to_disk,
+    write_json,
+)
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
 from bertjax.fine_tuning.model import ARCHITECTURE, bert_with_head, class_names
@@ -127,12 +134,13 @@ class _ModelFolder:
             task=about | settings | {"name": self._recipe.task.name, "trial": trial},
         )
         # Whole, or absent for a moment: the trial is run again then.
-        temporary = self._folder.with_name(f".{self._folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary = temporary_name(self._folder)
         temporary.mkdir()
         write_folder(model, temporary)
+        tree_to_disk(temporary)
         shutil.rmtree(self._folder, ignore_errors=True)
         temporary.rename(self._folder)
+        names_to_disk(self._folder.parent)
 
     def _read(self) -> Pretrained:
         return read_folder(self._folder, str(self._folder))

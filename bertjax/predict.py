@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import jax
 
+from bertjax.buckets import in_bucket, path_of, reach
 from bertjax.errors import InputError
 from bertjax.features.texts import decoded, read_texts
 from bertjax.files import atomic_write
@@ -40,7 +41,7 @@ def run(model: str, source: str, output: str) -> None:
       model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned BERT.
       source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
         "A", "A ||| B", words with spaces between them, or a JSON object.
-      output: a file, whole or absent; or "-".
+      output: a file, whole or absent, here or in a bucket; or "-".
 
     Raises:
       InputError: no such model or file; an output that exists; a line that cannot be used.
@@ -50,10 +51,7 @@ def run(model: str, source: str, output: str) -> None:
             f"--input={source}: a table, of which each line would be taken for a text: write "
             "a text on each line, 'A ||| B' for two, or a JSON object"
         )
-    if output != STANDARD and Path(output).exists():
-        raise InputError(f"--output={output}: is there already: choose another, or remove it")
-    if not Path(output).parent.is_dir():
-        raise InputError(f"--output={output}: no folder {Path(output).parent}: make it")
+    _check_output(output)
     origin = _STANDARD_INPUT if source == STANDARD else source
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
     pretrained = open_model(model)
@@ -76,6 +74,17 @@ def run(model: str, source: str, output: str) -> None:
             except BrokenPipeError:  # whoever reads has seen enough, as `head` has
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
+
+
+def _check_output(output: str) -> None:
+    if output == STANDARD:
+        return
+    target = path_of(output)
+    reach(target.parent, write=True)
+    if target.exists():
+        raise InputError(f"--output={output}: is there already: choose another, or remove it")
+    if not (in_bucket(target) or target.parent.is_dir()):
+        raise InputError(f"--output={output}: no folder {target.parent}: make it")
 
 
 def predictions(

@@ -6,7 +6,6 @@ domain_words.json and installed-docs.txt. Run again with the same arguments it d
 missing and nothing else.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
-from bertjax.files import exclusive, local_folder, write_json
+from bertjax.files import exclusive, local_folder, read_json, write_json
 from bertjax.limits import check_numbers
 from bertjax.progress import Progress
 from bertjax.text.domain_words import (
@@ -50,6 +49,12 @@ from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_word
 RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
 _DOMAIN_WORDS_FILE = "domain_words.json"
+_DOMAIN_WORDS = {
+    "words": list,
+    "sample_pieces_before": int,
+    "sample_pieces_after": int,
+    "saved_percent": float | None,
+}
 
 # The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
 # for SentencePiece about the sentences that it can take.
@@ -171,7 +176,8 @@ def run(
             times = {stage: round(each, 1) for stage, each in seconds.items()}
         else:
             print(f"{output}: vocabulary and token store are there already.")
-            times = json.loads(report_file.read_bytes())["seconds"]
+            cure = "remove it: the same command writes it again"
+            times = read_json(report_file, {"seconds": dict}, cure=cure)["seconds"]
         report = {**_report(output, plan), "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))
@@ -248,19 +254,15 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
     path = output / PLAN_FILE
     if not path.exists():
         return
-    try:
-        earlier = json.loads(path.read_bytes())
-        changed = [
-            "the source files have changed since, in number, names or sizes"
-            if key == "files"
-            else f"{key} was {earlier[key]!r}, now {value!r}"
-            for key, value in asked.items()
-            if earlier[key] != value
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: damaged: delete the folder or choose another --output."
-        ) from error
+    fields = dict.fromkeys(asked, object)
+    earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
+    changed = [
+        "the source files have changed since, in number, names or sizes"
+        if key == "files"
+        else f"{key} was {earlier[key]!r}, now {value!r}"
+        for key, value in asked.items()
+        if earlier[key] != value
+    ]
     if changed:
         raise InputError(
             f"--output={output}: holds a corpus prepared otherwise ({'; '.join(changed)}): choose "
@@ -349,7 +351,10 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
     peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
     tokenizer = Tokenizer.open(output)
     words_file = output / _DOMAIN_WORDS_FILE
-    domain = {"domain_words": json.loads(words_file.read_bytes())} if words_file.exists() else {}
+    domain = {}
+    if words_file.exists():
+        cure = "delete the folder and prepare the corpus again, or restore it from a copy"
+        domain["domain_words"] = read_json(words_file, _DOMAIN_WORDS, cure=cure)
     return {
         "tokenizer": {
             "kind": tokenizer.kind,

@@ -20,10 +20,10 @@ from bertjax.recipe import Recipe, flat, make_phases, make_training
 from bertjax.run_folder import check_same_config, checkpoints_folder, read_config
 from bertjax.sharding.hosts import agreed, in_step
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.hardware import keep_freed_memory
 from bertjax.training.journal import Journal
-from bertjax.training.loop import restore
+from bertjax.training.loop import last_line, restore
 
 # What may differ when a run goes on: where it runs, where its corpus lies (its content may not)
 # and how often it looks, not what it computes.
@@ -137,9 +137,12 @@ def run(
         if is_first:
             tokenizer.save(folder)
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
-            journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
+            step = int(state.step)
+            journal = Journal(folder, step, last_line(step, window))
+            stack.enter_context(contextlib.closing(journal))
+        metadata = {"data": data, "config": recipe.plain}
         state, _ = trainer.train(
-            state, phases, recipe.intervals, checkpoints, journal, {"data": data}, window
+            state, phases, recipe.intervals, checkpoints, journal, metadata, window
         )
     complete = int(state.step) == phases[-1].last_step
     if is_first and complete:
@@ -151,8 +154,7 @@ def run(
 
 def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
     """The config of a run from the same weights that has a checkpoint in `workdir`; or None."""
-    checkpoints = checkpoints_folder(workdir)
-    if not (checkpoints.is_dir() and any(each.name.isdigit() for each in checkpoints.iterdir())):
+    if not newest_metadata(checkpoints_folder(workdir)):
         return None
     config = read_config(workdir)
     return config if config.get("init_from") == recipe.init_from else None

@@ -1,9 +1,8 @@
 """A run folder, read: config.json, the tokenizer, checkpoints/."""
 
 import dataclasses
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,32 @@ import jax
 
 from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
+from bertjax.files import read_json
 from bertjax.model.heads import BertForPreTraining
 from bertjax.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
+from bertjax.training.journal import METRICS_FILE
 from bertjax.training.state import placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
 MODEL_FOLDER = "model"
 RESULTS_FILE = "results.json"
+# What only a run leaves in its folder, and always behind its config.json.
+_LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")
+# What the results have: of a run, and of a trial.
+_OF_RUN = {
+    **{"task": str, "metric": str, "init_from": str, "degenerate": str | None},
+    **{"dev": dict, "settings": dict, "chosen": dict, "summary": list, "trials": list},
+}
+_OF_TRIAL = {
+    **{"dev": dict, "settings": dict, "data": dict},
+    **{"value": int | float | None, "degenerate": str | None},
+}
 # What runs did that were begun before a key was there.
 _BEFORE = {"init_from": "", "model.gradient_dtype": "float32"}
 
@@ -35,30 +47,47 @@ def checkpoints_folder(run: str | Path) -> Path:
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
-    """The config.json of a run folder.
+    """The config that a run was begun with.
 
     Raises:
-      InputError: not a run folder, or one in a bucket that cannot be read.
+      InputError: not a run folder, or one in a bucket that cannot be read; a damaged config.json.
     """
-    path = reach(run) / "config.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{run}: not a run: it has no config.json") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: damaged: {error}") from error
+    for config in _recorded(reach(run)):
+        return config
+    raise InputError(f"{run}: not a run: it has no config.json")
+
+
+def _recorded(run: Path) -> Iterator[dict[str, Any]]:
+    """The config of a run wherever it is kept: in config.json, and with the checkpoints."""
+    path = run / "config.json"
+    if path.exists():
+        cure = "restore it from a copy; where the run has checkpoints/, they know it: remove this"
+        yield read_json(path, cure=cure)
+    saved = newest_metadata(checkpoints_folder(run))
+    if "config" in saved:
+        yield saved["config"]
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """The results.json of a run of fine-tuning, or of one of its trials.
+    """The results.json of a run of fine-tuning.
 
     Raises:
-      InputError: there is none yet.
+      InputError: there is none yet, or it is damaged.
     """
+    return _read_results(run, _OF_RUN)
+
+
+def read_trial(folder: Path) -> dict[str, Any]:
+    """The results.json of one of its trials; raises as `read_results`."""
+    return _read_results(folder, _OF_TRIAL)
+
+
+def _read_results(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return json.loads((run / RESULTS_FILE).read_text(encoding="utf-8"))
+        cure = "remove it, and the same command makes it again"
+        return read_json(folder / RESULTS_FILE, fields, cure=cure)
     except FileNotFoundError as error:
-        raise InputError(f"{run}: its trials are not done: start it again") from error
+        raise InputError(f"{folder}: its trials are not done: start it again") from error
 
 
 def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
@@ -68,11 +97,22 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
       free: the keys, or first parts of them, that may differ.
 
     Raises:
-      InputError: another one differs, naming it.
+      InputError: another one differs, naming it; or nobody knows the run's config.
     """
-    if not (run / "config.json").exists():
-        return
-    begun, now = flat(read_config(run)), flat(plain)
+    recorded, now = [flat(config) for config in _recorded(run)], flat(plain)
+    left = [name for name in _LEFT_BY_RUNS if (run / name).exists()]
+    if not recorded and (left or newest_metadata(checkpoints_folder(run))):
+        raise InputError(
+            f"{run}: holds what a run left ({', '.join(left) or 'checkpoints'}), and not its "
+            "config.json: restore that from a copy, or choose another --workdir"
+        )
+    for begun in recorded:
+        _check_same(run, begun, now, free)
+
+
+def _check_same(
+    run: Path, begun: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str]
+) -> None:
     for key in sorted(begun.keys() | now.keys()):
         was = begun.get(key, _BEFORE.get(key))
         if not {key, key.split(".")[0]} & set(free) and was != now.get(key):

@@ -126,7 +126,7 @@ def serving() -> Iterator[tuple[Cloud, dict[str, str]]]:
     cloud = Cloud()
     with HTTPServer(("localhost", 0), partial(_Handler, cloud)) as server:
         address = f"http://localhost:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
             yield (

@@ -217,6 +217,25 @@ def test_a_folder_of_another_run(tiny_run, tmp_path, changes, message):
     refuse(config, tmp_path, f"holds a run with another config: {message}.*another --workdir")
 
 
+@pytest.mark.parametrize("lost", ["config.json", ""])
+def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
+    """Where config.json is lost, and where that of another run lies in its place."""
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns(lost or "nothing"))
+    config = json.loads((tiny_run / "config.json").read_text()) | {"seed": 7}
+    if not lost:
+        (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    refuse(config, tmp_path, "holds a run with another config: seed was 0, is 7")
+
+
+@pytest.mark.parametrize("left", ["metrics.jsonl", "trials", "activations"])
+def test_what_a_run_left_without_a_config(tmp_path, left):
+    check_same_config(tmp_path / "nowhere", {"seed": 7}, free=())
+    check_same_config(tmp_path, {"seed": 7}, free=())
+    (tmp_path / left).mkdir()
+    with pytest.raises(InputError, match=rf"holds what a run left \({left}\), and not its config"):
+        check_same_config(tmp_path, {"seed": 7}, free=())
+
+
 def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
     text = (tiny_corpus.parent / "text.txt").read_text()
     corpus = prepared(
@@ -244,11 +263,14 @@ def test_a_run_begun_before_a_key_was_there(tmp_path):
         check_same_config(tmp_path, now, free=())
 
 
-def test_a_damaged_config_file(tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "run")
+@pytest.mark.parametrize("damage", [b'{"seed": ', b"null", b"[]", b'{"a": "\xff"}', b"[" * 10**5])
+def test_a_damaged_config_file(tiny_run, tmp_path, damage):
     config = json.loads((tiny_run / "config.json").read_text())
-    (tmp_path / "run" / "config.json").write_text('{"seed": ')
-    refuse(config, tmp_path, r"config\.json: damaged")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_bytes(damage)
+    refuse(config, tmp_path, r"config\.json: damaged, or not ours .*: restore it from a copy")
+    with pytest.raises(InputError, match=r"config\.json: damaged, or not ours"):
+        fill_mask.run(str(tmp_path / "run"), ["[MASK]"], 1)
 
 
 def test_no_whole_checkpoint(tiny_run, tmp_path):
@@ -307,7 +329,8 @@ class TestReadingARun:
         assert not (tmp_path / "run" / "evaluation.json").exists()
 
     def test_a_damaged_checkpoint_is_passed_over(self, read, tiny_run, tmp_path, caplog):
-        shutil.copytree(tiny_run, tmp_path / "run")
+        lost = shutil.ignore_patterns("config.json")  # the checkpoints know it
+        shutil.copytree(tiny_run, tmp_path / "run", ignore=lost)
         shutil.rmtree(tmp_path / "run" / "checkpoints" / "160" / "params")
         read(tmp_path / "run")
         assert "160 is damaged" in caplog.text

@@ -118,6 +118,13 @@ def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
         assert f"| nsp_loss | {metrics['nsp_loss']:.4g} |" in card
 
 
+@pytest.mark.parametrize("damage", ["", "null", "[]", "{}"])
+def test_a_damaged_evaluation(tmp_path, damage):
+    (tmp_path / "evaluation.json").write_text(damage)
+    with pytest.raises(InputError, match="evaluation.json: damaged, .* or run launch/evaluate.py"):
+        convert._figures(tmp_path, 4)
+
+
 def test_to_a_server(tiny_run, tmp_path):
     found = convert.run(str(tiny_run), f"{convert.SERVING}{tmp_path / 'out'}")
     assert found["the artifact"] <= 1e-5

@@ -401,6 +401,16 @@ def test_output_that_cannot_be(tmp_path):
             extract_features.run("no-model", "no-file", str(tmp_path / output), Options())
 
 
+@pytest.mark.parametrize("plan", ["null", "[]", "{", "[" * 100_000])
+def test_a_damaged_plan_of_parts(tmp_path, plan):
+    folder = tmp_path / "a.npz.parts"
+    folder.mkdir()
+    (folder / "plan.json").write_text(plan)
+    message = f"plan.json: damaged, or not ours .*: remove {folder}, and the command begins again"
+    with pytest.raises(InputError, match=message), Parts.open(tmp_path / "a.npz", 1, {}):
+        pass
+
+
 # ----------------------------------------------------------------------- beside its peers
 
 SENTENCES = [

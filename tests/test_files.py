@@ -1,25 +1,40 @@
-"""Folders that are whole or absent, and with one process at work in them."""
+"""What processes leave when they are killed, damaged JSON, names from outside, and locks."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from bertjax import files
 from bertjax.errors import InputError
-from bertjax.files import exclusive, new_folder
+from bertjax.files import atomic_write, exclusive, inside, new_folder, read_json, write_json
 
 HOLDER = """
 import sys, time
-from bertjax.files import exclusive
+from pathlib import Path
+from bertjax.files import atomic_write, exclusive, new_folder
 
-with exclusive(sys.argv[1]):
+folder = Path(sys.argv[1])
+with exclusive(folder), atomic_write(folder / "file"), new_folder(folder / "model") as model:
+    (model / "weights").write_text("half of them")
     print("held", flush=True)
     time.sleep(60)
 """
 
 
-def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def as_a_new_command(monkeypatch) -> None:
+    """This process looks for left-overs once in each folder; from here on, once more."""
+    monkeypatch.setattr(files, "_looked_through", set())
+
+
+def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path, monkeypatch):
     folder = tmp_path / "new" / "folder"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True
@@ -31,11 +46,25 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
             exclusive(folder),
         ):
             pass
+        held = names(folder)
+        assert len(held) == 3
+        # Who would make the same folder is told at once, before any work; what lives is left.
+        with (
+            pytest.raises(InputError, match="model: another process is making it: wait until"),
+            new_folder(folder / "model"),
+        ):
+            raise AssertionError
+        assert names(folder) == held
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     with exclusive(folder):
         pass
+    assert names(folder) == held
+    as_a_new_command(monkeypatch)
+    with atomic_write(folder / "another", "w") as file:
+        file.write("whole")
+    assert names(folder) == [".lock", "another"]
     (tmp_path / "file").touch()
     for name in ("file", "file/folder", "x" * 256):
         with (
@@ -64,3 +93,111 @@ def test_a_new_folder_is_put_where_nothing_is(tmp_path, monkeypatch):
         assert not (tmp_path / "new" / "folder").exists()
     assert [path.name for path in (tmp_path / "new").rglob("*")] == ["folder", "a"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "new"]
+
+
+def test_what_another_host_works_on_is_left_alone(tmp_path, monkeypatch):
+    """Hosts of a pod share folders, and the numbers of their processes say nothing here."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(files.os, "getpid", lambda: gone.pid)
+        here = files.temporary_name(tmp_path / "model")
+        elsewhere.setattr(files.socket, "gethostname", lambda: "host-7.example.org")
+        there = files.temporary_name(tmp_path / "model")
+    for path in (here, there, tmp_path / f".model.v2.host-7.{gone.pid}.tmp"):
+        path.mkdir()
+        (path / "weights").touch()
+    as_a_new_command(monkeypatch)
+    with (
+        pytest.raises(InputError, match=f"on no host, remove {there}\\)$"),
+        new_folder(tmp_path / "model"),
+    ):
+        raise AssertionError
+    assert not here.exists() and (there / "weights").exists()
+    with new_folder(tmp_path / "other") as folder:  # a target of another name
+        (folder / "weights").touch()
+    assert names(tmp_path / "other") == ["weights"]
+
+
+def test_a_folder_that_appears_meanwhile_is_kept(tmp_path):
+    with (
+        pytest.raises(InputError, match="model: cannot be written .Directory not empty"),
+        new_folder(tmp_path / "model"),
+    ):
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "theirs").touch()
+    assert names(tmp_path) == ["model"] and names(tmp_path / "model") == ["theirs"]
+
+
+def test_what_appears_is_on_the_disk(tmp_path, monkeypatch):
+    """Content before the name, then the name: so a power cut leaves the old or the new."""
+    order = []
+
+    def noting(name):
+        real = getattr(os, name)
+
+        def noted(*arguments):
+            if name == "fsync":
+                order.append(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")).name)
+            else:
+                order.append(f"{name} {Path(arguments[1]).name}")
+            return real(*arguments)
+
+        monkeypatch.setattr(os, name, noted)
+
+    for name in ("fsync", "replace", "rename"):
+        noting(name)
+    write_json(tmp_path / "a.json", {})
+    mine = files.temporary_name(tmp_path / "a.json").name
+    assert order == [mine, "replace a.json", tmp_path.name]
+    order.clear()
+    with new_folder(tmp_path / "b") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "c").touch()
+    assert sorted(order[:-2]) == sorted(["c", "inner", folder.name])
+    assert order[-2:] == ["rename b", tmp_path.name]
+
+
+FIELDS = {"step": int, "value": float | None, "splits": {"train": {"files": dict}}}
+WHOLE = b'{"step": 3, "value": null, "splits": {"train": {"files": {}, "more": 1}}}'
+
+
+@pytest.mark.parametrize(
+    "content, wrong",
+    [
+        (b"", "Expecting value: line 1"),
+        (WHOLE[:-9], "Unterminated string"),
+        (b"\0" * 40, "Expecting value"),
+        (b'{"step": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
+        (b"[" * 100_000, "nested without end"),
+        (b"9" * 5000, "Exceeds the limit"),
+        (b"null", "it is no object, but None"),
+        (b"[1, 2]", r"it is no object, but \[1, 2\]"),
+        (b"{}", "it has no 'step'"),
+        (WHOLE.replace(b"3", b'"3"'), "'step' is '3'"),
+        (WHOLE.replace(b"{}", b"[]"), r"'files' is \[\]"),
+        (WHOLE.replace(b'{"files": {}, "more": 1}', b"null"), "'train' is no object, but None"),
+    ],
+)
+def test_damaged_json_is_told_with_its_cure(tmp_path, content, wrong):
+    path = tmp_path / "a.json"
+    path.write_bytes(WHOLE)
+    assert read_json(path, FIELDS, cure="") == {
+        **{"step": 3, "value": None, "splits": {"train": {"files": {}, "more": 1}}}
+    }
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{path}: damaged, or not ours \({wrong}.*\): mend it$"):
+        read_json(path, FIELDS, cure="mend it")
+
+
+@pytest.mark.parametrize(
+    "name", ["../a", "/etc/passwd", "a/../../b", "..", ".", "", "a\\b", "a\0", "gs://b/c", None, 7]
+)
+def test_a_name_from_outside_stays_in_its_folder(tmp_path, name):
+    with pytest.raises(InputError, match="^list.json: names the file .*lie directly in"):
+        inside(tmp_path, name, "list.json")
+
+
+def test_plain_names(tmp_path):
+    for name in ("model-00001-of-00002.safetensors", ".hidden", "a..b", "~", "naïve"):
+        assert inside(tmp_path, name, "list.json") == tmp_path / name

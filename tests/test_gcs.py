@@ -11,16 +11,28 @@ import threading
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax import buckets, convert, evaluate, extract_features, fill_mask, prepare, pretrain
+from bertjax import (
+    buckets,
+    convert,
+    evaluate,
+    extract_features,
+    fill_mask,
+    predict,
+    prepare,
+    pretrain,
+)
 from bertjax.buckets import in_bucket, path_of, reach
 from bertjax.corpus.store import HELDOUT, TokenStore, read_manifest
 from bertjax.errors import InputError
 from bertjax.features.compute import Options
 from bertjax.files import atomic_write, exclusive, write_json
 from bertjax.run_folder import load_run, read_config
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 
 pytestmark = pytest.mark.needs("gcsfs", "gcp_storage_emulator")
@@ -44,6 +56,16 @@ def bucket(cloud, request):
     cloud.make(name)
     yield name
     cloud.refused.clear()
+
+
+@pytest.fixture
+def started():
+    """Processes that a test starts go here: whatever becomes of the test, none outlives it."""
+    processes: list[subprocess.Popen] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
@@ -82,6 +104,20 @@ def test_a_failed_write_leaves_what_was_there(cloud, bucket):
     assert cloud.read(bucket, "a.txt") == b"old" and cloud.names(bucket) == {"a.txt"}
 
 
+def test_answers_go_to_a_bucket(cloud, bucket, fine_tuned, tmp_path):
+    (tmp_path / "in.txt").write_text("baa baa\nmoo\n")
+    _, run = fine_tuned("CoLA")
+    for output in (str(tmp_path / "out"), f"gs://{bucket}/some/where/out"):
+        predict.run(str(run), str(tmp_path / "in.txt"), output)
+    assert cloud.names(bucket) == {"some/where/out"}
+    assert cloud.read(bucket, "some/where/out") == (tmp_path / "out").read_bytes()
+    with pytest.raises(InputError, match="where/out: is there already: choose another"):
+        predict.run("no model", "-", f"gs://{bucket}/some/where/out")
+    cloud.refused["POST"] = 403
+    with pytest.raises(InputError, match=f"^gs://{bucket}/some: not permitted to write there"):
+        predict.run("no model", "-", f"gs://{bucket}/some/out")
+
+
 # -------------------------------------------------------------------- what can be wrong
 
 
@@ -104,6 +140,36 @@ def test_a_closed_bucket(cloud, bucket, refused, write, message):
     cloud.refused.update(refused)
     with pytest.raises(InputError, match=f"^gs://{bucket}/run: {message}"):
         reach(f"gs://{bucket}/run", write=write)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(403, "not permitted to write there: .*ROLE.*no"), (401, "no credentials, or old ones: .*no")],
+)
+def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeypatch):
+    """What writes then tells it, each with the exceptions of another library."""
+    monkeypatch.setattr("gcsfs.retry.is_retriable", lambda error: False)
+    run = path_of(f"gs://{bucket}/run")
+    run_is_closed = pytest.raises(InputError, match=f"^gs://{bucket}/run/?.*: {message}")
+    where = NamedSharding(make_mesh(MeshSpec()), PartitionSpec())
+    ones = {"params": {"a": jax.device_put(np.ones(3, np.float32), where)}}
+    journal, checkpoints = Journal(run, 0), Checkpoints(run / "checkpoints", keep=2)
+    checkpoints.save(1, ones, {"step": 1})
+    checkpoints.wait()
+    with exclusive(run):
+        cloud.refused.update(POST=status, PUT=status, DELETE=status)
+        with run_is_closed:
+            write_json(run / "a.json", {})
+        with run_is_closed:
+            journal.write(1, "heldout", {"loss": 1.0})
+        with run_is_closed:
+            checkpoints.save(2, ones, {"step": 2})
+            checkpoints.wait()
+    with run_is_closed:
+        checkpoints.close()
+    cloud.refused["GET"] = status
+    with run_is_closed:
+        checkpoints.restore(ones)
 
 
 def test_no_such_bucket(cloud):
@@ -302,13 +368,14 @@ def test_a_corpus_is_copied_once(cloud, corpus, tiny_corpus, cache, capsys):
     assert not [path for _, path in cloud.requests if ".bin" in path]
 
 
-def test_processes_of_one_host_copy_it_once(cloud, corpus, cache):
+def test_processes_of_one_host_copy_it_once(cloud, corpus, cache, started):
     program = (
         f"from bertjax.corpus.store import TokenStore; TokenStore.open({corpus!r}, verify=True)"
     )
     del cloud.requests[:]
-    processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    for _ in range(3):
+        started.append(subprocess.Popen([sys.executable, "-c", program]))
+    assert [process.wait(PATIENCE) for process in started] == [0, 0, 0]
     read = [
         path for method, path in cloud.requests if ".tokens.bin" in path and "alt=media" in path
     ]
@@ -524,17 +591,21 @@ def test_a_run_of_fine_tuning_in_a_bucket(cloud, bucket, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_by_its_door(cloud, bucket, corpus, cache, tmp_path, local_run):
+def test_a_killed_run_goes_on_by_its_door(
+    cloud, bucket, corpus, cache, tmp_path, local_run, started
+):
     """kill -9 while it runs; the same command waits for the lease, then goes on."""
     run = path_of(f"gs://{bucket}/killed")
     config = tiny_config(corpus)
     process = start_pretraining(tmp_path, config, run, devices=8)
+    started.append(process)
     while "checkpoints/5" not in " ".join(cloud.names(bucket, "killed")):
         assert process.poll() is None, process.communicate()[1]
     process.kill()
     process.communicate()
     assert ".lease" in cloud.names(bucket, "killed")
     process = start_pretraining(tmp_path, config, run, devices=8)
+    started.append(process)
     output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "whether it is alive" in output and "12 steps done" in output

@@ -103,11 +103,13 @@ def test_both_phases_have_their_share(uninterrupted):
 
 
 def test_a_finished_run_again(tiny_run, tmp_path, capsys):
+    """Its checkpoints know its config, should config.json be lost; and it is there again."""
     run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
+    shutil.copytree(tiny_run, run, ignore=shutil.ignore_patterns("config.json"))
     before = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
     lines = (run / "metrics.jsonl").read_text()
     assert pretrain.run(read_config(run), str(run)) == 0
+    assert (run / "config.json").read_bytes() == (tiny_run / "config.json").read_bytes()
     assert (run / "metrics.jsonl").read_text() == lines
     after = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
     assert after == before
@@ -153,11 +155,14 @@ def test_a_signal_stops_the_run_and_it_goes_on_exactly(
     assert_same_run(run, uninterrupted)
 
 
-def test_a_run_without_its_first_checkpoint_begins_again(tiny_corpus, uninterrupted, tmp_path):
+def test_a_run_without_its_first_checkpoint_begins_again(
+    tiny_corpus, uninterrupted, tmp_path, caplog
+):
     """As after a kill before the first checkpoint: lines are there, a checkpoint is not."""
     run = tmp_path / "run"
     shutil.copytree(uninterrupted, run, ignore=shutil.ignore_patterns("checkpoints"))
     assert pretrain.run(tiny_config(tiny_corpus), str(run)) == 0
+    assert "has lines up to step 12, and there is no checkpoint: the run begins" in caplog.text
     assert_same_run(run, uninterrupted)
 
 

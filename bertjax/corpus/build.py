@@ -32,10 +32,12 @@ from bertjax.corpus.store import (
     TRAIN,
     ShardWriter,
     shard_file,
+    split_files,
     store_directory,
     write_manifest,
 )
 from bertjax.errors import InputError
+from bertjax.files import read_json
 from bertjax.progress import Progress
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
@@ -45,6 +47,14 @@ from bertjax.text.tokenizer import Tokenizer
 _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
+
+# What is in the description of a shard, and of a split of it.
+_OF_SHARD = {
+    **dict.fromkeys(("source", "dropped_documents", "skipped_documents"), int),
+    "fingerprint": str,
+    "peak_bytes": int | None,
+}
+_OF_SPLIT = dict.fromkeys(("documents", "sentences", "tokens", "words", "unknown", "max_id"), int)
 
 
 # ------------------------------------------------------------------------------ the plan
@@ -318,22 +328,22 @@ def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[Job], int]:
     jobs = [
         Job(os.fspath(directory), number, shard, without_shards, fingerprint)
         for number, shard in enumerate(plan.shards)
-        if not _is_whole(directory, number, fingerprint)
+        if not _is_whole(directory, number, shard.source, fingerprint)
     ]
     return jobs, plan.size - sum(job.shard.size for job in jobs)
 
 
-def _is_whole(directory: str | os.PathLike, number: int, fingerprint: str) -> bool:
+def _is_whole(directory: str | os.PathLike, number: int, source: int, fingerprint: str) -> bool:
     path = shard_file(directory, number)
     if not path.exists():
         return False
-    shard = json.loads(path.read_bytes())
+    shard = _read_description(directory, number)
     files = {
-        path.with_name(name): file["bytes"]
+        path.with_name(name): shard["splits"][split]["files"][name]["bytes"]
         for split in SPLITS
-        for name, file in shard["splits"][split]["files"].items()
+        for name in split_files(split, number).values()
     }
-    return shard["fingerprint"] == fingerprint and all(
+    return (shard["fingerprint"], shard["source"]) == (fingerprint, source) and all(
         file.exists() and file.stat().st_size == size for file, size in files.items()
     )
 
@@ -400,8 +410,20 @@ def _end_with_parent() -> None:
 
 def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]]:
     """The descriptions of a built store's shards."""
-    numbers = range(len(plan.shards))
-    return [json.loads(shard_file(directory, number).read_bytes()) for number in numbers]
+    return [_read_description(directory, number) for number in range(len(plan.shards))]
+
+
+def _read_description(directory: str | os.PathLike, number: int) -> dict[str, Any]:
+    """What `ShardWriter.finish` wrote."""
+    splits = {}
+    for split in SPLITS:
+        names = split_files(split, number).values()
+        splits[split] = {**_OF_SPLIT, "files": dict.fromkeys(names, {"bytes": int, "sha256": str})}
+    return read_json(
+        shard_file(directory, number),
+        {**_OF_SHARD, "splits": splits},
+        cure="remove it: the same command makes the shard again",
+    )
 
 
 def _finish(directory: str | os.PathLike, plan: Plan) -> None:

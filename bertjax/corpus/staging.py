@@ -1,7 +1,8 @@
 """Corpora in a bucket: copied to this machine once, whole and checked, before they are used.
 
 A store is read through memory maps, which no bucket has. Copies lie in $BERTJAX_CACHE (by default
-~/.cache/bertjax), each under the identity of its data, and are removed by hand.
+~/.cache/bertjax), each under the identity of its data. They stay until they are deleted by hand:
+what copies says where they are, how large, and how to delete them.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive
+from bertjax.files import atomic_write, exclusive, inside
 from bertjax.progress import Progress
 
 _AT_ONCE = 8  # files
@@ -38,16 +39,34 @@ def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], 
       last: the name of one more file, which declares the others whole.
 
     Raises:
-      InputError: a file that is missing or not what it should be; no room for them.
+      InputError: a file that is missing or not what it should be, or whose name would lead out
+        of the folder; no room for them.
     """
-    copy = cache_folder() / identity
+    copy = inside(cache_folder(), identity, folder / last)
+    for name in files:
+        inside(copy, name, folder / last)
     if not (copy / last).exists():
         with exclusive(copy, wait=True):
             if not (copy / last).exists():
                 _copy_files(folder, copy, files)
                 with atomic_write(copy / last) as file:
                     file.write((folder / last).read_bytes())
+                _tell(folder, copy)
     return copy
+
+
+def _tell(folder: Path, copy: Path) -> None:
+    """Says where a new copy is, and what it takes to be rid of it."""
+    print(
+        f"{folder}: copied to {copy}, {_gigabytes(copy)}, which stays there until you delete it: "
+        f"rm -r {copy} (all copies in {copy.parent}: {_gigabytes(copy.parent)})",
+        flush=True,
+    )
+
+
+def _gigabytes(folder: Path) -> str:
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"{size / 1e9:,.3f} GB"
 
 
 def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]) -> None:

@@ -27,7 +27,14 @@ from bertjax.buckets import in_bucket, path_of, reach
 from bertjax.corpus.staging import staged
 from bertjax.corpus.weights import check_weights, shares, split_weight
 from bertjax.errors import InputError
-from bertjax.files import sha256_of_file, write_json
+from bertjax.files import (
+    inside,
+    read_json,
+    sha256_of_file,
+    temporary_name,
+    to_disk,
+    write_json,
+)
 
 FORMAT_VERSION = 1
 TRAIN, HELDOUT = SPLITS = ("train", "heldout")
@@ -50,6 +57,11 @@ def shard_file(directory: str | os.PathLike, shard: int) -> Path:
     return store_directory(directory) / f"shard-{shard:05d}.json"
 
 
+def split_files(split: str, shard: int) -> dict[str, str]:
+    """What is in each file of one split of a shard -> the file's name."""
+    return {part: f"{split}-{shard:05d}.{part}.bin" for part in _PARTS}
+
+
 def _canonical_hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -62,7 +74,7 @@ class _File:
 
     def __init__(self, path: Path):
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self.temporary = temporary_name(path)
         self.size = 0
         self._hash = hashlib.sha256()
         self._file: IO = open(self.temporary, "wb")
@@ -74,8 +86,7 @@ class _File:
         self.size += len(data)
 
     def finish(self) -> dict[str, Any]:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        to_disk(self._file)
         self._file.close()
         os.replace(self.temporary, self.path)
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
@@ -94,8 +105,8 @@ class _SplitWriter:
         self._dtype, self._unknown_id = dtype, unknown_id
         self._counts = dict(documents=0, sentences=0, tokens=0, words=0, unknown=0, max_id=0)
         self._files: dict[str, _File] = {}
-        for part in _PARTS:
-            self._files[part] = _File(store / f"{split}-{shard:05d}.{part}.bin")
+        for part, name in split_files(split, shard).items():
+            self._files[part] = _File(store / name)
 
     def add(self, tokens: np.ndarray, lengths: np.ndarray, words: int) -> None:
         self._files["tokens"].write(tokens.astype(self._dtype))
@@ -251,12 +262,12 @@ def _manifest_in(store: Path, directory: str | os.PathLike) -> dict[str, Any]:
         if in_bucket(directory):
             cure = f"prepare the corpus and copy it: gcloud storage rsync -r DIR {directory}"
         raise InputError(f"{directory}: {state}: {cure}")
-    try:
-        manifest = json.loads(path.read_bytes())
-        version = manifest["format_version"]
-        identity = manifest.pop("identity")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a store's manifest, or damaged. {_REBUILD}") from error
+    manifest = read_json(
+        path,
+        {"format_version": int, "identity": str},
+        cure="delete the folder and prepare the corpus again, or restore it from a copy",
+    )
+    version, identity = manifest["format_version"], manifest.pop("identity")
     if version != FORMAT_VERSION:
         raise InputError(
             f"{path}: store format {version}, this program reads {FORMAT_VERSION}: prepare the "
@@ -264,6 +275,10 @@ def _manifest_in(store: Path, directory: str | os.PathLike) -> dict[str, Any]:
         )
     if _canonical_hash(manifest) != identity:
         raise InputError(f"{path}: damaged (its checksum does not match). {_REBUILD}")
+    for shard in manifest["shards"]:
+        for counts in shard["splits"].values():
+            for name in counts["files"]:
+                inside(store, name, path)
     return manifest | {"identity": identity}
 
 

@@ -6,7 +6,6 @@ a choice of layers leaves out is never read. The hash is of all that determines 
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import FIRST_PIECES
 from bertjax.features.texts import Encoded as EncodedText
-from bertjax.files import exclusive, write_json
+from bertjax.files import exclusive, read_json, write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.progress import Progress
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
@@ -99,7 +98,9 @@ def _fill(path: Path, encoded: EncodedWords, extractor: Extractor) -> None:
     layers = len(extractor.options.layers)
     shape = (layers, len(encoded.words), extractor.width // layers)
     partial, note = path.with_suffix(".partial"), path.with_suffix(".json")
-    done = json.loads(note.read_bytes())["windows"] if note.exists() and partial.exists() else 0
+    done = 0
+    if note.exists() and partial.exists():
+        done = read_json(note, {"windows": int}, cure="remove it, to compute them anew")["windows"]
     if not done:
         _allocate(partial, shape)
     array = np.lib.format.open_memmap(partial, "r+")

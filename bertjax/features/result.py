@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive, write_json
+from bertjax.files import atomic_write, exclusive, read_json, write_json
 
 _LONGEST_TOKEN = 100  # characters; the array of an .npz gives every token as much room
 
@@ -64,7 +64,7 @@ class Parts:
         if not file.exists():
             write_json(file, self._plan)
             return
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file, cure=f"remove {self._folder}, and the command begins again")
         other = [key for key in self._plan | found if found.get(key) != self._plan.get(key)]
         if other:
             raise InputError(

@@ -15,7 +15,7 @@ from bertjax.files import atomic_write, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.trials import Trials
-from bertjax.run_folder import RESULTS_FILE, checkpoints_folder, read_results
+from bertjax.run_folder import RESULTS_FILE, checkpoints_folder, read_results, read_trial
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 
@@ -121,9 +121,9 @@ class Search:
         own = self._own(trial)
         if not (own / RESULTS_FILE).exists():
             return None
-        result = read_results(own)
+        result = read_trial(own)
         for what, identity in self._data.identity.items():
-            if result["data"][what] != identity:
+            if result["data"].get(what) != identity:
                 raise InputError(
                     f"{own} was run with another {what} (its content differs): give it "
                     "what it was run with, or choose another --workdir"
@@ -222,6 +222,7 @@ class Search:
         results = read_results(folder)
         now = {
             "chosen": dataclasses.asdict(best),
+            "summary": _summary(self._results),
             "trials": self._trial_results(),
             "data": self._data.others,
         }

@@ -19,7 +19,7 @@ from bertjax.sharding.rules import layout
 from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
-from bertjax.training.loop import Intervals, Phase, Trainer, restore
+from bertjax.training.loop import Intervals, Phase, Trainer, last_line, restore
 from bertjax.training.state import abstract_state, compiled_init
 
 
@@ -121,7 +121,9 @@ class Trials:
                     params=self._start(state.params),
                     opt_state=with_schedule(state.opt_state, optimizer, epochs.steps),
                 )
-            journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
+            step = int(state.step)
+            journal = Journal(folder, step, last_line(step, window))
+            stack.enter_context(contextlib.closing(journal))
             state, complete = trainer.train(
                 state,
                 [self._phase(epochs)],

@@ -11,7 +11,7 @@ import safetensors
 from safetensors.numpy import save
 
 from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.files import inside, write_json
 from bertjax.interop import json_files, names
 from bertjax.interop.json_files import SIZES, TASK_KEY, read_json
 from bertjax.interop.pretrained import Pretrained
@@ -136,7 +136,8 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).exists():
         index = read_json(folder / INDEX_FILE, json_files.WEIGHTS_INDEX)
-        files = [folder / name for name in sorted(set((index.get("weight_map") or {}).values()))]
+        shards = sorted(set((index.get("weight_map") or {}).values()))
+        files = [inside(folder, name, folder / INDEX_FILE) for name in shards]
         absent = [file.name for file in files if not file.exists()]
         if absent or not files:
             raise InputError(f"{origin}: {INDEX_FILE} names {' '.join(absent) or 'no shards'}, "

@@ -16,7 +16,6 @@ Half a surrogate pair is no character: it is refused here, where the Python code
 """
 
 import hashlib
-import json
 import os
 import re
 import unicodedata
@@ -29,7 +28,7 @@ import numpy as np
 
 from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, write_json
+from bertjax.files import atomic_write, inside, read_json, write_json
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
@@ -143,15 +142,13 @@ class Tokenizer:
                 f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
                 "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
             )
-        try:
-            description = json.loads(description_file.read_bytes())
-            kind, saved_cased = description["kind"], description["cased"]
-            path, sha256 = folder / description["file"], description["sha256"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{description_file}: does not describe a tokenizer of ours (kind, cased, file, "
-                "sha256): name the vocabulary file itself."
-            ) from error
+        description = read_json(
+            description_file,
+            {"kind": str, "cased": bool, "file": str, "sha256": str},
+            cure="it does not describe a tokenizer of ours: name the vocabulary file itself",
+        )
+        kind, saved_cased = description["kind"], description["cased"]
+        path, sha256 = inside(folder, description["file"], description_file), description["sha256"]
         if not path.exists():
             raise InputError(f"{path}: missing, but {description_file} names it.")
         data = path.read_bytes()

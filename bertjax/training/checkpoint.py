@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
-from bertjax.buckets import in_bucket
+from bertjax.buckets import in_bucket, telling
 from bertjax.errors import InputError
+from bertjax.files import check_folder_name, tree_to_disk
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,36 @@ def _unsealed(sealed: dict[str, str]) -> dict[str, Any]:
     return json.loads(sealed["json"])
 
 
+def newest_metadata(directory: Path) -> dict[str, Any]:
+    """The metadata of the newest checkpoint where it is whole; {} where there is none.
+
+    No array is read, and no process waits for another.
+    """
+    if not directory.is_dir():
+        return {}
+    steps = [int(each.name) for each in directory.iterdir() if each.name.isdecimal()]
+    for step in sorted(steps, reverse=True):
+        with contextlib.suppress(Exception):  # of many kinds; `Checkpoints.restore` tells them
+            path = directory / str(step)
+            path = path if in_bucket(path) else path.absolute()
+            return _unsealed(ocp.metadata(path).custom_metadata)
+    return {}
+
+
+class _KeepWhole:
+    """A policy of retention, of those checkpoints only that are not known to be damaged."""
+
+    def __init__(self, policy: Any, damaged: set[int]):
+        self._policy, self._damaged = policy, damaged
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """See `ocp.training.preservation_policies.PreservationPolicy`."""
+        whole = [each for each in checkpoints if each.step not in self._damaged]
+        kept = self._policy.should_preserve(whole, context=context)
+        steps = {each.step for each, keep in zip(whole, kept, strict=True) if keep}
+        return [each.step in steps for each in checkpoints]
+
+
 def _anywhere(condition: bool) -> bool:
     """Whether the condition holds on any process."""
     if jax.process_count() == 1:
@@ -68,19 +99,29 @@ class Checkpoints:
 
     Args:
       directory: made if it is not there; it may be in a bucket.
-      keep: how many of the newest to keep; the older ones are deleted.
+      keep: how many of the newest to keep; the older ones are deleted, and so are those that
+        were found damaged, which do not count.
       keep_every: besides these, keep every one whose step is a multiple of this; 0 for none.
       read_only: leave alone what an interrupted save, or one under way, has left there.
+
+    Raises:
+      InputError: `directory` is a file.
     """
 
     def __init__(self, directory: Path, *, keep: int, keep_every: int = 0, read_only: bool = False):
         policies = [ocp.training.preservation_policies.LatestN(keep)]
         if keep_every:
             policies.append(ocp.training.preservation_policies.EveryNSteps(keep_every))
+        check_folder_name(directory)
         self._directory = directory
+        self._damaged: set[int] = set()
+        any_of_them = ocp.training.preservation_policies.AnyPreservationPolicy(policies)
         self._checkpointer = ocp.training.Checkpointer(
             directory if in_bucket(directory) else directory.absolute(),
-            preservation_policy=ocp.training.preservation_policies.AnyPreservationPolicy(policies),
+            context=ocp.Context(
+                async_options=ocp.options.AsyncOptions(post_finalization_callback=self._to_disk)
+            ),
+            preservation_policy=_KeepWhole(any_of_them, self._damaged),
             cleanup_tmp_directories=not read_only,
         )
         self._checksums = jax.jit(_checksums)
@@ -88,13 +129,18 @@ class Checkpoints:
     def save(self, step: int, parts: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Starts saving in the background; returns when the arrays have left the devices.
 
-        A checkpoint appears under its name when it is whole, never before. In a bucket, where
-        nothing is renamed, its object commit_success.txt appears then.
+        A checkpoint appears under its name when it is whole and on the disk, never before, and
+        older ones are deleted after that. In a bucket, where nothing is renamed, its object
+        commit_success.txt appears then.
 
         Args:
           parts: name -> tree of arrays; what may be restored without the others is a part.
           metadata: JSON.
+
+        Raises:
+          InputError: a bucket does not take the save before.
         """
+        self._damaged.discard(step)
         sealed = {
             name: _Part(tree, self._checksums(tree))._asdict() for name, tree in parts.items()
         }
@@ -102,6 +148,13 @@ class Checkpoints:
             self._checkpointer.save_checkpointables_async(
                 step, sealed, custom_metadata=_sealed(metadata), overwrite=True, force=True
             )
+
+    def _to_disk(self) -> None:
+        """Called by the process that ends a save, before the checkpoint gets its name."""
+        if not in_bucket(self._directory):
+            for folder in self._directory.iterdir():
+                if not folder.name.isdecimal():
+                    tree_to_disk(folder)
 
     def restore(self, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Parts of the newest whole checkpoint, and its metadata; None where there is none.
@@ -113,11 +166,13 @@ class Checkpoints:
             those it was saved with.
 
         Raises:
-          InputError: checkpoints are there, and none of them is whole.
+          InputError: checkpoints are there, and none of them is whole; or one of them may not be
+            read, so that nobody knows.
         """
         steps = [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
         targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
         for step in sorted(steps, reverse=True):
+            self._check_access(step)
             loaded, metadata, damage = self._try_load(step, targets)
             # All processes go on together: what one of them could not read, none takes.
             if _anywhere(bool(damage)):
@@ -131,6 +186,7 @@ class Checkpoints:
                 self._directory / str(step),
                 damage,
             )
+            self._damaged.add(step)
         if steps:
             raise InputError(
                 f"{self._directory}: none of the checkpoints {sorted(steps)} is whole: restore "
@@ -138,12 +194,26 @@ class Checkpoints:
             )
         return None
 
+    def _check_access(self, step: int) -> None:
+        """Raises InputError, on all processes, if one of them may not read a checkpoint."""
+        folder, closed = self._directory / str(step), None
+        if not in_bucket(folder):  # a bucket says so itself
+            paths = (folder, *folder.rglob("*"))
+            closed = next((path for path in paths if not os.access(path, os.R_OK)), None)
+        if _anywhere(closed is not None):
+            raise InputError(
+                f"{closed or folder}: {'you' if closed else 'another process'} may not read it, so "
+                f"nobody knows whether checkpoint {step} is whole: chmod -R u+rX {folder}, or run "
+                "as the user who owns it"
+            )
+
     def _try_load(self, step: int, targets: dict[str, Any]) -> tuple[Any, Any, str]:
         """What was saved and its metadata; or what is wrong with it."""
         try:
-            metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
-            return self._checkpointer.load_checkpointables(step, targets), metadata, ""
-        except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+            with telling(self._directory):
+                metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
+                return self._checkpointer.load_checkpointables(step, targets), metadata, ""
+        except (InputError, MemoryError, PermissionError, jax.errors.JaxRuntimeError):
             raise  # no fault of the checkpoint
         except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
             while error.__cause__:
@@ -166,9 +236,14 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _system_errors(self) -> Iterator[None]:
-        """Turns TensorStore's report of a failed write (a full disk) into the `OSError` it is."""
+        """Turns TensorStore's report of a failed write (a full disk) into the `OSError` it is.
+
+        Raises:
+          InputError: a bucket is closed to us.
+        """
         try:
-            yield
+            with telling(self._directory):
+                yield
         except Exception as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))
             if code is None:

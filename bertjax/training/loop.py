@@ -8,7 +8,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -294,6 +294,11 @@ class Trainer:
             "host_wait": clock.host_wait(),
             **({"mfu": mfu} if mfu else {}),
         }
+
+
+def last_line(step: int, window: Mapping[str, Any]) -> int:
+    """The step of the last line on training before a checkpoint of `step` with that window."""
+    return step - round(window["loss"][1]) if window else step
 
 
 def _with_seed(compiled: Callable, seed: int, state: TrainState, batch: HostBatch):

@@ -1,5 +1,6 @@
 """The token store: what is written is what is read, and damage is found."""
 
+import hashlib
 import json
 import random
 import tracemalloc
@@ -7,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bertjax.corpus.staging import staged
 from bertjax.corpus.store import (
     HELDOUT,
     SPLITS,
@@ -256,9 +258,61 @@ def test_a_damaged_manifest_is_found(directory):
     path.write_text(json.dumps({**manifest, "format_version": 99}))
     with pytest.raises(InputError, match="store format 99, this program reads 1"):
         TokenStore.open(directory)
-    path.write_text(json.dumps(manifest)[:-50])
-    with pytest.raises(InputError, match="not a store's manifest, or damaged"):
+    for content in (json.dumps(manifest)[:-50], "null", "[]", "[" * 100_000):
+        path.write_text(content)
+        with pytest.raises(InputError, match=r"manifest\.json: damaged, or not ours .*: delete"):
+            TokenStore.open(directory)
+
+
+@pytest.mark.parametrize("name", ["../../../.bash_profile", "/etc/passwd", ".."])
+def test_a_manifest_that_leads_out_of_its_folder(directory, name):
+    """Whose checksum is right: it was not damaged, but made."""
+    path = store_directory(directory) / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    del manifest["identity"]
+    files = manifest["shards"][0]["splits"][TRAIN]["files"]
+    files[name] = files.pop("train-00000.tokens.bin")
+    identity = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**manifest, "identity": identity}))
+    with pytest.raises(InputError, match=rf"manifest\.json: names the file '{name}', and may name"):
         TokenStore.open(directory)
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """A folder as `staged` copies one from a bucket, and the cache it copies to."""
+    monkeypatch.setenv("BERTJAX_CACHE", str(tmp_path / "home" / "cache"))
+    folder = tmp_path / "bucket" / "store"
+    folder.mkdir(parents=True)
+    (folder / "list.json").write_text("{}")
+    return folder, tmp_path / "home" / "cache"
+
+
+@pytest.mark.parametrize(
+    "identity, name", [("copy", "../../.bash_profile"), ("copy", "/etc/x"), ("../..", "a")]
+)
+def test_copies_stay_in_the_cache(source, identity, name):
+    folder, cache = source
+    with pytest.raises(InputError, match=r"list\.json: names the file "):
+        staged(folder, identity, {name: {"bytes": 0, "sha256": ""}}, "list.json")
+    assert not cache.parent.exists()
+
+
+def test_a_copy_says_where_it_is_how_large_and_how_to_delete_it(source, capsys):
+    folder, cache = source
+    (cache / "other").mkdir(parents=True)
+    (cache / "other" / "a").write_bytes(bytes(3_000_000))
+    data = bytes(2_000_000)
+    (folder / "a").write_bytes(data)
+    about = {"a": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
+    for again in (False, True):
+        copy = staged(folder, "copy", about, "list.json")
+        assert copy == cache / "copy" and (copy / "a").read_bytes() == data
+        told = (
+            f"{folder}: copied to {copy}, 0.002 GB, which stays there until you delete it: "
+            f"rm -r {copy} (all copies in {cache}: 0.005 GB)\n"
+        )
+        assert capsys.readouterr().out == ("" if again else told)
 
 
 def test_ids_outside_the_vocabulary(tmp_path):

@@ -203,6 +203,22 @@ def test_one_that_is_cut_off_behind_its_results_is_done(search, run):
     assert trials.trained == [kept.trial()]
 
 
+@pytest.mark.parametrize("damage", ["", "null", "[]", "{}", "[" * 100_000])
+def test_damaged_results(search, run, damage):
+    search()[0].complete()
+    trial = run / "trials" / _names()[0] / "results.json"
+    for path in (run / "results.json", trial):
+        content = path.read_bytes()
+        path.write_text(damage)
+        cure = f"{path}: damaged, or not ours .*: remove it, and the same command makes it again"
+        with pytest.raises(InputError, match=cure):
+            search()[0].complete()
+        path.write_bytes(content)
+    results = _results(run)
+    (run / "results.json").write_text(json.dumps(results | {"summary": [{}]}))
+    assert search()[0].complete() == results
+
+
 def test_of_equal_ones_the_first_is_kept(search):
     """And no other is trained for its model once more."""
     one, trials, kept = search(learning_rate=(TOO_LOW, TOO_LOW / 10))

@@ -119,6 +119,15 @@ def test_shards(written):
         written.read()
 
 
+def test_an_index_that_leads_out_of_its_folder(written):
+    (written.folder / "model.safetensors").unlink()
+    written.save(written.arrays, "../outside.safetensors")
+    index = dict.fromkeys(written.arrays, "../outside.safetensors")
+    (written.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    with pytest.raises(InputError, match="index.json: names the file '../outside.safetensors'"):
+        written.read()
+
+
 def test_a_tied_decoder_is_left_out_and_another_refused(written):
     weight, bias = written.arrays[TABLE], written.arrays["cls.predictions.bias"]
     written.save(written.arrays | {f"{DECODER}.weight": weight, f"{DECODER}.bias": bias})

@@ -202,8 +202,13 @@ def test_bad_folders(tmp_path, wordpiece):
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"vocab\.txt: missing"):
         Tokenizer.open(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
-    with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    for content in ({"version": "1.0"}, None, [], description | {"file": 7}):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
+            Tokenizer.open(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description | {"file": "../vocab.txt"}))
+    with pytest.raises(InputError, match=r"tokenizer\.json: names the file '\.\./vocab\.txt'"):
         Tokenizer.open(tmp_path)
 
 

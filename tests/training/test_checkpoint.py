@@ -2,7 +2,9 @@
 
 import contextlib
 import logging
+import os
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import toy
 
 from bertjax.errors import InputError
-from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.state import TrainState
 
 
@@ -203,6 +205,65 @@ def test_all_damaged_is_said(copy):
         _flip(_largest(copy / step))
     with pytest.raises(InputError, match=r"none of the checkpoints \[1, 2\] is whole: restore"):
         _restore(copy, toy.placement(8, "fsdp"))
+
+
+@_orbax_leaves_readers_behind
+def test_a_damaged_one_does_not_count(saved, copy):
+    """Of those that are kept, all are whole, as far as is known; until its step comes again."""
+    where = toy.placement(8, "fsdp")
+    third = _states(where, 3)[2]
+    _flip(_largest(copy / "2"))
+    with contextlib.closing(Checkpoints(copy, keep=2)) as checkpoints:
+        parts, _ = checkpoints.restore(toy.abstract(where).parts())
+        toy.assert_equal(TrainState.from_parts(parts), saved[1][0])
+        checkpoints.save(3, third.parts(), _metadata(3))
+        checkpoints.wait()
+        assert toy.folders(copy) == ["1", "3"]
+        checkpoints.save(2, saved[1][1].parts(), _metadata(2))
+        checkpoints.wait()
+        assert toy.folders(copy) == ["2", "3"]
+    toy.assert_equal(_restore(copy, where)[0], third)
+
+
+def test_one_that_may_not_be_read_is_not_passed_over(copy, monkeypatch):
+    """It may be whole; going on from the one before it would lose what lies between."""
+    real, closed = os.access, _metadata_file(copy)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
+    with pytest.raises(InputError, match=f"{closed}: you may not read it, .*: chmod -R"):
+        _restore(copy, toy.placement(1))
+    assert toy.folders(copy) == ["1", "2"]
+
+
+def test_metadata_without_arrays(saved, copy, tmp_path):
+    assert newest_metadata(copy) == _metadata(2)
+    _truncate(_metadata_file(copy))
+    assert newest_metadata(copy) == _metadata(1)
+    assert newest_metadata(tmp_path / "new") == {}
+    (tmp_path / "file").touch()
+    assert newest_metadata(tmp_path / "file") == {}
+    with pytest.raises(InputError, match="file: a file, where a folder is to be: move it away"):
+        Checkpoints(tmp_path / "file", keep=1)
+
+
+def test_it_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
+    """Or a power cut could take both."""
+    one, two = _states(toy.placement(1), 2)
+    _save(tmp_path, [one])
+    real, brought = os.fsync, {}
+
+    def fsync(number):
+        path = Path(os.readlink(f"/proc/self/fd/{number}"))
+        brought[path.name] = toy.folders(tmp_path)
+        return real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with contextlib.closing(Checkpoints(tmp_path, keep=1)) as checkpoints:
+        checkpoints.save(2, two.parts(), _metadata(2))
+    (unfinished,) = [name for name in brought if name.startswith("2.")]
+    assert {brought[name] == ["1", unfinished] for name in brought} == {True}
+    written = {path.name for path in (tmp_path / "2").rglob("*")}
+    assert "_CHECKPOINT_METADATA" in written and written <= brought.keys()
+    assert toy.folders(tmp_path) == ["2"]
 
 
 @_orbax_leaves_readers_behind

@@ -1,11 +1,13 @@
 """metrics.jsonl, TensorBoard events and the curve."""
 
 import json
+import logging
 import struct
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from bertjax.errors import InputError
 from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
 
 
@@ -79,6 +81,69 @@ def test_a_last_line_cut_short_is_dropped(tmp_path):
     assert read_metrics(tmp_path) == ROWS[:3]
     _write(tmp_path, 6, [LINES[3]])
     assert read_metrics(tmp_path) == ROWS
+
+
+DAMAGED = [
+    b"",
+    b"\x1f\x8b{]",
+    b"\0" * 30,
+    b'{"step": 4, "spl',
+    b"[4, 2]",
+    b"null",
+    b'{"step": 4, "split": "tr\xff"}',
+    b"[" * 100_000,
+    b'{"split": "train", "loss": 1.0}',
+    b'{"step": "4", "split": "train", "loss": 1.0}',
+    b'{"step": 4, "loss": 1.0}',
+    b'{"step": 4, "split": "train"}',
+    b'{"step": 4, "split": "heldout", "loss": "low"}',
+]
+
+
+def test_damaged_lines_are_set_aside_and_the_others_kept(tmp_path, caplog):
+    path, whole = tmp_path / "metrics.jsonl", [json.dumps(row).encode() for row in ROWS]
+    path.write_bytes(b"\n".join([*whole[:2], *DAMAGED, *whole[2:], b""]))
+    assert read_metrics(tmp_path) == ROWS
+    assert f"{path}: {len(DAMAGED)} damaged lines are left out" in caplog.text
+    Journal(tmp_path, 6).close()
+    aside = tmp_path / "metrics.jsonl.damaged"
+    assert aside.read_bytes().split(b"\n") == [*DAMAGED, b""]
+    assert f"{path}: {len(DAMAGED)} damaged lines are set aside in {aside.name}" in caplog.text
+    assert path.read_bytes().split(b"\n") == [*whole, b""]
+    path.write_bytes(b"once more\n" + path.read_bytes())  # what was set aside stays
+    Journal(tmp_path, 6).close()
+    assert aside.read_bytes().split(b"\n") == [*DAMAGED, b"once more", b""]
+    assert read_metrics(tmp_path) == ROWS
+
+
+@pytest.mark.parametrize("kept, end", [(4, 6), (3, 4), (1, 2), (0, 0), (None, 0)])
+def test_lines_that_are_lost_are_told(tmp_path, caplog, kept, end):
+    """By a file that was cut, emptied or deleted, where a checkpoint knows of more."""
+    path = tmp_path / "metrics.jsonl"
+    if kept is not None:
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:kept]))
+    with caplog.at_level(logging.WARNING, "bertjax"):
+        Journal(tmp_path, 7, last_line=6).close()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (end < 6)
+    for message in told:
+        assert message.startswith(f"{path} ends at step {end}, and the run goes on from step 7")
+    assert read_metrics(tmp_path) == ROWS[: kept or 0]
+
+
+def test_lines_without_a_checkpoint_are_told(tmp_path, caplog):
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    Journal(tmp_path, 0).close()
+    (record,) = caplog.records
+    assert "has lines up to step 6, and there is no checkpoint: the run begins again" in caplog.text
+    assert read_metrics(tmp_path) == []
+
+
+def test_a_file_in_the_way(tmp_path):
+    (tmp_path / "tensorboard").touch()
+    with pytest.raises(InputError, match="tensorboard: a file, where a folder is to be"):
+        Journal(tmp_path, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
 
 
 def test_no_file_is_no_lines(tmp_path):

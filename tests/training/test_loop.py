@@ -13,6 +13,7 @@ import toy
 from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
+from bertjax.training.loop import last_line
 from bertjax.training.state import TrainState
 
 pytestmark = pytest.mark.devices(8)
@@ -152,6 +153,10 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
     where = toy.placement(devices)
     for step in (1, 3, 5, 7):
         parts, metadata = whole.saved[step]
+        lines = [row["step"] for row in whole.rows if row["split"] == "train"]
+        assert last_line(step, metadata["window"]) == max(
+            (n for n in lines if n <= step), default=0
+        )
         shardings = jax.tree.map(lambda leaf: leaf.sharding, toy.abstract(where))
         again = jax.device_put(TrainState.from_parts(parts), shardings)
         after, complete, rest = _train(
