@@ -19,7 +19,8 @@ def paper_config() -> ml_collections.ConfigDict:
     # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
     config.objective = "masked_lm_next_sentence"
     # Of all tokens `rate` is predicted: `mask` of these behind [MASK], `random` behind another
-    # token, the rest in the open. whole_words: all pieces of a word, or none.
+    # token, the rest in the open. whole_words: all pieces of a word, or none, each word with the
+    # same chance.
     config.masking = dict(rate=0.15, mask=0.8, random=0.1, whole_words=False)
     # The share of examples with a random shorter length.
     config.short_probability = 0.1

@@ -6,9 +6,10 @@ from bertjax.files import write_json
 from bertjax.limits import check_numbers
 from bertjax.recipe import held_out_examples, make_objective
 from bertjax.run_folder import EVALUATION_FILE, load_run
-from bertjax.training.evaluation import Evaluator
+from bertjax.training.evaluation import Evaluator, one_answer
 
 _COLUMNS = ("mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+_WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
 
 def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, float]]:
@@ -20,7 +21,8 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
       batches: held-out batches at each length.
 
     Returns:
-      {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json.
+      {"128": {"mlm_loss": ...}, ...}: also printed, and written to RUN/evaluation.json. See
+      `Evaluator.evaluate`.
 
     Raises:
       InputError: no such run, a corpus of another tokenizer, or batches without end.
@@ -36,7 +38,11 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     for phase in {phase.length: phase for phase in recipe.phases}.values():
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
         results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
-    _print_table(results, f"step {loaded.step}, held-out text of {', '.join(corpora)}")
+    _print_table(
+        results,
+        f"step {loaded.step}, held-out text of {', '.join(corpora)}, "
+        f"{batches * recipe.eval_batch_size:,} sequences of each length",
+    )
     write_json(folder / EVALUATION_FILE, {"step": loaded.step, "corpus": list(corpora), **results})
     return results
 
@@ -44,6 +50,14 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
 def _print_table(results: dict[str, dict[str, float]], title: str) -> None:
     names = [name for name in _COLUMNS if name in next(iter(results.values()))]
     print(title)
-    print("length  " + "  ".join(f"{name:>14}" for name in names))
+    print("length  " + "  ".join(f"{name:>{_WIDTH}}" for name in names))
     for length, metrics in results.items():
-        print(f"{length:>6}  " + "  ".join(f"{metrics[name]:14.4f}" for name in names))
+        print(f"{length:>6}  " + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
+    for length, metrics in results.items():
+        if told := one_answer(metrics):
+            print(f"length {length}: {told}")
+
+
+def _shown(metrics: dict[str, float], name: str) -> str:
+    error = metrics.get(f"{name}_stderr")
+    return f"{metrics[name]:.4f}" + (f" ± {error:.4f}" if error is not None else "")

@@ -43,7 +43,8 @@ def pretraining_sums(logits: dict[str, jax.Array], batch: dict[str, jax.Array]) 
 
     Returns:
       "mlm_loss" (nats), "mlm_accuracy", and with next-sentence labels "nsp_loss",
-      "nsp_accuracy": each (sum, count), float32 scalars.
+      "nsp_accuracy" and "nsp_random_answers" (that B is random): each (sum, count), float32
+      scalars.
     """
     if "target_ids" in batch:
         return _token_sums(logits["masked_lm"], batch["target_ids"], batch["target_weights"])
@@ -51,10 +52,11 @@ def pretraining_sums(logits: dict[str, jax.Array], batch: dict[str, jax.Array]) 
     if "next_sentence_labels" in batch:
         labels = batch["next_sentence_labels"]
         loss = _cross_entropy(logits["next_sentence"], labels)
-        correct = (logits["next_sentence"].argmax(-1) == labels).astype(jnp.float32)
+        answers = logits["next_sentence"].argmax(-1)
         count = jnp.float32(labels.size)
         sums["nsp_loss"] = (loss.sum(), count)
-        sums["nsp_accuracy"] = (correct.sum(), count)
+        sums["nsp_accuracy"] = ((answers == labels).astype(jnp.float32).sum(), count)
+        sums["nsp_random_answers"] = (answers.astype(jnp.float32).sum(), count)
     return sums
 
 

@@ -22,7 +22,7 @@ def get_config() -> ml_collections.ConfigDict:
     no_dropout = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     config.model.update(size="tiny", compute_dtype="float32", vocab_multiple=1, **no_dropout)
     config.optimizer.update(learning_rate=2e-3, warmup_steps=100)
-    config.intervals.update(log=20, evaluate=200, checkpoint=200, eval_batches=8)
+    config.intervals.update(log=20, evaluate=200, checkpoint=200, eval_batches=32)
     config.eval_batch_size = 32
     config.keep_checkpoints = 2
     return config

@@ -241,6 +241,12 @@ CHANGES = [
         ("tests/examples/test_masking.py",),
     ),
     Change(
+        "bertjax/examples/masking.py",
+        "places = (first + column) %",
+        "places = (0 * first + column) %",
+        ("tests/examples/test_masking.py::test_words_of_every_length_have_the_same_chance",),
+    ),
+    Change(
         "bertjax/examples/mixture.py",
         "block * self._places[source]",
         "block * _BLOCK",
@@ -250,6 +256,18 @@ CHANGES = [
         "bertjax/examples/spans.py",
         'self._draws.below(surplus + 1, "boundary"',
         'self._draws.below(np.maximum(surplus, 1), "boundary"',
+        ("tests/examples/test_spans.py::test_boundaries_of_chunks_are_uniform",),
+    ),
+    Change(
+        "bertjax/examples/spans.py",
+        "differ * np.where(gap.max(0) == 1, 2, 1)",
+        "differ",
+        ("tests/examples/test_spans.py",),
+    ),
+    Change(
+        "bertjax/examples/spans.py",
+        "sentences[following - a_goes]",
+        "sentences[following]",
         ("tests/examples/test_spans.py",),
     ),
     # ----------------------------------------------------------------------------- tasks
@@ -326,6 +344,12 @@ CHANGES = [
         ("tests/tasks/test_squad.py",),
     ),
     Change(
+        "bertjax/tasks/squad.py",
+        "[settings[EXACT_THRESHOLD], settings[NULL_THRESHOLD]]",
+        "[settings[NULL_THRESHOLD], settings[NULL_THRESHOLD]]",
+        ("tests/tasks/test_squad.py",),
+    ),
+    Change(
         "bertjax/tasks/tagging.py",
         "places = tokens + 1 + np.cumsum(",
         "places = tokens + np.cumsum(",
@@ -346,8 +370,14 @@ CHANGES = [
     ),
     Change(
         "bertjax/model/attention.py",
-        'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)',
+        'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * scale',
         'jnp.einsum("bnst,bnth->bnsh", d_scores, key)',
+        ("tests/model/test_attention.py",),
+    ),
+    Change(
+        "bertjax/model/attention.py",
+        "jnp.where(sees, _scale(qkv), 0)",
+        "jnp.where(True, _scale(qkv), 0)",
         ("tests/model/test_attention.py",),
     ),
     Change(
@@ -394,6 +424,12 @@ CHANGES = [
             "tests/model/test_bert.py::test_vocabulary_padding_changes_nothing",
             "tests/model/test_storage.py",
         ),
+    ),
+    Change(
+        "bertjax/model/heads.py",
+        "exact(spec), {axes.EMBED_OUT",
+        "spec, {axes.EMBED_OUT",
+        ("tests/model/test_fine_tuning.py::test_heads_compute_in_float32",),
     ),
     Change(
         "bertjax/model/layers.py",
@@ -490,6 +526,18 @@ CHANGES = [
         "Feed(make, range(batches))",
         "Feed(make, range(1, batches + 1))",
         ("tests/training/test_evaluation.py",),
+    ),
+    Change(
+        "bertjax/training/evaluation.py",
+        "if share not in (0.0, 1.0):",
+        "if share != 0.0:",
+        ("tests/training/test_evaluation.py",),
+    ),
+    Change(
+        "bertjax/training/loop.py",
+        "if told := one_answer(metrics):",
+        "if told := one_answer({}):",
+        ("tests/training/test_loop.py",),
     ),
     Change(
         "bertjax/training/feed.py",

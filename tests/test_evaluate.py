@@ -1,13 +1,16 @@
 """Evaluation of a finished run."""
 
+import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pytest
 from tiny_run import metrics_of
 
 from bertjax import evaluate, prepare
 from bertjax.errors import InputError
+from bertjax.run_folder import load_run
 
 
 @pytest.fixture
@@ -37,8 +40,24 @@ def test_it_gives_what_the_run_itself_measured(run, capsys):
     assert table[1].split() == [
         *("length", "mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
     ]
-    assert [line.split()[0] for line in table[2:4]] == ["32", "64"]
+    assert table[0].endswith(", 128 sequences of each length")
+    assert [line.split()[0] for line in table[2:]] == ["32", "64"]
     assert float(table[3].split()[1]) == pytest.approx(results["64"]["mlm_loss"], abs=1e-4)
+    accuracy = results["64"]["nsp_accuracy"]
+    error = (accuracy * (1 - accuracy) / 128) ** 0.5
+    assert table[3].endswith(f" {accuracy:.4f} ± {error:.4f}")
+
+
+def test_a_head_that_answers_always_the_same(run, monkeypatch, capsys):
+    loaded = load_run(str(run))
+    head = {"kernel": np.zeros((32, 2), np.float32), "bias": np.array([0, 1], np.float32)}
+    same = dataclasses.replace(loaded, params=dict(loaded.params) | {"next_sentence_head": head})
+    monkeypatch.setattr(evaluate, "load_run", lambda model: same)
+    results = evaluate.run(str(run), None, batches=2)
+    assert results["32"]["nsp_random_answers"] == results["64"]["nsp_random_answers"] == 1
+    told = capsys.readouterr().out.splitlines()[4:]
+    assert [line.partition(":")[0] for line in told] == ["length 32", "length 64"]
+    assert all("the next-sentence head answers 'B is random' always" in line for line in told)
 
 
 def test_another_corpus_of_the_same_vocabulary(run, tiny_corpus, tmp_path):

@@ -80,6 +80,10 @@ def test_both_tasks(case):
         "mlm_accuracy": (correct, 5),
         "nsp_loss": (nsp_loss, 3),
         "nsp_accuracy": (nsp_correct, 3),
+        "nsp_random_answers": (
+            (logits["next_sentence"][:, 1] > logits["next_sentence"][:, 0]).sum(),
+            3,
+        ),
     }
     _assert_sums(jax.jit(pretraining_sums)(logits, batch), expected)
     counts = loss_counts(batch)

@@ -18,7 +18,8 @@ class MaskingRule:
       rate: share of a sequence's tokens that are predicted.
       mask, random: of those, the share that becomes [MASK], and a random token; the rest
         stays as it is.
-      whole_words: all pieces of a word together, or none.
+      whole_words: all pieces of a word together, or none; each word has the same chance (in the
+        reference a long one has less: it does not fit so often).
 
     Raises:
       ValueError: shares outside [0, 1].
@@ -82,7 +83,8 @@ class Masker:
         # The expected count is exactly the rate: the fraction decides by chance. At least one
         # is predicted, as in the reference.
         count = np.floor(lengths * self._rule.rate + draws.uniform("count", index)).astype(np.int64)
-        count = np.minimum(np.clip(count, 1, width), maskable.sum(1))
+        size = maskable.sum(1)
+        count = np.minimum(np.clip(count, 1, width), size)
 
         # A random order of the positions: random high bits, the position itself in the low ones.
         # The last position is never maskable, so that no number here is _NEVER by chance.
@@ -94,7 +96,9 @@ class Masker:
         order[~maskable] = _NEVER
         order.sort(axis=1)
         if self._rule.whole_words:
-            taken = _whole_words(order & ~low, count)
+            start = draws.below(size, "first place", index)
+            flat, taken = _whole_words(order & ~low, size, count, start, 2 * width + 16)
+            order = order.take(flat)
         else:
             order = order[:, :width]
             taken = np.arange(width) < count[:, None]
@@ -127,26 +131,52 @@ class Masker:
         return np.where(chance < rule.mask, self._mask_id, kept_or_random)
 
 
-def _whole_words(words: np.ndarray, count: np.ndarray) -> np.ndarray:
+def _whole_words(
+    words: np.ndarray, size: np.ndarray, count: np.ndarray, first: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Which tokens to take, of tokens in random order with the pieces of a word side by side.
 
-    Words are taken as they come while they fit into `count`; what remains is filled with the
-    next words of a single piece.
+    The tokens are a circle. Words that begin in `count` places of it, from a random one on, are
+    taken: so each has the same chance. They have `count` tokens on average. What is too much or
+    too little of that is made up for by words of a single piece; where these are too few, the last
+    word is not taken.
 
     Args:
       words: uint32 [R, S], equal for the pieces of one word; special tokens, at least two, last.
+      size: int64 [R], tokens that are not special.
       count: int64 [R], tokens to take at most.
+      first: int64 [R], the random place, less than `size`.
+      width: W, how far the circle is followed, for the ends of words and for single pieces: more
+        than twice the largest count.
 
     Returns:
-      bool [R, S].
+      int64 [R, W], indices into `words` flat, and bool [R, W], whether the token there is taken.
     """
-    begins = np.ones(words.shape, bool)
-    np.not_equal(words[:, 1:], words[:, :-1], out=begins[:, 1:])
-    place = np.arange(words.shape[1])
-    fits = begins & (place <= count[:, None])
-    whole = words.shape[1] - 1 - fits[:, ::-1].argmax(1)[:, None]  # the last place that fits
-    single = begins & (place >= whole)
-    single[:, :-1] &= begins[:, 1:]
-    single[:, -1] = False
-    room = count[:, None] - whole
-    return (place < whole) | (single & (np.cumsum(single, axis=1, dtype=np.int32) <= room))
+    # With a place before and one behind: they tell whether words end there.
+    column = np.arange(-1, width + 1, dtype=np.int32)
+    size, count, first = (each.astype(np.int32)[:, None] for each in (size, count, first))
+    places = (first + column) % np.maximum(size, 1)
+    flat = places + np.arange(len(words))[:, None] * words.shape[1]
+    found = words.take(flat)
+    begins = (found[:, 1:] != found[:, :-1]) | (places[:, 1:] == 0)
+    single = begins[:, :-1] & begins[:, 1:]
+    begins, column, flat = begins[:, :-1], column[1:-1], flat[:, 1:-1]
+    # Before `start` is the end of a word that begins at the other end of the circle.
+    start = np.where(begins, column, width).min(1, keepdims=True)
+    stop = np.minimum(start + size, width)
+    single &= column < stop
+    early = column < count
+    last = np.where(begins & early, column, -1).max(1, keepdims=True)
+    behind = np.where(begins & ~early, column, stop).min(1, keepdims=True)
+
+    def evened(rows, stop):
+        taken = (column >= start[rows]) & (column < stop)
+        surplus = np.maximum(stop - start[rows], 0) - count[rows]
+        changed = single[rows] & (taken == (surplus > 0))
+        rank = np.cumsum(changed, axis=1, dtype=np.int32)
+        return taken ^ (changed & (rank <= np.abs(surplus))), rank[:, -1] >= surplus[:, 0]
+
+    taken, enough = evened(slice(None), np.where(last < 0, 0, np.minimum(behind, stop)))
+    few = np.flatnonzero(~enough)
+    taken[few], _ = evened(few, last[few])
+    return flat, taken

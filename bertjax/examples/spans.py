@@ -3,11 +3,16 @@
 A document of n tokens is cut into ceil(n / room) chunks of `room` tokens, at places that
 move from epoch to epoch, so that an epoch shows every part of every document once. A chunk is
 moved to the start of its first sentence and cut in two at the start of a random sentence. Half
-the time A and B are these two pieces. Half the time one of them, either, is replaced by a piece
-about as long from another document of the same source.
+the time A and B are these two pieces. Half the time one of them is replaced by as many tokens of
+another document of the same source: B, but A in the last chunk of a document, and either where
+that is the only one.
 
-Both kinds of pairs look alike but for what they say: A and B begin with a sentence, A ends with
-one, B goes on to where the chunk ends or to the end of a document.
+Both kinds of pairs look alike but for what they say. The other text is chosen for both of them,
+and the piece that may be replaced is cut at its outer end to a length that both texts have, a token
+or two less where one would end there with a sentence and the other would not. So no length tells
+which of the two is shown, nor whether A and B begin and end with a sentence. Where A and B meet, a
+sentence ends and another begins. A chunk of a single sentence is cut inside it ("a 'sentence' can
+be an arbitrary span of contiguous text", section 3), and the other text is then part of one, too.
 """
 
 from typing import NamedTuple
@@ -75,7 +80,7 @@ class SpanSampler:
         if not self._pairs:
             none = np.zeros_like(start)
             return Spans(start, end - start, none, none, none)
-        return self._split(index, source, document, sentence, start, end, target)
+        return self._split(index, source, document, sentence, start, end)
 
     def _chunk(self, source, rank):
         """Each source's chunks in a new random order every epoch: document, start, end."""
@@ -114,44 +119,46 @@ class SpanSampler:
         start = starts[sentence]
         return np.where(position - start <= self._room // 2, start, position), sentence
 
-    def _split(self, index, source, document, sentence, start, end, target):
+    def _split(self, index, source, document, sentence, start, end):
         """Cuts [start, end) in two and replaces a piece half the time."""
-        draws, sentences = self._draws, self._store.sentence_starts
-        inner = sentence + 1
-        count = np.searchsorted(sentences, end, side="left") - inner
-        # A chunk of one sentence is cut inside it: "a 'sentence' can be an arbitrary span of
-        # contiguous text" (section 3).
-        cut = np.where(
-            count > 0,
-            sentences[inner + draws.below(np.maximum(count, 1), "cut", index)],
-            start + 1 + draws.below(end - start - 1, "cut inside", index),
-        )
-        document_stop = self._store.document_starts[document + 1]
-        # Tokens of the pair. A chunk at its document's end is short by chance.
-        most = np.where(end == document_stop, target, end - start)
+        draws, documents = self._draws, self._store.document_starts
+        # If B always went, the ends of documents would be shown less often.
+        last, first = end == documents[document + 1], start == documents[document]
+        a_goes = last & (~first | (draws.below(2, "piece", index) == 1))
+        cut, inside = self._cut(index, sentence, start, end, a_goes)
+        wanted = np.where(a_goes, cut - start, end - cut)
+        place, there = self._elsewhere(index, source, document, wanted, a_goes, inside)
+        length = self._alike(np.minimum(wanted, there), np.stack([cut, place]), a_goes)
+
+        # Only here it is decided which text is shown.
         is_random = draws.below(2, "is random", index)
-        # Either piece may go, or the ends of chunks would be shown less often.
-        goes_a = (is_random & draws.below(2, "piece", index)).astype(bool)
-        goes_b = is_random.astype(bool) & ~goes_a
-        wanted = np.where(goes_a, cut - start, end - cut)
-        other_start, other_stop = start.copy(), end.copy()
-        r = np.flatnonzero(is_random)
-        other_start[r], other_stop[r] = self._elsewhere(
-            index[r], source[r], document[r], wanted[r], most[r], goes_a[r]
-        )
-        a_start = np.where(goes_a, other_start, start)
-        b_start = np.where(goes_b, other_start, cut)
-        a_stop = np.where(goes_a, other_stop, cut)
-        b_stop = np.where(goes_b, other_stop, np.where(goes_a, document_stop, end))
-        a_length = np.minimum(a_stop - a_start, most - 1)
-        b_length = np.minimum(b_stop - b_start, most - a_length)
+        shown = np.where(is_random == 1, place, cut)
+        a_start = np.where(a_goes, shown - length, start)
+        b_start = np.where(a_goes, cut, shown)
+        a_length = np.where(a_goes, length, cut - start)
+        b_length = np.where(a_goes, end - cut, length)
         return Spans(a_start, a_length, b_start, b_length, is_random)
 
-    def _elsewhere(self, index, source, document, wanted, most, for_a):
-        """Whole sentences of another document of the source: start and stop.
+    def _cut(self, index, sentence, start, end, a_goes):
+        """Where A ends and B begins in [start, end), and whether that is inside a sentence.
 
-        They have `wanted` tokens or just more. For A, which is not to be cut at its end, they
-        have just less where that is nearer, or where just more is all of `most`.
+        It is the first sentence's start after a random place, or the last before it if A may go:
+        so what may go does not begin (or end) with a sentence that is longer than others.
+        """
+        sentences = self._store.sentence_starts
+        count = np.searchsorted(sentences, end, side="left") - sentence - 1  # that begin inside
+        inside = count == 0
+        low = np.where(inside, start + 1, np.where(a_goes, sentences[sentence + 1], start))
+        high = np.where(inside | a_goes, end, sentences[sentence + count])
+        place = low + self._draws.below(high - low, "cut", index)
+        following = np.searchsorted(sentences, place, side="right")
+        return np.where(inside, place, sentences[following - a_goes]), inside
+
+    def _elsewhere(self, index, source, document, wanted, for_a, inside):
+        """A place in another document of the source: A is to end there, or B to begin.
+
+        Returns it, and how many tokens there are: `wanted` or more, if the document (where the
+        place is inside a sentence: the sentence) has so many.
         """
         documents, sentences = self._store.document_starts, self._store.sentence_starts
         first = documents[self._first_document[source]]
@@ -161,11 +168,34 @@ class SpanSampler:
         place = first + self._draws.below(total - (own_end - own), "elsewhere", index)
         place = np.where(place >= own, place + own_end - own, place)
         other = np.searchsorted(documents, place, side="right") - 1
-        stop = documents[other + 1]
-        place = np.maximum(np.minimum(place, stop - wanted), documents[other])
-        start, _ = self._sentence_start(place)
-        wanted_stop = np.minimum(start + wanted, stop)
-        sentence = np.searchsorted(sentences, wanted_stop)
-        before, stop = sentences[sentence - 1], sentences[sentence]
-        less = (wanted_stop - before < stop - wanted_stop) | (stop - start >= most)
-        return start, np.where(for_a & less & (before > start), before, stop)
+        begin, stop = documents[other], documents[other + 1]
+        low = np.where(for_a, np.minimum(begin + wanted, stop - 1), begin)
+        high = np.where(for_a, stop - 1, np.maximum(stop - wanted, begin))
+        place = np.where(inside, place, np.clip(place, low, high))
+        sentence = np.searchsorted(sentences, place, side="right") - 1
+        before, after = sentences[sentence], sentences[sentence + 1]
+        # Of all sentences, a place is in a long one too often: its neighbour is shown, if it can.
+        backwards = np.where(before - begin >= wanted, before, after)
+        forwards = np.where(stop - after >= wanted, after, before)
+        border = np.where(for_a, backwards, forwards)
+        # Inside a sentence, A begins with it, or B ends with it. One of a token has no inside.
+        within = inside & (after - before > 1)
+        begin, stop = np.where(within, before, begin), np.where(within, after, stop)
+        backwards = np.minimum(begin + wanted, stop - 1)
+        forwards = np.maximum(stop - wanted, begin + 1)
+        place = np.where(inside, np.where(for_a, backwards, forwards), border)
+        return place, np.where(for_a, place - begin, stop - place)
+
+    def _alike(self, length, places, for_a):
+        """At most `length`, so that both texts end with a sentence, or neither (A: begin with one).
+
+        places: int64 [2, R], where A ends, or B begins, in either text.
+        """
+        sentences = self._store.sentence_starts
+        outer = np.where(for_a, places - length, places + length)
+        following = np.searchsorted(sentences, outer, side="left")
+        after, before = sentences[following], sentences[following - 1]
+        # Tokens that may go until a sentence ends.
+        gap = np.where(for_a | (after == outer), after - outer, outer - before)
+        differ = (gap == 0).any(0) & (gap > 0).any(0)
+        return np.maximum(length - differ * np.where(gap.max(0) == 1, 2, 1), 1)

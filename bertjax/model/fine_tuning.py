@@ -3,25 +3,19 @@
 Each takes int [B, S] input_ids, input_mask and segment_ids and returns {name: float32 array}.
 """
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax import axes
 from bertjax.model.bert import Bert, Pooler
-from bertjax.model.layers import Dense, Dropout, normal
+from bertjax.model.layers import Dense, Dropout, exact, normal
 from bertjax.model.spec import BertSpec
 
 
 def _output_layer(spec: BertSpec, width: int) -> Dense:
-    """The only new parameters of a task (section 4.1): [..., D] -> [..., width].
-
-    In float32: bfloat16's few values would make ties of close logits.
-    """
-    exact = dataclasses.replace(spec, compute_dtype="float32")
-    return Dense(exact, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width}, normal)
+    """The only new parameters of a task (section 4.1): [..., D] -> [..., width]."""
+    return Dense(exact(spec), {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width}, normal)
 
 
 class BertModel(nn.Module):

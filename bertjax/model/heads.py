@@ -6,7 +6,7 @@ from flax import linen as nn
 
 from bertjax import axes
 from bertjax.model.bert import Bert, Pooler
-from bertjax.model.layers import Dense, LayerNorm, activation, parameter, product
+from bertjax.model.layers import Dense, LayerNorm, activation, exact, parameter, product
 from bertjax.model.spec import BertSpec
 
 
@@ -63,7 +63,7 @@ class BertForPreTraining(nn.Module):
         if self.next_sentence:
             self.pooler = Pooler(spec)
             self.next_sentence_head = Dense(
-                spec, {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: 2}
+                exact(spec), {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: 2}
             )
 
     def __call__(
@@ -89,6 +89,5 @@ class BertForPreTraining(nn.Module):
         hidden = sequence if positions is None else gather_positions(sequence, positions)
         logits = {"masked_lm": self.masked_lm(hidden, self.bert.token_embedding)}
         if self.next_sentence:
-            pooled = self.pooler(sequence)
-            logits["next_sentence"] = self.next_sentence_head(pooled).astype(jnp.float32)
+            logits["next_sentence"] = self.next_sentence_head(self.pooler(sequence))
         return logits

@@ -1,5 +1,6 @@
 """The pieces every part of the model is made of: dense product, layer norm, activation, dropout."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
@@ -29,6 +30,11 @@ def truncated_normal(spec: BertSpec):
 def normal(spec: BertSpec):
     """That of transformers, and so of most published fine-tuning: normal, not cut."""
     return nn.initializers.normal(spec.initializer_range)
+
+
+def exact(spec: BertSpec) -> BertSpec:
+    """For a layer that gives logits of classes: bfloat16's few values would make ties of them."""
+    return dataclasses.replace(spec, compute_dtype="float32")
 
 
 @jax.custom_vjp

@@ -28,6 +28,9 @@ DEV = "dev"
 VERSIONS = {"v1.1": "SQuAD 1.1", "v2.0": "SQuAD 2.0"}
 _TFDS_SPLITS = {TRAIN: "train", DEV: "validation"}
 
+# In the settings, beside `NULL_THRESHOLD`: the threshold of "exact_tuned" alone.
+EXACT_THRESHOLD = "null_threshold_exact"
+
 
 @dataclasses.dataclass(frozen=True)
 class Squad:
@@ -149,7 +152,7 @@ class Squad:
         return question
 
     def tune(self, examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
-        """For 2.0, the threshold of `Spans.answer` with the highest F1."""
+        """See `tune`; nothing for 1.1."""
         return tune(examples, predictions) if self.unanswerable else {}
 
     def score(
@@ -177,10 +180,15 @@ class Squad:
 
 
 def tune(examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
-    """The threshold of `Spans.answer` with the highest F1, where questions may have no answer."""
+    """Thresholds of `Spans.answer`, where questions may have no answer.
+
+    That of the highest F1, which decides, and that of the highest exact match, which the official
+    script looks for apart.
+    """
     answered, unanswered = _scores(examples, predictions)
     odds = np.array([prediction.null_odds for prediction in predictions])
-    return {NULL_THRESHOLD: best_threshold(odds, answered[:, 1], unanswered[:, 1])}
+    exact, f1 = (best_threshold(odds, answered[:, i], unanswered[:, i]) for i in range(2))
+    return {NULL_THRESHOLD: f1, EXACT_THRESHOLD: exact}
 
 
 def score(
@@ -189,13 +197,14 @@ def score(
     """Exact match and F1 in percent, as the official scripts count them.
 
     Where questions may have no answer: "exact" and "f1" with the threshold 0, "exact_tuned" and
-    "f1_tuned" with that of the settings; each also by type, HasAns_ and NoAns_.
+    "f1_tuned" each with its own of the settings (best_exact and best_f1 of evaluate-v2.0.py); all
+    also by type, HasAns_ and NoAns_.
     """
     answered, unanswered = _scores(examples, predictions)
     odds = np.array([prediction.null_odds for prediction in predictions])[:, None]
-    thresholds, types = {"": 0.0}, {"": np.full(len(examples), True)}
+    thresholds, types = {"": np.zeros(2)}, {"": np.full(len(examples), True)}
     if NULL_THRESHOLD in settings:
-        thresholds["_tuned"] = settings[NULL_THRESHOLD]
+        thresholds["_tuned"] = np.array([settings[EXACT_THRESHOLD], settings[NULL_THRESHOLD]])
         has_answer = np.array([bool(example.answers) for example in examples])
         types |= {"HasAns_": has_answer, "NoAns_": ~has_answer}
     result = {}

@@ -20,7 +20,7 @@ from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.progress import Progress
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.evaluation import Evaluator, HeldOut
+from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, TRAIN, Journal
@@ -275,6 +275,8 @@ class Trainer:
                 )
                 if journal:
                     journal.write(step, HELDOUT, metrics)
+                    if told := one_answer(metrics):
+                        _log.warning("step %d: %s", step, told)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
                 metadata = session.metadata | {"step": step, "window": window}

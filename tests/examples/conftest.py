@@ -25,3 +25,13 @@ def long_documents(tmp_path_factory):
     documents = [rng.integers(3, 30, rng.integers(150, 300)).tolist() for _ in range(40)]
     folder = tmp_path_factory.mktemp("long") / "corpus"
     return Corpus(folder, [("long", None, documents, documents[:4])], continues_word=0.3)
+
+
+@pytest.fixture(scope="session")
+def short_documents(tmp_path_factory):
+    """One source of documents of one to five sentences of 3 to 59 tokens, 40 % of them of one."""
+    rng = np.random.default_rng(13)
+    counts = np.where(rng.random(2000) < 0.4, 1, rng.integers(2, 6, 2000))
+    documents = [rng.integers(3, 60, count).tolist() for count in counts]
+    folder = tmp_path_factory.mktemp("short") / "corpus"
+    return Corpus(folder, [("short", None, documents, documents[:4])])

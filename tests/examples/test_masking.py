@@ -185,20 +185,45 @@ def test_whole_words_keep_the_rate():
     np.testing.assert_array_equal(masked.weights.sum(1), plain.weights.sum(1))
 
 
-def test_whole_words_of_every_length_are_hidden():
-    ids, lengths = rows_of([128] * 6000, 128)
+def test_words_of_every_length_have_the_same_chance():
+    """Counted in words: as many are hidden of each length as of tokens at all, but for chance."""
+    ids, lengths = rows_of([128] * 8_000, 128)
     _, masked = mask(ids, lengths, MaskingRule(whole_words=True), continues_word=0.4)
     words = words_of(ids, fake_tokenizer(SIZE, 0.4).continues_word)
-    size = np.zeros(ids.shape, int)
-    for r, row in enumerate(words):
-        _, which, counts = np.unique(row, return_inverse=True, return_counts=True)
-        size[r] = counts[which]
     row, place = np.nonzero(masked.weights)
-    hidden_sizes = size[row, masked.positions[row, place]]
-    for pieces in (1, 2, 3, 4):
-        share = (hidden_sizes == pieces).sum() / ((size == pieces) & (words >= 0)).sum()
-        # The last words of a row are chosen by what fits: stated bound, a fifth off the rate.
-        assert 0.8 * 0.154 < share < 1.2 * 0.154, pieces
+    hidden = np.zeros(ids.shape, bool)
+    hidden[row, masked.positions[row, place]] = True
+    first = words == np.arange(ids.shape[1])
+    index = (np.arange(len(ids))[:, None] * 128 + words)[words >= 0]
+    sizes = np.bincount(index, minlength=ids.size).reshape(ids.shape)
+    rate = hidden.sum() / (words >= 0).sum()
+    assert rate == pytest.approx(128 * 0.15 / 125, rel=1e-3)
+    for pieces in range(1, 7):
+        there = first & (sizes == pieces)
+        assert there.sum() > 1000
+        assert_rate(hidden[there].sum(), there.sum(), rate)
+
+
+def test_a_text_of_words_that_do_not_fit_is_filled_with_single_pieces():
+    """Every other word has twelve pieces: more than all that is hidden of 64 tokens."""
+    ids, lengths = rows_of([64] * 2000, 64)
+    text = ids >= FIRST
+    column = np.arange(64)
+    ids[text] = np.broadcast_to(np.where(column % 13 == 5, FIRST, SIZE - 1), ids.shape)[text]
+    masker = Masker(
+        MaskingRule(whole_words=True),
+        mask_id=MASK,
+        ordinary=np.arange(SIZE) >= FIRST,
+        continues_word=np.arange(SIZE) == SIZE - 1,
+    )
+    words = words_of(ids, np.arange(SIZE) == SIZE - 1)
+    masked = masker.mask(ids.copy(), lengths, Draws(0, "m"), np.arange(2000))
+    hidden = np.zeros(ids.shape, bool)
+    row, place = np.nonzero(masked.weights)
+    hidden[row, masked.positions[row, place]] = True
+    assert hidden.sum(1).max() <= 10
+    for r in range(0, 2000, 10):
+        assert not set(words[r, hidden[r]]) & set(words[r, ~hidden[r]])
 
 
 def test_a_row_that_is_one_long_word_hides_nothing():

@@ -27,9 +27,13 @@ def qkv():
     return jnp.asarray(np.random.default_rng(0).normal(size=(B, S, 3, N, H)) * 2, jnp.float32)
 
 
+# Rows of text in several documents, -1 on padding: each is to see its own, and padding nothing.
+PACKED = np.array([[0, 0, 0, 1, 1, -1, -1], [0, 1, 1, 1, 1, 1, 1], [-1] * 7])
 MASKS = {
     "padding": np.arange(S) < np.array([7, 4, 1])[:, None, None, None],
     "causal": np.tril(np.ones((1, 1, S, S), bool)),
+    "nothing to see": np.arange(S) < np.array([7, 0, 1])[:, None, None, None],
+    "packed": ((PACKED[:, :, None] == PACKED[:, None]) & (PACKED[:, None] >= 0))[:, None],
 }
 
 
@@ -44,6 +48,20 @@ def test_value_and_gradient(qkv, mask, rate):
     expected, expected_pull = jax.vjp(lambda qkv: _plain(qkv, mask, rate), qkv)
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(*pull(towards), *expected_pull(towards), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("mask", ["nothing to see", "packed"])
+def test_a_query_that_sees_no_key_has_no_gradient(qkv, mask):
+    """Masked scores are constant: nothing goes on to query and key, as through `jnp.where`."""
+    mask = MASKS[mask]
+    blind = ~np.broadcast_to(mask.any(-1), (B, 1, S))[:, 0]
+
+    def total(qkv):  # of the outputs of those queries only
+        return jnp.square(einsum_attention(qkv, mask, rate=0.0, seed=None)[blind]).sum()
+
+    of_query, of_key, of_value = jnp.moveaxis(jax.grad(total)(qkv), 2, 0)
+    assert blind.any() and not of_query.any() and not of_key.any()
+    assert of_value.any()
 
 
 def test_scores_of_any_size(qkv):

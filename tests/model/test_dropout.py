@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bertjax.model.dropout import dropout
+from bertjax.model.dropout import dropout, random_bits
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.layers import Dropout
 
@@ -88,6 +88,23 @@ def test_runs_in_a_matrix_are_those_of_chance():
     dropped = ~_kept(9, 0.1, (701, 997))
     for both in (dropped[1:] & dropped[:-1], dropped[:, 1:] & dropped[:, :-1]):
         assert abs(both.mean() - 0.01) < 5 * math.sqrt(0.01 * 0.99 / both.size)
+
+
+def test_rows_share_stretches_as_rarely_as_stated():
+    """B rows of n elements: B**2 n / 2**32 pairs share a part of their bits, at other columns."""
+    rows, width, seeds = 4096, 256, 8
+    pairs = 0
+    for seed in range(seeds):
+        bits = np.asarray(random_bits(jnp.uint32(seed), (rows, width)))
+        # Of two rows that share a stretch, one begins inside the other.
+        found = np.flatnonzero(np.isin(bits, bits[:, 0]) & (np.arange(width) > 0))
+        for row, column in zip(*np.divmod(found, width), strict=True):
+            (other,) = np.flatnonzero(bits[:, 0] == bits[row, column])
+            np.testing.assert_array_equal(bits[row, column:], bits[other, : width - column])
+        pairs += len(found)
+    expected = seeds * rows**2 * width / 2**32
+    assert expected == 8 and abs(pairs - expected) < 5 * math.sqrt(expected)
+    assert pairs > 0
 
 
 def test_the_expectation_is_kept():

@@ -17,6 +17,7 @@ from bertjax.model.architectures import ARCHITECTURES
         ("BertForSequenceClassification", "logits"),
         ("BertForTokenClassification", "logits"),
         ("BertForQuestionAnswering", "start"),
+        ("BertForPreTraining", "next_sentence"),
     ],
 )
 def test_heads_compute_in_float32(spec, make_batch, architecture, output):

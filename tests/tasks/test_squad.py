@@ -181,7 +181,8 @@ def version_2(tmp_path):
 def test_scores_of_version_2(version_2):
     task, questions, predictions = version_2
     settings = task.tune(questions, predictions)
-    assert settings == {"null_threshold": 1.25}  # between 1.0 and 1.5
+    # Between 1.0 and 1.5; exact match gains nothing after the first.
+    assert settings == {"null_threshold": 1.25, "null_threshold_exact": -0.5}
     assert task.score(questions, predictions, settings) == pytest.approx(
         {
             "exact": 100 * (1 + 0 + 0 + 1) / 4,
@@ -199,6 +200,41 @@ def test_scores_of_version_2(version_2):
         }
     )
     assert task.score(questions, predictions, {}).keys() == {"exact", "f1"}
+
+
+def _best_of_the_script(scores, odds, has_answer) -> float:
+    """`find_best_thresh` of evaluate-v2.0.py, in percent: `scores` of what is answered."""
+    best = current = sum(not each for each in has_answer)
+    for number in sorted(range(len(odds)), key=lambda n: odds[n]):
+        current += scores[number] if has_answer[number] else -1
+        best = max(best, current)
+    return 100 * best / len(odds)
+
+
+def test_exact_match_has_a_threshold_of_its_own(tmp_path):
+    """As in the official script: the best F1 may be where exact match is not best."""
+    gold = "Caf\u00e9 \u4e2d\u6587"
+    numbers, tried = np.random.default_rng(0), 0
+    for trial in range(20):
+        has_answer = numbers.random(12) < 0.6
+        entries = [
+            entry(str(n), "Where?", gold) if there else entry(str(n), "Why?", is_impossible=True)
+            for n, there in enumerate(has_answer)
+        ]
+        write(tmp_path / f"{trial}.json", entries)
+        texts = numbers.choice([gold, f"In {gold}, Ren\u00e9", "said"], 12)
+        odds = numbers.normal(size=12)
+        predictions = [spans(text, odds=odd) for text, odd in zip(texts, odds, strict=True)]
+        task = Squad(str(tmp_path), "v2.0", dev=f"{trial}.json")
+        questions = task.read("dev")
+        settings = task.tune(questions, predictions)
+        found = task.score(questions, predictions, settings)
+        exact = [float(text == gold) for text in texts]
+        f1 = [{gold: 1.0, "said": 0.0}.get(text, 2 / 3) for text in texts]
+        assert found["f1_tuned"] == pytest.approx(_best_of_the_script(f1, odds, has_answer))
+        assert found["exact_tuned"] == pytest.approx(_best_of_the_script(exact, odds, has_answer))
+        tried += settings["null_threshold"] != settings["null_threshold_exact"]
+    assert tried > 5
 
 
 def test_write(version_2, tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import toy
 
-from bertjax.training.evaluation import Evaluator, HeldOut
+from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
 from bertjax.training.hardware import peak_flops
 
 HELD_OUT = HeldOut(lambda number, rows: toy.batch(50 + number, rows), toy.ROWS)
@@ -19,7 +19,7 @@ def _by_hand(params, numbers):
         loss += (error * batch["weight"]).sum()
         correct += ((error < 1) * batch["weight"]).sum()
         count += batch["weight"].sum()
-    return loss / count, correct / count
+    return loss / count, correct / count, count
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -28,11 +28,12 @@ def test_means_are_over_all_batches_and_without_dropout(devices, batches):
     where = toy.placement(devices)
     params = toy.fresh(where).params
     metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, batches)
-    loss, accuracy = _by_hand(jax.device_get(params), range(batches))
+    loss, accuracy, count = _by_hand(jax.device_get(params), range(batches))
     assert metrics == {
         "loss": pytest.approx(loss, rel=1e-5),
         "mlm_loss": pytest.approx(loss, rel=1e-5),
         "mlm_accuracy": pytest.approx(accuracy, rel=1e-5),
+        "mlm_accuracy_stderr": pytest.approx((accuracy * (1 - accuracy) / count) ** 0.5, rel=1e-4),
         "mlm_perplexity": pytest.approx(np.exp(loss), rel=1e-4),
     }
 
@@ -43,6 +44,21 @@ def test_a_huge_loss_has_a_finite_perplexity():
     metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, 1)
     assert metrics["mlm_loss"] > 1000
     assert metrics["mlm_perplexity"] == pytest.approx(np.exp(700.0))
+
+
+@pytest.mark.parametrize(
+    "share, told",
+    [
+        (0.0, "answers 'B follows A' always"),
+        (1.0, "answers 'B is random' always"),
+        (1 / 1024, ""),
+        (0.5, ""),
+    ],
+)
+def test_a_head_with_one_answer_is_told(share, told):
+    found = one_answer({"nsp_accuracy": 0.5, "nsp_random_answers": share})
+    assert told in found and bool(found) == bool(told)
+    assert one_answer({"mlm_accuracy": 1.0}) == ""
 
 
 @pytest.mark.parametrize(

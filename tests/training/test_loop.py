@@ -74,6 +74,20 @@ def test_order_of_effects():
     ]
 
 
+def test_a_head_that_answers_always_the_same_is_told(caplog):
+    """At every evaluation where it does, with the step."""
+
+    def sums(params, batch, key):
+        return toy.OBJECTIVE.sums(params, batch, key) | {"nsp_random_answers": (5.0, 5.0)}
+
+    _train(
+        [toy.phase(0, 3)], toy.intervals(evaluate=2), objective=toy.OBJECTIVE._replace(sums=sums)
+    )
+    told = [record.getMessage() for record in caplog.records]
+    about = "the next-sentence head answers 'B is random' always"
+    assert [text.partition(": ")[0] for text in told if about in text] == ["step 2", "step 3"]
+
+
 def test_the_last_of_every_step_is_saved():
     state, _, recorder = _train([toy.phase(0, 3)], toy.intervals(1, 1, 1))
     parts, metadata = recorder.saved[3]
