@@ -42,7 +42,8 @@ MAY_IMPORT = {
     "files": ["errors", "buckets"],
     "figures": ["files"],
     "progress": ["errors"],
-    "commandline": ["errors"],
+    "signals": ["errors"],
+    "commandline": ["errors", "signals"],
     # floor 1a: the host; numpy, never jax
     "text": _WORDS,
     "corpus": [*_WORDS, "text"],
@@ -55,7 +56,7 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "files", "figures", "buckets", "progress", "sharding"],
+    "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
