@@ -15,6 +15,7 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.no_tpu import tell_libtpu_where_none_is
 from bertjax.signals import end, end_by_signals
 
 EXIT_BAD_INPUT = 2
@@ -33,6 +34,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     `bertjax.signals`), a reader that has gone (`| head`) without a word.
     """
     end_by_signals()
+    tell_libtpu_where_none_is()
     try:
         try:
             app.run(

@@ -53,6 +53,9 @@ def run(model: str, source: str, output: str) -> None:
         raise InputError(f"--output={output}: is there already: choose another, or remove it")
     if not Path(output).parent.is_dir():
         raise InputError(f"--output={output}: no folder {Path(output).parent}: make it")
+    for flag, name, stream in (("input", source, sys.stdin), ("output", output, sys.stdout)):
+        if name == STANDARD and stream is None:
+            raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
     origin = _STANDARD_INPUT if source == STANDARD else source
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
     pretrained = open_model(model)

@@ -1,4 +1,4 @@
-"""Folders with one process at work in them."""
+"""Folders with one process at work in them, and sizes in words."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bertjax.errors import InputError
-from bertjax.files import exclusive
+from bertjax.files import exclusive, size_in_words
 
 HOLDER = """
 import sys, time
@@ -47,3 +47,14 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path):
         raise KeyError
     with exclusive(folder):
         pass
+
+
+@pytest.mark.parametrize(
+    "size, words",
+    [
+        *[(0, "0 bytes"), (1023.4, "1023 bytes"), (1024, "1.00 KiB"), (700_000, "683.59 KiB")],
+        *[(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (5e15, "4,656,612.87 GiB")],
+    ],
+)
+def test_sizes_are_never_nothing_of_a_unit(size, words):
+    assert size_in_words(size) == words

@@ -42,8 +42,9 @@ MAY_IMPORT = {
     "files": ["errors", "buckets"],
     "figures": ["files"],
     "progress": ["errors"],
+    "no_tpu": [],
     "signals": ["errors"],
-    "commandline": ["errors", "signals"],
+    "commandline": ["errors", "no_tpu", "signals"],
     # floor 1a: the host; numpy, never jax
     "text": _WORDS,
     "corpus": [*_WORDS, "text"],
@@ -68,7 +69,7 @@ MAY_IMPORT = {
     # trials of fine-tuning: what they share, what is compiled
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
     # what the TPU compiler says of a step
-    "compile_report": ["errors", "files", "figures", "training"],
+    "compile_report": ["errors", "no_tpu", "files", "figures", "training"],
     # what a notebook needs besides the doors
     "notebook": ["errors"],
     # floor 4: programs, and what turns a config into their pieces

@@ -44,13 +44,13 @@ def join_processes() -> None:
     job = {}
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         try:
-            count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
+            values = [int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS")]
         except (KeyError, ValueError) as error:
             raise InputError(
                 "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
                 "processes and BERTJAX_PROCESS to this one's number, from 0"
             ) from error
-        job = {"num_processes": count, "process_id": index}
+        job = dict(zip(("num_processes", "process_id"), values, strict=True))
     try:
         _initialize(**job)
     except ValueError as error:
