@@ -6,6 +6,8 @@ A door imports what is heavy inside its `main`, so that `--help` answers at once
 import collections
 import errno
 import os
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,9 +16,11 @@ from typing import NoReturn
 from absl import app, flags, logging
 
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.no_tpu import tell_libtpu_where_none_is
+from bertjax.signals import end, end_by_signals
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130  # as shells have it
+EXIT_NOT_READ = 141  # what shells have of a program whose reader has gone
 
 # What the system refuses, and the user can cure. A file that is not there is not among them: where
 # it may be absent, the program that looks for it says so.
@@ -33,18 +37,48 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Parses the command line and exits with what `main(argv)` returns (None is 0).
 
     What the user can cure (`InputError`, a full disk, a file that may not be read or cannot be
-    made, a missing --config file, an unknown --config.key) becomes one line "error: ..." on
-    standard error and exit code 2. Any other exception is a bug and keeps its traceback. Wrong
-    flags and `--help` end as absl ends them, with exit code 1.
+    made, a --config file that is missing or no config, an unknown --config.key) becomes one line
+    "error: ..." on standard error and exit code 2. Any other exception is a bug and keeps its
+    traceback. Wrong flags and `--help` end as absl ends them, with exit code 1. SIGTERM, SIGINT
+    and SIGHUP end it with one line (see `bertjax.signals`), a reader that has gone (`| head`)
+    without a word.
     """
-    app.run(
-        lambda argv: _guarded(_without_arguments(main), argv),
-        flags_parser=lambda argv: _guarded(_parse_flags, argv),
-    )
+    end_by_signals()
+    tell_libtpu_where_none_is()
+    try:
+        try:
+            app.run(
+                lambda argv: _guarded(_without_arguments(main), argv),
+                flags_parser=lambda argv: _guarded(_parse_flags, argv),
+            )
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()  # or Python does it, and complains where nobody reads
+    except BrokenPipeError:
+        if not _reader_has_gone():
+            raise
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        sys.exit(EXIT_NOT_READ)
+
+
+def _reader_has_gone() -> bool:
+    """Whether what broke is the pipe behind standard output or error, and no other."""
+    poll = select.poll()
+    for stream in (1, 2):
+        poll.register(stream, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
-    arguments = app.parse_flags_with_usage(argv)
+    try:
+        arguments = flags.FLAGS(argv)
+    except flags.Error as error:
+        # Of what a config file raises, config_flags makes a text, and absl of that a wrong flag.
+        raised = error.__context__ and error.__context__.__context__
+        if raised and _config_of(raised):
+            raise raised from None
+        arguments = app.parse_flags_with_usage(argv)  # tells it, and ends
     if flags.FLAGS["verbosity"].using_default_value:
         # absl would take INFO, at which the libraries tell every file they write.
         flags.FLAGS.verbosity = logging.WARNING
@@ -78,10 +112,8 @@ def _without_arguments(main: Callable) -> Callable:
 def _guarded(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
-    except KeyboardInterrupt:
-        message = "interrupted: the same command goes on from what is saved"
-        print(message, file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt:  # where a library has put Python's own handler back
+        end(signal.SIGINT)
     except Exception as error:
         message = _for_the_user(error)
         if message is None:
@@ -107,4 +139,31 @@ def _for_the_user(error: Exception) -> str | None:
         while isinstance(error.args[0], Exception):  # an AttributeError around a KeyError
             error = error.args[0]
         return f"--config has no such key: {error.args[0]}"
+    if config := _config_of(error):
+        return _wrong_in_config(config, error, by_its_caller="config_flags" in frames[-1])
+    return None
+
+
+def _config_of(error: Exception) -> str | None:
+    """The --config whose file raised an error, or could not be run; None of other errors."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_qualname == "ConfigFileFlagParser.parse":
+            return frame.f_locals["path"]
+    return None
+
+
+def _wrong_in_config(config: str, error: Exception, by_its_caller: bool) -> str | None:
+    """What to tell of a config file that is none; None for a bug in it.
+
+    Args:
+      by_its_caller: not by what is written in the file.
+    """
+    file, colon, _ = config.partition(":")
+    if isinstance(error, SyntaxError):
+        return f"--config={config}: {error.filename}, line {error.lineno}: {error.msg}: correct it"
+    if isinstance(error, AttributeError) and by_its_caller:
+        return f"--config={config}: no get_config() in {file}: take a file like those in configs/"
+    if isinstance(error, TypeError) and by_its_caller:
+        cure = f"write --config={file}" if colon else f"write --config={file}:WORD"
+        return f"--config={config}: {error}: {cure}"
     return None

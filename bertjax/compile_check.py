@@ -10,14 +10,13 @@ from bertjax import batch as batches
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe
-from bertjax.corpus.weights import split_weight
+from bertjax.corpus.store import open_tokenizer
 from bertjax.errors import InputError
 from bertjax.files import write_json
 from bertjax.initialize import with_sizes_of
 from bertjax.model.spec import BertSpec
 from bertjax.open_model import open_model
 from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
-from bertjax.text.tokenizer import Tokenizer
 
 
 def run(
@@ -45,7 +44,7 @@ def run(
         recipe = Recipe.from_config({**recipe.plain, "model": model})
     vocabulary = PAPER_VOCABULARY
     if recipe.corpus:
-        vocabulary = Tokenizer.open(split_weight(recipe.corpus[0])[0]).vocabulary_size
+        vocabulary = open_tokenizer(recipe.corpus[0]).vocabulary_size
     spec = recipe.spec(vocabulary)
     where = describe(topology)
     training = make_training(recipe, spec, where.devices)

@@ -235,6 +235,14 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
         yield
 
 
+def size_in_words(size: float) -> str:
+    """ "12 bytes", "3.40 KiB", "1.00 GiB": in the unit in which it is not 0.00."""
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    power = 1 + (size >= 1024**2) + (size >= 1024**3)
+    return f"{size / 1024**power:,.2f} {('KiB', 'MiB', 'GiB')[power - 1]}"
+
+
 def local_folder(name: str | os.PathLike) -> Path:
     """A folder or file by its name, for what is written on this machine only.
 

@@ -52,6 +52,9 @@ def run(model: str, source: str, output: str) -> None:
             "a text on each line, 'A ||| B' for two, or a JSON object"
         )
     _check_output(output)
+    for flag, name, stream in (("input", source, sys.stdin), ("output", output, sys.stdout)):
+        if name == STANDARD and stream is None:
+            raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
     origin = _STANDARD_INPUT if source == STANDARD else source
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
     pretrained = open_model(model)

@@ -16,7 +16,7 @@ import jax
 
 from bertjax.buckets import in_bucket
 from bertjax.errors import InputError
-from bertjax.files import sha256_of_file
+from bertjax.files import sha256_of_file, size_in_words
 from bertjax.sharding.hosts import agreed, count, exchange, index, named
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -172,12 +172,9 @@ def _check_room(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
         for name in names
     )
     if free + taken < checkpoint_bytes * checkpoints:
+        each, all_of_them = map(size_in_words, (checkpoint_bytes, checkpoints * checkpoint_bytes))
         raise InputError(
-            f"{folder}: {_gib(free + taken)} free, {checkpoints} checkpoints of "
-            f"{_gib(checkpoint_bytes)} need {_gib(checkpoints * checkpoint_bytes)}: free some "
-            "space, choose another --workdir, or lower config.keep_checkpoints"
+            f"{folder}: {size_in_words(free + taken)} free, {checkpoints} checkpoints of {each} "
+            f"need {all_of_them}: free some space, choose another --workdir, or lower "
+            "config.keep_checkpoints"
         )
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.2f} GiB"

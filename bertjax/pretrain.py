@@ -8,8 +8,7 @@ from typing import Any
 import jax
 
 from bertjax.buckets import reach
-from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore
-from bertjax.corpus.weights import split_weight
+from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore, open_tokenizer
 from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.files import exclusive, write_json
 from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
@@ -75,7 +74,7 @@ def run(
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
         folder = reach(workdir, write=True)
-        tokenizer = Tokenizer.open(split_weight(recipe.corpus[0])[0])
+        tokenizer = open_tokenizer(recipe.corpus[0])
         identity = tokenizer.identity
         if given:
             check_tokenizer(given, tokenizer, recipe.corpus[0])

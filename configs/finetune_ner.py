@@ -16,12 +16,13 @@ Expected: F1 of cased BERT-Base 96.4 dev, 92.4 test; concatenated last four laye
 import ml_collections
 
 from bertjax.config import finetune_config
+from bertjax.errors import InputError
 
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
     """Windows of 512 tokens, of about 13 sentences: 8 of them are a batch."""
     if way not in ("finetune", "features"):
-        raise ValueError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
+        raise InputError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
     config = finetune_config()
     config.task = dict(kind="ner", train="", dev="", test="", document_context=True)
     config.task.update(word_column=0, tag_column=-1, entities=True)

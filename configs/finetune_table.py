@@ -15,6 +15,7 @@ Expected: as good as the data; --config.grid.restarts=5 shows the spread.
 import ml_collections
 
 from bertjax.config import finetune_config
+from bertjax.errors import InputError
 
 
 def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
@@ -29,4 +30,9 @@ def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
         config.task.update(question="question", context="context", answer="answer", answer_start="")
         config.task.update(max_query_length=64, stride=128)
         config.max_length = 384
+    else:
+        raise InputError(
+            f"configs/finetune_table.py:{problem}: must be :classification, :regression, :tagging "
+            "or :questions"
+        )
     return config

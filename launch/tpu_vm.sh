@@ -100,6 +100,7 @@ check_flags() {
   [[ "$name" =~ ^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$ ]] ||
     die "--name=$name: lower-case letters, digits and hyphens; a letter first, at most 63"
   [[ "$wait" =~ ^[0-9]{1,6}$ ]] || die "--wait=$wait: not a number of minutes"
+  wait=$((10#$wait)) # bash would take 010 for 8, and 08 for none
   [[ "$worker" =~ ^[0-9]{1,4}$ ]] || die "--worker=$worker: not the number of a host"
   corpus="${corpus%/}" workdir="${workdir%/}"
   check_address corpus "$corpus"

@@ -92,7 +92,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/commandline.py",
+        "bertjax/signals.py",
         "EXIT_INTERRUPTED = 130",
         "EXIT_INTERRUPTED = 1",
         ("tests/test_commandline.py::test_ctrl_c_is_one_line", "tests/test_commandline.py"),

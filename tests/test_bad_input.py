@@ -56,7 +56,8 @@ def test_no_corpus(tmp_path):
 
 
 def test_a_corpus_that_is_not_there(tmp_path):
-    refuse(tiny_config(tmp_path / "nowhere"), tmp_path, f"{tmp_path / 'nowhere'}: no such")
+    message = f"{tmp_path / 'nowhere'}: no such corpus: name a folder that launch/prepare_corpus"
+    refuse(tiny_config(tmp_path / "nowhere"), tmp_path, message)
 
 
 def test_a_folder_that_is_no_corpus(tmp_path):

@@ -1,6 +1,9 @@
 """Exit codes and messages of a door, run as a user runs it."""
 
 import os
+import pty
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,19 +17,26 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DOOR = '''
 """A door for tests."""
 
+import ctypes
 import errno
+import gc
+import os
+import threading
 
 from absl import flags
 from ml_collections import config_flags
 
 from bertjax import commandline
 from bertjax.errors import InputError
+from bertjax.signals import taken
 
 _FAIL = flags.DEFINE_enum(
     *("fail", ""),
-    ["", "input", "full_disk", "full_quota", "no_right", "missing_file", "bug", "code", "ctrl_c"],
+    ["", *"input full_disk full_quota no_right missing_file bug code ctrl_c talk".split()],
     "how",
 )
+_SIGNAL = flags.DEFINE_integer("signal", None, "that comes while the program is at work")
+_WHERE = flags.DEFINE_enum("where", "", ["", "collector", "c", "taken"], "what that meets")
 _CONFIG = config_flags.DEFINE_config_file("config", None, "the config")
 
 
@@ -47,8 +57,36 @@ def main(argv):
         return 3
     if _FAIL.value == "ctrl_c":
         raise KeyboardInterrupt
+    while _FAIL.value == "talk":
+        print("more", flush=True)
+    if _SIGNAL.value:
+        work(_WHERE.value)
     if _CONFIG.value is not None:
         print("steps", _CONFIG.value.steps)
+
+
+def send(*_):
+    os.kill(os.getpid(), _SIGNAL.value)
+
+
+def work(where):
+    """The signal comes; where it is "taken", twice."""
+    if where == "collector":  # whose callbacks lose exceptions
+        gc.callbacks.append(send)
+        gc.collect()
+    elif where == "c":  # as a long compile, the main thread does not come back from there
+        threading.Timer(0.1, send).start()
+        mutex = ctypes.create_string_buffer(64)
+        for _ in range(2):
+            ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    elif where == "taken":
+        with taken() as came:
+            send()
+            print("came", came(), flush=True)
+            send()
+            print("again", flush=True)
+    else:
+        send()
 
 
 if __name__ == "__main__":
@@ -70,6 +108,16 @@ import ml_collections
 def get_config():
     return ml_collections.ConfigDict().steps
 """
+WORD_CONFIG = """
+from bertjax.errors import InputError
+
+def get_config(word):
+    raise InputError(f"word.py:{word}: must be :bar")
+"""
+ODD_CONFIG = """
+def get_config():
+    return int("no number")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +126,37 @@ def folder(tmp_path_factory):
     (folder / "door.py").write_text(DOOR)
     (folder / "config.py").write_text(CONFIG)
     (folder / "broken.py").write_text(BROKEN_CONFIG)
+    (folder / "odd.py").write_text(ODD_CONFIG)
     return folder
 
 
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    return _run_command(folder, sys.executable, "door.py", *arguments)
+
+
+def _run_shell(folder: Path, command: str) -> subprocess.CompletedProcess:
+    return _run_command(folder, "bash", "-c", command)
+
+
+def _run_command(folder: Path, *command: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "door.py", *arguments],
+        command,
         cwd=folder,
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=_environment(),
+        preexec_fn=_defaults,
     )
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(REPOSITORY)}
+
+
+def _defaults() -> None:
+    """Signals as on a terminal, even where the suite is run in the background."""
+    for number in LINES:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def test_success_is_0(folder):
@@ -129,6 +197,69 @@ def test_ctrl_c_is_one_line(folder):
     result = _run(folder, "--fail=ctrl_c")
     line = "interrupted: the same command goes on from what is saved\n"
     assert (result.returncode, result.stdout, result.stderr) == (130, "", line)
+
+
+LINES = {
+    signal.SIGTERM: (75, "stopped by SIGTERM: the same command goes on from what is saved\n"),
+    signal.SIGINT: (130, "interrupted: the same command goes on from what is saved\n"),
+    signal.SIGHUP: (75, "stopped by SIGHUP: the same command goes on from what is saved\n"),
+}
+
+
+@pytest.mark.parametrize(
+    "number, where",
+    [
+        *[(number, "") for number in LINES],
+        *[(signal.SIGINT, "collector"), (signal.SIGTERM, "c")],
+    ],
+)
+def test_a_signal_ends_it_with_one_line_wherever_it_is(folder, number, where):
+    result = _run(folder, f"--signal={number}", f"--where={where}")
+    assert (result.returncode, result.stdout, result.stderr) == (
+        LINES[number][0],
+        "",
+        LINES[number][1],
+    )
+
+
+@pytest.mark.parametrize("number", LINES)
+def test_a_signal_that_is_taken_ends_nothing_and_a_second_one_does(folder, number):
+    """But for SIGHUP, which comes twice where a terminal is gone."""
+    result = _run(folder, f"--signal={number}", "--where=taken")
+    stopping = f"stopping after this step ({number.name})\n"
+    code, line = LINES[number]
+    if number == signal.SIGHUP:
+        expected = (0, "came True\nagain\n", stopping * 2)
+    else:
+        expected = (code, "came True\n", stopping + line)
+    errors = re.sub(r"^W.*?\] ", "", result.stderr, flags=re.MULTILINE)  # absl's, of a log
+    assert (result.returncode, result.stdout, errors) == expected
+
+
+def test_a_signal_that_is_ignored_stays_so(folder):
+    """As by nohup."""
+    command = f"trap '' HUP; exec {sys.executable} door.py --signal=1 --where=taken"
+    result = _run_shell(folder, command)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "came False\nagain\n", "")
+
+
+def test_a_terminal_that_is_gone_ends_nothing(folder):
+    """A run whose ssh is lost still writes to it, and is to save itself first."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "door.py", "--signal=1", "--where=taken"]
+    process = subprocess.Popen(
+        command, cwd=folder, env=_environment(), stdout=end, stderr=end, stdin=end
+    )
+    os.close(end)
+    os.close(terminal)
+    assert process.wait() == 0
+
+
+def test_a_reader_who_has_seen_enough_ends_it_without_a_word(folder):
+    for flags, seen in (("--fail=talk", "more\n"), ("--fail=talk 2>&1", "more\n"), ("--help", "")):
+        command = f"{sys.executable} door.py {flags} | head -n {len(seen.splitlines())}"
+        result = _run_shell(folder, f"{command}; exit ${{PIPESTATUS[0]}}")
+        assert (result.returncode, result.stdout, result.stderr) == (141, seen, "")
 
 
 @pytest.mark.parametrize("fail, last", [("bug", "KeyError: 'key'"), ("missing_file", ": 'x'")])
@@ -212,10 +343,33 @@ def test_errors_of_the_system_are_told_with_the_name(tmp_path, make, message, mo
     )
 
 
-def test_a_bug_in_a_config_keeps_its_traceback(folder):
-    result = _run(folder, "--config=broken.py", "--config.steps=7")
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("syntax.py", "def get_config(:\n", "syntax.py, line 1: invalid syntax: correct it"),
+        ("bytes.py", b"x = '\xff'\n", "(unicode error) 'utf-8' codec can't decode byte 0xff"),
+        ("none.py", "config = 1\n", "no get_config() in none.py: take a file like those in conf"),
+        ("config.py:foo", None, "takes 0 positional arguments but 1 was given: write --config=con"),
+        ("word.py", WORD_CONFIG, "missing 1 required positional argument: 'word': write --config="),
+        ("word.py:foo", WORD_CONFIG, "error: word.py:foo: must be :bar"),
+    ],
+)
+def test_a_config_file_that_is_none(folder, name, text, message):
+    file = folder / name.partition(":")[0]
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = _run(folder, f"--config={name}", "--config.steps=7")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: ") and file.name in result.stderr
+
+
+@pytest.mark.parametrize("name", ["broken.py", "odd.py"])
+def test_a_bug_in_a_config_keeps_its_traceback(folder, name):
+    result = _run(folder, f"--config={name}", "--config.steps=7")
     assert result.returncode == 1
-    assert "broken.py" in result.stderr and "Traceback" in result.stderr
+    assert name in result.stderr and "Traceback" in result.stderr
+    assert "FATAL Flags" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 import importlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,11 +136,27 @@ def test_a_batch_that_does_not_divide():
     [
         *[("v2:4x4", 16, 32, 45e12), ("v3:4x4", 16, 32, 123e12), ("v4:2x2x4", 16, 16, 275e12)],
         *[("v5e:8x8", 64, 64, 197e12), ("v5p:4x4x4", 64, 64, 459e12), ("v6e:4x4", 16, 16, 918e12)],
+        *[("v5e:1x1", 1, 1, 197e12), ("v6e:1x1", 1, 1, 918e12)],
     ],
 )
 def test_slices(name, chips, devices, peak):
     found = describe(name)
     assert (found.chips, len(found.devices), found.peak) == (chips, devices, peak)
+
+
+@needs_libtpu
+def test_a_machine_without_a_tpu_hears_nothing_of_it(tmp_path):
+    """At a door; in five lines libtpu would complain."""
+    program = (
+        "from bertjax import commandline\ndef main(_):\n    import jax\n    jax.devices()\n"
+        "commandline.run(main)"
+    )
+    (tmp_path / "door.py").write_text(program)
+    environment = {name: text for name, text in os.environ.items() if name != "JAX_PLATFORMS"}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "door.py"], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v9:4x4", "v5p:4x4", ""])

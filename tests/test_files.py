@@ -1,4 +1,4 @@
-"""What processes leave when they are killed, damaged JSON, names from outside, and locks."""
+"""Left-overs of killed processes, damaged JSON, names from outside, locks, and sizes in words."""
 
 import os
 import signal
@@ -10,7 +10,15 @@ import pytest
 
 from bertjax import files
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive, inside, new_folder, read_json, write_json
+from bertjax.files import (
+    atomic_write,
+    exclusive,
+    inside,
+    new_folder,
+    read_json,
+    size_in_words,
+    write_json,
+)
 
 HOLDER = """
 import sys, time
@@ -201,3 +209,14 @@ def test_a_name_from_outside_stays_in_its_folder(tmp_path, name):
 def test_plain_names(tmp_path):
     for name in ("model-00001-of-00002.safetensors", ".hidden", "a..b", "~", "naïve"):
         assert inside(tmp_path, name, "list.json") == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "size, words",
+    [
+        *[(0, "0 bytes"), (1023.4, "1023 bytes"), (1024, "1.00 KiB"), (700_000, "683.59 KiB")],
+        *[(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (5e15, "4,656,612.87 GiB")],
+    ],
+)
+def test_sizes_are_never_nothing_of_a_unit(size, words):
+    assert size_in_words(size) == words

@@ -195,7 +195,7 @@ def test_what_is_wrong_on_one_host_ends_all(tiny_corpus, tmp_path):
     """Before a file is written."""
     good, run = config_of(tiny_corpus), tmp_path / "run"
     cases = {
-        "host 1: /nowhere: no such vocabulary file": good | {"corpus": "/nowhere"},
+        "host 1: /nowhere: no such corpus: name a folder": good | {"corpus": "/nowhere"},
         "the hosts of this job differ: config.seed is 5 on host 1": good | {"seed": 5},
     }
     for number, (message, other) in enumerate(cases.items()):

@@ -154,6 +154,14 @@ def test_an_absent_file_is_told_before_the_model_is_read(tmp_path):
         predict.run("hf:absent-model", "absent.txt", str(tmp_path / "out"))
 
 
+@pytest.mark.parametrize("closed", ["input", "output"])
+def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
+    """As by `<&-`; told before the model is read."""
+    monkeypatch.setattr(sys, f"std{closed.removesuffix('put')}", None)
+    with pytest.raises(InputError, match=f"--{closed}=-: standard {closed} is closed: name a file"):
+        predict.run("hf:absent-model", "-", "-")
+
+
 def test_a_table_is_no_lines(tmp_path):
     for name in ("in.csv", "in.tsv.gz"):
         with pytest.raises(InputError, match=f"{name}: a table, of which each line would be taken"):

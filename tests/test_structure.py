@@ -43,7 +43,9 @@ MAY_IMPORT = {
     "files": ["errors", "buckets"],
     "figures": ["files"],
     "progress": ["errors"],
-    "commandline": ["errors"],
+    "no_tpu": [],
+    "signals": ["errors"],
+    "commandline": ["errors", "no_tpu", "signals"],
     # floor 1a: the host; numpy, never jax
     "text": _WORDS,
     "corpus": [*_WORDS, "text"],
@@ -56,7 +58,7 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "files", "figures", "buckets", "progress", "sharding"],
+    "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
@@ -68,7 +70,7 @@ MAY_IMPORT = {
     # trials of fine-tuning: what they share, what is compiled
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
     # what the TPU compiler says of a step
-    "compile_report": ["errors", "files", "figures", "training"],
+    "compile_report": ["errors", "no_tpu", "files", "figures", "training"],
     # what a notebook needs besides the doors
     "notebook": ["errors"],
     # floor 4: programs, and what turns a config into their pieces

@@ -331,13 +331,13 @@ def test_up_asks_again_when_a_later_request_is_refused(cloud):
 
 
 def test_create_stops_waiting_and_says_what_is_in_the_queue(cloud):
-    code, _, error = cloud("create", *SLICE, "--wait=3", waits=-1)
+    code, _, error = cloud("create", *SLICE, "--wait=08", waits=-1)  # no number to bash
     assert code == 1
     assert cloud.acts() == ["create"]
-    assert "not granted within 3 minutes. It stays in the queue" in error
+    assert "not granted within 8 minutes. It stays in the queue" in error
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
     looks = [call for call in cloud.calls() if "describe" in call and "queued-resources" in call]
-    assert len(looks) == 5  # is the name free; and at 0, 1, 2 and 3 minutes
+    assert len(looks) == 10  # is the name free; and at 0, 1, 2 to 8 minutes
 
 
 def test_up_stops_waiting_and_withdraws_the_request(cloud):

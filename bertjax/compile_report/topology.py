@@ -2,12 +2,12 @@
 
 import dataclasses
 import importlib.util
-import os
 import re
 
 import jax
 
 from bertjax.errors import InputError
+from bertjax.no_tpu import tell_libtpu
 from bertjax.training.hardware import peak_flops
 
 GIB = 2**30
@@ -50,14 +50,6 @@ CHIPS = {
 }
 
 
-_NO_TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # any: the topology is given
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Slice:
     """A slice of a pod.
@@ -93,15 +85,14 @@ def describe(name: str) -> Slice:
         raise InputError(f"--topology={name}: must be like one of {known}")
     if importlib.util.find_spec("libtpu") is None:
         raise InputError("the TPU compiler is not installed: pip install 'bertjax[tpu]'")
-    # No TPU is here: libtpu shall not look for one, nor ask the cloud's metadata server.
-    for variable, value in _NO_TPU.items():
-        os.environ.setdefault(variable, value)
+    tell_libtpu()
     from jax.experimental import topologies
 
+    options = dict(chip.options)
+    if match[2] == "1x1":
+        options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu expects the four of a whole host
     try:
-        found = topologies.get_topology_desc(
-            topology_name=name, platform="tpu", **dict(chip.options)
-        )
+        found = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
     except Exception as error:  # JAX raises what libtpu says, and several kinds without one
         message = " ".join(str(error).split())[:300]
         raise InputError(f"--topology={name}: libtpu does not know it: {message}") from error

@@ -9,11 +9,8 @@ import errno
 import functools
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,8 +33,9 @@ from bertjax.corpus.store import (
     store_directory,
     write_manifest,
 )
+from bertjax.corpus.workers import worker_context
 from bertjax.errors import InputError
-from bertjax.files import read_json
+from bertjax.files import read_json, size_in_words
 from bertjax.progress import Progress
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
@@ -354,8 +352,8 @@ def _check_space(directory: str | os.PathLike, jobs: Sequence[Job]) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise InputError(
-            f"{directory}: {free / 1e9:.1f} GB free on this device, but the store needs at least "
-            f"{needed / 1e9:.1f} GB: free some or choose another --output."
+            f"{directory}: {size_in_words(free)} free on this device, but the store needs at least "
+            f"{size_in_words(needed)}: free some or choose another --output."
         )
 
 
@@ -373,7 +371,7 @@ def _hint_at_splitting(plan: Plan, workers: int) -> None:
 
 
 def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = worker_context()
     stop = context.Event()
     total = done + sum(job.shard.size for job in jobs)
     with (
@@ -396,16 +394,7 @@ def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
 def _start_worker(stop: Any) -> None:
     global _stop
     _stop = stop
-    # One process is one thread of work; the parent alone answers to control-C.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent is gone, even by kill -9."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process is one thread of work
 
 
 def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
+from bertjax.corpus.workers import worker_context
 from bertjax.files import atomic_write
 from bertjax.progress import Progress
 
@@ -34,7 +34,7 @@ def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
     files = _python_files()
     with (
         atomic_write(path, "w") as output,
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(workers, mp_context=worker_context()) as pool,
         Progress("reading installed documentation", len(files), " files") as progress,
     ):
         for documents in pool.map(_documents_of_file, files, chunksize=64):

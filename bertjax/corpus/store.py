@@ -35,6 +35,7 @@ from bertjax.files import (
     to_disk,
     write_json,
 )
+from bertjax.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 TRAIN, HELDOUT = SPLITS = ("train", "heldout")
@@ -212,6 +213,20 @@ def write_manifest(
 
 
 # ------------------------------------------------------------------------------ reading
+
+
+def open_tokenizer(corpus: str) -> Tokenizer:
+    """The tokenizer that a corpus was prepared with; `corpus` is DIR or DIR@WEIGHT.
+
+    Raises:
+      InputError: no such folder, or none with a tokenizer in it.
+    """
+    name, _ = split_weight(corpus)
+    if not reach(name).is_dir():
+        raise InputError(
+            f"{name}: no such corpus: name a folder that launch/prepare_corpus.py wrote"
+        )
+    return Tokenizer.open(name)
 
 
 def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import FIRST_PIECES
 from bertjax.features.texts import Encoded as EncodedText
-from bertjax.files import exclusive, read_json, write_json
+from bertjax.files import exclusive, read_json, size_in_words, write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.progress import Progress
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
@@ -140,7 +140,7 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> None:
         except OSError as error:
             path.unlink()
             raise InputError(
-                f"{path.parent}: no room for {size / 1e9:.1f} GB of activations "
+                f"{path.parent}: no room for {size_in_words(size)} of activations "
                 f"({error.strerror}): choose another folder"
             ) from error
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -43,18 +44,21 @@ def join_processes() -> None:
     job = {}
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         try:
-            count, index = (int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS"))
+            values = [int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS")]
         except (KeyError, ValueError) as error:
             raise InputError(
                 "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
                 "processes and BERTJAX_PROCESS to this one's number, from 0"
             ) from error
-        job = {"num_processes": count, "process_id": index}
+        job = dict(zip(("num_processes", "process_id"), values, strict=True))
     try:
         _initialize(**job)
     except ValueError as error:
         if "coordinator_address" not in str(error):  # no cluster: a job of one process
             raise
+    if count() == 1:
+        # JAX has put its handler in the place of ours: hosts agree by it on a step to stop at.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _initialize(**job: int) -> None:

@@ -107,7 +107,9 @@ class Glue:
 
     def __post_init__(self):
         if self.name not in SETS:
-            raise InputError(f"name={self.name!r}: must be one of {', '.join(SETS)}")
+            raise InputError(
+                f"config.task.name={self.name!r}: must be one of {', '.join(SETS)}, or all"
+            )
 
     @property
     def _set(self) -> _Set:

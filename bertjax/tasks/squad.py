@@ -58,7 +58,9 @@ class Squad:
 
     def __post_init__(self):
         if self.version not in VERSIONS:
-            raise InputError(f"version={self.version!r}: must be one of {', '.join(VERSIONS)}")
+            raise InputError(
+                f"config.task.version={self.version!r}: must be one of {', '.join(VERSIONS)}"
+            )
 
     @property
     def name(self) -> str:

@@ -66,7 +66,9 @@ class Table:
 
     def __post_init__(self):
         if self.problem not in PROBLEMS:
-            raise InputError(f"problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}")
+            raise InputError(
+                f"config.task.problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}"
+            )
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,6 +18,7 @@ from jax.experimental import multihost_utils
 from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.progress import Progress
 from bertjax.sharding.placement import HostBatch, Placement
+from bertjax.signals import STOPPING, taken
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
 from bertjax.training.feed import Feed
@@ -185,8 +185,8 @@ class Trainer:
           window: metrics since the last line, as an earlier run saved them; {} at first.
 
         Returns:
-          The last state, and False if a signal (SIGTERM or SIGINT) came, be it at the very end;
-          the state is saved in any case.
+          The last state, and False if a signal to stop came, be it at the very end; the state
+          is saved in any case.
 
         Raises:
           NonFiniteLoss: with the step and the batch's identity.
@@ -383,30 +383,20 @@ class _Clock:
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[Callable[[int], bool]]:
-    """Yields `stopping(step)`: whether a signal to stop has come.
+    """Yields `stopping(step)`: whether a signal to stop has come (see `bertjax.signals.taken`).
 
-    In a job of one process that is SIGTERM or SIGINT (Ctrl-C); a second one ends the process at
-    once. In a job of several, JAX itself watches for SIGTERM on every host, and lets all of
-    them agree on the step to stop at.
+    In a job of several processes JAX itself watches for SIGTERM on every host, and lets all of
+    them agree on the step to stop at; other signals that come to one host are handed on as that.
     """
-    if jax.process_count() > 1:
-        yield multihost_utils.reached_preemption_sync_point
+    if jax.process_count() == 1:
+        with taken() as came:
+            yield lambda step: came()
         return
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda step: False
-        return
-    came = threading.Event()
-    previous = {}
 
-    def handle(number, frame):
-        came.set()
-        signal.signal(number, previous[number])
-        _log.warning("stopping after this step (%s)", signal.Signals(number).name)
+    def stopping(step: int) -> bool:
+        if came():
+            signal.raise_signal(signal.SIGTERM)
+        return multihost_utils.reached_preemption_sync_point(step)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        previous[number] = signal.signal(number, handle)
-    try:
-        yield lambda step: came.is_set()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with taken([number for number in STOPPING if number != signal.SIGTERM]) as came:
+        yield stopping

@@ -208,7 +208,7 @@ def test_a_full_disk(tmp_path, corpus, monkeypatch):
 
     usage = module.shutil.disk_usage(corpus)._replace(free=1000)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=r"0\.0 GB free .* needs at least"):
+    with pytest.raises(InputError, match=r"1000 bytes free .* needs at least .* KiB: free"):
         build_store(corpus, plan, workers=1)
 
 

@@ -144,7 +144,7 @@ def test_a_full_disk_is_noticed_beforehand(given, encoded, tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(InputError, match="no room for 0.0 GB .*No space left"):
+    with pytest.raises(InputError, match="no room for [1-9][0-9.]* KiB of .*No space left"):
         compute(tmp_path, "train", encoded, all_layers(given, MAX_LENGTH))
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

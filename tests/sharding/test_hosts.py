@@ -63,6 +63,19 @@ def _free_port() -> int:
 
 
 @pytest.mark.slow
+def test_a_job_of_one_process_ends_by_sigterm():
+    """JAX's service of jobs has a handler that only counts; nobody would ask it before training."""
+    program = (
+        "import os; from bertjax import commandline; from bertjax.sharding import hosts;"
+        "commandline.run(lambda _: (hosts.join_processes(), os.kill(os.getpid(), 15)))"
+    )
+    process = _start(["-c", program], 0, 1, _free_port())
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75, errors
+    assert errors.splitlines()[-1].startswith("stopped by SIGTERM: ") and output == ""
+
+
+@pytest.mark.slow
 def test_a_host_that_is_alone_says_so(tmp_path):
     """Host 0, which the others would call, and one of the others, each alone in its job."""
     program = (

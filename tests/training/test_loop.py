@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import toy
 
+from bertjax import signals
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
@@ -218,11 +220,21 @@ def test_a_run_that_crashed_goes_on_exactly(tmp_path):
     assert one == two
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number):
+@pytest.fixture
+def handlers(monkeypatch):
+    """Signals as on a terminal, even where the suite is run in the background."""
+    monkeypatch.setattr(signals, "_leave_the_terminal", lambda: None)  # pytest's may be there
+    number_of = {signal.SIGINT: signal.default_int_handler}
+    before = {n: signal.signal(n, number_of.get(n, signal.SIG_DFL)) for n in STOPPING}
+    yield {n: signal.getsignal(n) for n in STOPPING}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number, handlers):
     intervals = toy.intervals(log=3, evaluate=50, checkpoint=50)
     whole, _ = _run(tmp_path / "whole", [toy.phase(0, 9), toy.phase(9, 25)], intervals)
-    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
     def stopping(step, rows):
         if step == 4:
@@ -236,7 +248,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number):
     step = int(state.step)
     assert 1 <= step <= 9
     assert toy.folders(tmp_path / "cut" / "checkpoints") == [str(step)]
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    assert {n: signal.getsignal(n) for n in STOPPING} == handlers
     state, complete = _run(tmp_path / "cut", [toy.phase(0, 9), toy.phase(9, 25)], intervals)
     assert complete
     toy.assert_equal(state, whole)

@@ -127,7 +127,7 @@ def test_a_checkpoint_of_two_processes_restores_in_one(one_process, two_processe
     _assert_near(_restored(two_processes), _restored(one_process), STEPS)
 
 
-def test_sigterm_stops_both_and_they_go_on(tmp_path, repository):
+def test_a_signal_to_one_stops_both_and_they_go_on(tmp_path, repository):
     _two_processes(repository, tmp_path, 400, 4)
     reports = _reports(tmp_path)
     step = reports[0]["step"]

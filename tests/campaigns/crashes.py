@@ -1,0 +1,314 @@
+"""Stops every program that writes, at every kind of moment, and gives the same command again.
+
+  python tests/campaigns/crashes.py --minutes=10 [--seed=1] [--output=FILE.json]
+
+A program is stopped by kill -9, SIGTERM, SIGINT or SIGHUP: when its first line has run, when it has
+its first file, in the midst of a file, and at random. By kill -9 it says nothing; else it says in a
+line that it was stopped, and ends with the exit code that README promises. Either way the same
+command then ends as one that was never stopped: its files are the same, bit by bit, and nothing
+else lies there.
+"""
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import doors
+import made
+import numpy as np
+from outcome import ENDLESS, SILENT, TRACEBACK, End, Meant, Try, arguments, judge, report
+
+from bertjax.errors import EXIT_STOPPED
+from bertjax.signals import EXIT_INTERRUPTED
+
+_BEFORE = "before the program"
+MEANT = (
+    Meant(f"*{_BEFORE}", TRACEBACK, "Python starts: nothing of ours has run, nothing is written"),
+)
+
+# Exit codes of a program that was stopped. Ctrl-C in training saves, and ends as SIGTERM does.
+_ENDS = {
+    signal.SIGKILL: (-signal.SIGKILL,),
+    signal.SIGTERM: (EXIT_STOPPED,),
+    signal.SIGINT: (EXIT_INTERRUPTED, EXIT_STOPPED),
+    signal.SIGHUP: (EXIT_STOPPED,),
+}
+_WORDS = ("interrupted: ", "stopped ")  # how the line begins that tells of it
+_TO_ALL = (signal.SIGINT, signal.SIGHUP)  # a terminal sends them to all processes of a program
+_RANDOM = "at random"
+_SECONDS = 600  # for what waits for ever
+
+
+# --------------------------------------------------------------------------- the programs
+
+
+def _trained(command: made.Command) -> Callable[[Path, End], Any]:
+    """What `command` gives, and every bit of the run's parameters."""
+
+    def result(folder: Path, end: End) -> Any:
+        import jax  # only now, when the environment is prepared for it
+
+        from bertjax.run_folder import load_run
+
+        params = jax.tree_util.tree_leaves_with_path(load_run(folder / "run").params)
+        bits = {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in params}
+        return command.result(folder, end), bits
+
+    return result
+
+
+_PROGRAMS = {
+    "prepare_corpus": made.PREPARE._replace(
+        arguments=tuple(each.replace("workers=1", "workers=2") for each in made.PREPARE.arguments)
+    ),
+    "pretrain": made.PRETRAIN._replace(result=_trained(made.PRETRAIN)),
+    "evaluate": made.EVALUATE,
+    "finetune_glue": made.GLUE,
+    "finetune_squad": made.SQUAD,
+    "finetune_swag": made.SWAG,
+    "finetune_ner": made.NER,
+    "finetune_ner (features)": made.FEATURES,
+    "finetune_table": made.TABLE,
+    "convert": made.CONVERT,
+    "extract_features": made.EXTRACT,
+    "predict": made.PREDICT,
+}
+
+
+class _Whole(NamedTuple):
+    """A command that was never stopped.
+
+    Attributes:
+      result: see `made.Command`.
+      files: that lie there in the end.
+      cpu: seconds of the processor that it took.
+    """
+
+    result: Any
+    files: frozenset[str]
+    cpu: float
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    """All that lies in it; what is gone meanwhile is left out."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            yield Path(parent, name).relative_to(folder)
+
+
+def _files(folder: Path) -> frozenset[str]:
+    """But for those of checkpoints and events, which are not called alike every time."""
+    differ = {"checkpoints", "tensorboard"}
+    return frozenset(str(path) for path in _paths(folder) if not differ & set(path.parts[:-1]))
+
+
+# -------------------------------------------------------------------------- a process of it
+
+
+class _Process:
+    """A command, running."""
+
+    def __init__(self, job: doors.Job):
+        door = doors.REPOSITORY / "launch" / f"{job.door}.py"
+        self.folder, self.before, self.cpu = job.folder, _files(job.folder), 0.0
+        self._process = subprocess.Popen(
+            [sys.executable, door, *job.arguments],
+            cwd=job.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_signals_of_a_terminal,
+        )
+        self._proc = Path("/proc", str(self._process.pid))
+
+    def is_at_work(self) -> bool:
+        """Whether it has not ended; notes the processor's time so far."""
+        with suppress(OSError):
+            fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:15]))  # its own, and of those it has waited for
+            self.cpu = max(self.cpu, ticks / os.sysconf("SC_CLK_TCK"))
+        return self._process.poll() is None
+
+    def has_begun(self) -> bool:
+        """Whether its first line has run, which sets handlers of signals."""
+        with suppress(OSError):
+            status = (self._proc / "status").read_text()
+            caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+            return bool(caught >> (signal.SIGTERM - 1) & 1)
+        return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal, as a terminal does or as others do."""
+        with suppress(ProcessLookupError):
+            send = os.killpg if number in _TO_ALL else os.kill
+            send(self._process.pid, number)
+
+    def end(self) -> End:
+        """Waits until it and all that it has started are gone."""
+        try:
+            output, errors = self._process.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            return End(None, "it or what it has started did not end")
+        return End(self._process.returncode, errors, output)
+
+
+def _signals_of_a_terminal() -> None:
+    for number in _TO_ALL:
+        signal.signal(number, signal.SIG_DFL)
+
+
+# ------------------------------------------------------------------------------ the moments
+
+_MOMENTS: dict[str, Callable[[_Process], bool]] = {
+    "at its first line": _Process.has_begun,
+    "at its first file": lambda process: _files(process.folder) != process.before,
+    "within a file": lambda process: any("tmp" in path.name for path in _paths(process.folder)),
+}
+
+
+def _stop(process: _Process, number: signal.Signals, moment: Callable[[_Process], bool]) -> bool:
+    """Sends the signal at the moment; returns whether the program had begun then."""
+    while process.is_at_work() and not moment(process):
+        time.sleep(0.002)
+    if not process.is_at_work():  # it was quicker
+        return True
+    begun = process.has_begun()
+    process.send(number)
+    return begun
+
+
+def _at(cpu: float) -> Callable[[_Process], bool]:
+    return lambda process: process.cpu >= cpu
+
+
+# -------------------------------------------------------------------------------- the tries
+
+
+class _Campaign:
+    def __init__(self, folder: Path, only: str, at_once: int):
+        self._folder, self._numbers, self._at_once = folder, itertools.count(), at_once
+        self._plan = [
+            (program, number, moment)
+            for moment in (*_MOMENTS, _RANDOM)
+            for number in _ENDS
+            for program in _PROGRAMS
+            if fnmatchcase(f"{_group(program, number)}: {moment}", only)
+        ]
+        self._made = made.Made(folder / "made", at_once, wanted=("corpus", "run", "glue-run"))
+        print(f"{len(self._plan)} kinds of tries", flush=True)
+        programs = list(dict.fromkeys(program for program, *_ in self._plan))
+        with ThreadPoolExecutor(at_once) as pool:
+            self._whole = dict(zip(programs, pool.map(self._never_stopped, programs), strict=True))
+
+    def _start(self, program: str) -> tuple[_Process, doors.Job]:
+        job = _PROGRAMS[program].job(
+            self._made.folder, self._folder / "tries" / f"{next(self._numbers):05}"
+        )
+        return _Process(job), job
+
+    def _never_stopped(self, program: str) -> _Whole:
+        process, job = self._start(program)
+        while process.is_at_work():
+            time.sleep(0.01)
+        end = process.end()
+        if end.code != 0:
+            sys.exit(f"{job}: exit {end.code}\n{end.output}\n{end.errors}")
+        return _Whole(_PROGRAMS[program].result(job.folder, end), _files(job.folder), process.cpu)
+
+    def tries(self, seconds: float, seed: int) -> list[Try]:
+        """As many as there is time for: every program in turn, and every moment and signal."""
+        begin, rng = time.monotonic(), random.Random(seed)
+
+        def planned() -> Iterator[tuple[str, signal.Signals, str, float]]:
+            order = list(self._plan)
+            while order:
+                rng.shuffle(order)
+                for program, number, moment in order:
+                    if time.monotonic() - begin > seconds:
+                        return
+                    yield program, number, moment, rng.random()
+                order = [each for each in order if each[2] == _RANDOM]
+
+        with ThreadPoolExecutor(self._at_once) as pool:
+            waiting, found = [], []
+            for each in planned():
+                waiting.append(pool.submit(self._try, *each))
+                while sum(not one.done() for one in waiting) >= self._at_once:
+                    time.sleep(0.01)
+            found = [one.result() for one in waiting]
+        return sorted(found)
+
+    def _try(self, program: str, number: signal.Signals, moment: str, place: float) -> Try:
+        whole, command = self._whole[program], _PROGRAMS[program]
+        process, job = self._start(program)
+        come = _MOMENTS.get(moment) or _at(place * whole.cpu)
+        begun = _stop(process, number, come)
+        name = f"{moment} {place:.4f}" + (f", {_BEFORE}" if not begun else "")
+        outcome, detail = _judge_stopped(process.end(), number)
+        if outcome is None:
+            process = _Process(job)
+            outcome, detail = self._judge_again(process.end(), command, job, whole)
+        shutil.rmtree(job.folder)
+        return Try(_group(program, number), name, outcome, detail)
+
+    def _judge_again(
+        self, end: End, command: made.Command, job: doors.Job, whole: _Whole
+    ) -> tuple[str, str]:
+        """The end of the same command, given again."""
+        try:
+            right = command.result(job.folder, end) == whole.result
+        except Exception as error:  # of what is missing, or cannot be read
+            return TRACEBACK, f"then exit {end.code} without its result: {error!r}; {end.errors}"
+        left = sorted(_files(job.folder) - whole.files)
+        if left:
+            return SILENT, f"left behind: {', '.join(left)}"
+        done = (0, 2) if right else (0,)  # 2: all was there already
+        return judge(end, right=right, done=done)
+
+
+def _judge_stopped(end: End, number: signal.Signals) -> tuple[str | None, str]:
+    """The outcome of a program that was stopped; None where it is as it should be."""
+    outcome, detail = judge(end, right=True, done=(0, *_ENDS[number]))
+    if outcome in (TRACEBACK, ENDLESS):
+        return outcome, detail
+    lines = f"{end.errors}\n{end.output}".splitlines()
+    told = any(line.startswith(_WORDS) for line in lines)
+    if end.code and number != signal.SIGKILL and not told:
+        return SILENT, f"exit {end.code} without a word of the signal"
+    return None, ""
+
+
+def _group(program: str, number: signal.Signals) -> str:
+    return f"{program} {number.name}"
+
+
+def main() -> None:
+    """Reads the arguments, and exits with 1 if there is a finding."""
+    given = arguments(__doc__).parse_args()
+    at_once = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
+        folder = Path(name)
+        doors.prepare_environment(folder)
+        campaign = _Campaign(folder, given.only, at_once)
+        tries = campaign.tries(60 * given.minutes, given.seed)
+    sys.exit(report(tries, MEANT, given.output))
+
+
+if __name__ == "__main__":
+    main()

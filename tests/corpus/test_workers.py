@@ -1,0 +1,48 @@
+"""Worker processes: they are gone when their parent is, and nothing is said of it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from patience import PATIENCE
+
+PARENT = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from bertjax.corpus.workers import worker_context
+from bertjax.signals import end_by_signals
+
+if __name__ == "__main__":
+    end_by_signals()
+    with ProcessPoolExecutor(1, mp_context=worker_context()) as pool:
+        print(pool.submit(str, "ready").result(), flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    "number, words",
+    [
+        (signal.SIGINT, "interrupted: the same command goes on from what is saved\n"),
+        (signal.SIGKILL, ""),
+    ],
+)
+def test_workers_that_wait_end_with_their_parent(tmp_path, number, words):
+    """Ctrl-C comes to all of them; kill -9, only to the parent."""
+    (tmp_path / "parent.py").write_text(PARENT)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "parent.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout.readline() == "ready\n"
+    (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
+    _, errors = process.communicate(timeout=PATIENCE)  # until none of them has it open
+    assert errors == words
+    assert process.returncode == (130 if words else -signal.SIGKILL)
