@@ -182,11 +182,11 @@ class TaskRecipe:
             )
         if self.seed < 0:
             raise InputError(f"config.seed={self.seed}: must not be negative")
-        for name in ("buckets", "accumulate"):
-            if getattr(self, name) < 1:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
+        for name, least in dict(buckets=1, accumulate=0).items():
+            if getattr(self, name) < least:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {least}")
         for size in self.grid.batch_size:
-            if size % self.accumulate:
+            if self.accumulate and size % self.accumulate:
                 raise InputError(
                     f"config.grid.batch_size={size} does not divide into "
                     f"config.accumulate={self.accumulate} parts"
