@@ -98,10 +98,11 @@ def finetune_config() -> ml_collections.ConfigDict:
     config.seed = 0
     # Tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into windows).
     config.max_length = 128
-    # Batches are padded to one of at most so many lengths; each is compiled once.
+    # An update takes its batch in so many parts of like length, for the same update with less
+    # padding and memory; 0: as many as suit the texts and the device.
+    config.accumulate = 0
+    # Parts are padded to one of at most so many lengths; each is compiled once.
     config.buckets = 5
-    # Parts in which an update takes its batch (more parts, less memory).
-    config.accumulate = 1
 
     # Switches of `BertSpec`; its sizes are those of the weights.
     config.model = dict(

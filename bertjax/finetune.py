@@ -108,7 +108,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     check_same_config(folder, recipe.plain, free)
     placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
     for size in recipe.grid.batch_size:
-        placement.host_rows(size // recipe.accumulate)
+        placement.host_rows(size // max(1, recipe.accumulate))
     return recipe, folder
 
 

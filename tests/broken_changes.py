@@ -278,6 +278,12 @@ CHANGES = [
         ("tests/tasks/test_buckets.py",),
     ),
     Change(
+        "bertjax/tasks/buckets.py",
+        'return examples[np.argsort(-self._lengths[examples], kind="stable")]',
+        "return examples",
+        ("tests/tasks/test_buckets.py",),
+    ),
+    Change(
         "bertjax/tasks/choice.py",
         'f"{example.prompt} {choice}"',
         'f"{example.prompt}{choice}"',
@@ -575,6 +581,18 @@ CHANGES = [
         "state.params, part, key)",
         ("tests/training/test_step.py",),
     ),
+    Change(
+        "bertjax/training/compiled_step.py",
+        "jax.random.fold_in(dropout_key(seed, step), number)",
+        "dropout_key(seed, step)",
+        ("tests/training/test_step.py",),
+    ),
+    Change(
+        "bertjax/training/compiled_step.py",
+        "counts = whole_counts({name: sum(part[name] for part in each) for name in each[0]})",
+        "counts = whole_counts(each[0])",
+        ("tests/training/test_step.py",),
+    ),
     # -------------------------------------------------------------------- models of others
     Change(
         "bertjax/interop/hugging_face.py",
@@ -767,8 +785,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/fine_tuning/trials.py",
-        "trial.batch_size, trial.epochs, trial.seed)",
-        "trial.batch_size, trial.epochs, self._recipe.seed)",
+        "size, trial.epochs, trial.seed, rows)",
+        "size, trial.epochs, self._recipe.seed, rows)",
         (
             "tests/fine_tuning/test_trials.py::test_all_trials_share_what_is_compiled",
             "tests/test_finetune.py::test_trials_that_are_done_are_not_run_again",

@@ -179,15 +179,12 @@ class TaskRecipe:
                 "config.init_from is empty: name the weights to fine-tune: a run, hf:FOLDER, "
                 "hf:NAME or tf1:FOLDER"
             )
-        for name in ("seed", "batch_tokens"):
-            if getattr(self, name) < 0:
-                raise InputError(f"config.{name}={getattr(self, name)}: must not be negative")
+        for name, least in dict(seed=0, batch_tokens=0, buckets=1, accumulate=0).items():
+            if getattr(self, name) < least:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {least}")
         check_numbers("the last trial's config.seed", self.seed + self.grid.restarts - 1)
-        for name in ("buckets", "accumulate"):
-            if getattr(self, name) < 1:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
         for size in self.grid.batch_size:
-            if size % self.accumulate:
+            if self.accumulate and size % self.accumulate:
                 raise InputError(
                     f"config.grid.batch_size={size} does not divide into "
                     f"config.accumulate={self.accumulate} parts"

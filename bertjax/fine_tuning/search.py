@@ -50,14 +50,14 @@ class Search:
         """Says what will run, before the expensive part."""
         train, trials, first = self._data.train, self._trials, self._recipe.trials()[0]
         epochs, lengths = trials.epochs(first), train.lengths
-        padded = epochs.steps_per_epoch * first.batch_size * train.choices * epochs.mean_length
+        padded = epochs.steps_per_epoch * train.choices * epochs.tokens
         full = (lengths == self._recipe.max_length).mean()
         full = f"; {full:.0%} of them as long as config.max_length" if full else ""
         dev = ", ".join(f"{len(part.examples):,} {name}" for name, part in self._data.dev.items())
         print(
             f"{self._task.name}: {len(train):,} training sequences of {lengths.mean():.0f} tokens, "
             f"{lengths.max()} at most{full}; to score: {dev}\n"
-            f"{sum(trials.parameters.values()):,} parameters; batches of "
+            f"{sum(trials.parameters.values()):,} parameters; batches in parts of {epochs.rows} x "
             f"{', '.join(map(str, trials.buckets))} tokens, "
             f"{1 - len(train.ids) / padded:.0%} of them padding\n"
             f"{len(self._results)} trials, the first of {epochs.steps:,} steps",

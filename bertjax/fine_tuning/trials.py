@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.optimizer import make_adjustable_optimizer, make_schedule, with_schedule
 from bertjax.run_folder import checkpoints_folder
 from bertjax.sharding.mesh import make_mesh
-from bertjax.sharding.placement import Placement
+from bertjax.sharding.placement import HostBatch, Placement, part_tokens
 from bertjax.sharding.rules import layout
-from bertjax.tasks.buckets import Epochs, choose_lengths
+from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer, last_line, restore
@@ -54,6 +55,7 @@ class Trials:
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         self._objective = objective = recipe.task.family.objective
         placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+        self._ways = placement.ways
         self._predictor = Predictor(
             model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens
         )
@@ -84,8 +86,15 @@ class Trials:
 
     def epochs(self, trial: Trial) -> Epochs:
         """The batches of a trial."""
-        lengths = self._data.train.lengths
-        return Epochs(lengths, self.buckets, trial.batch_size, trial.epochs, trial.seed)
+        lengths, size = self._data.train.lengths, trial.batch_size
+        if self._recipe.accumulate:
+            rows = size // self._recipe.accumulate
+        else:
+            most, cost = (tokens / self._data.train.choices for tokens in part_tokens())
+            rows = choose_rows(
+                lengths, self.buckets, size, devices=self._ways, most=most, cost=cost
+            )
+        return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, rows)
 
     def train(self, trial: Trial, folder: Path) -> tuple[Any, bool]:
         """Trains from the newest checkpoint in a folder, or from the given weights.
@@ -137,23 +146,25 @@ class Trials:
 
     def _phase(self, epochs: Epochs) -> Phase:
         """The batches of a trial, as the training loop wants them."""
-        encoded, rows_of = self._data.train, epochs.batch_size
+        encoded, rows = self._data.train, epochs.rows
 
-        def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
-            examples, length = epochs.batch(number)
-            arrays = encoded.batch(self._objective, examples, rows_of, length, self._pad_id)
-            return {name: array[rows] for name, array in arrays.items()}
+        def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+            return [partial(part, *examples) for examples in epochs.parts(number)]
 
-        length = round(epochs.mean_length)
-        tokens = epochs.batch_size * encoded.choices * length
+        def part(examples: np.ndarray, length: int, held: slice) -> HostBatch:
+            arrays = encoded.batch(self._objective, examples, rows, length, self._pad_id)
+            return {name: array[held] for name, array in arrays.items()}
+
+        tokens = round(epochs.tokens * encoded.choices)
+        length = round(epochs.tokens / epochs.batch_size)
         return Phase(
             name="fine-tuning",
             first_step=0,
             last_step=epochs.steps,
-            batch=batch,
+            parts=parts,
             held_out=None,
-            batch_size=epochs.batch_size,
-            accumulate=self._recipe.accumulate,
+            rows=rows,
+            accumulate=1,
             tokens=tokens,
             flops=tokens * self._flops_per_token(length),
         )

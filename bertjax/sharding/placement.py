@@ -24,6 +24,16 @@ def inference_tokens(given: int | None) -> int:
     return given or (512 if jax.default_backend() == "cpu" else 16_384)
 
 
+def part_tokens() -> tuple[int, int]:
+    """Where a batch is learned from in parts: the most tokens of a part on a device, and its cost.
+
+    More tokens leave the caches of a CPU; elsewhere they may not fit into memory. The cost is that
+    of adding the gradients of all parameters, as the tokens that would be computed meanwhile:
+    estimated from what a device multiplies and what it moves in a second.
+    """
+    return (1_024, 64) if jax.default_backend() == "cpu" else (16_384, 640)
+
+
 class Placement:
     """A mesh and a layout.
 
@@ -31,12 +41,14 @@ class Placement:
       mesh: the devices.
       replicated: the sharding of what every device has whole.
       batch: the sharding of every array of a batch: rows split, the rest whole.
+      ways: how many devices the rows are split over.
     """
 
     def __init__(self, mesh: Mesh, layout: Layout):
         self.mesh, self._rules, self._optimizer = mesh, layout.rules, layout.optimizer
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), layout.rules))
+        self.ways = mesh.shape[self.batch.spec[0]]
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -91,10 +103,9 @@ class Placement:
         try:
             shards = self.batch.devices_indices_map((batch_size,))
         except ValueError as error:
-            ways = self.mesh.shape[self.batch.spec[0]]
             raise InputError(
-                f"a batch of {batch_size} sequences does not divide over {ways} devices: make "
-                f"batch_size / accumulate (and eval_batch_size, if any) multiples of {ways}"
+                f"a batch of {batch_size} sequences does not divide over {self.ways} devices: make "
+                f"batch_size / accumulate (and eval_batch_size, if any) multiples of {self.ways}"
             ) from error
         here = [
             rows.indices(batch_size)

@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,27 +20,29 @@ from bertjax.progress import Progress
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.signals import STOPPING, taken
 from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, TRAIN, Journal
-from bertjax.training.state import TrainState, where_updated
-from bertjax.training.step import Objective, Sums, add_sums, means, train_step
+from bertjax.training.state import TrainState
+from bertjax.training.step import Batch, Objective, Sums, add_sums, means
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A stretch of steps whose batches have one shape.
+    """A stretch of steps with one kind of batches.
 
     Attributes:
       name: for messages.
       first_step, last_step: updates first_step + 1 to last_step are made in this phase.
-      batch: (step within the phase, rows) -> those rows of the batch, on the host.
+      parts: step within the phase -> the parts of the batch: each gives, on the host, those of its
+        rows that are asked for. There is one part, or each has a shape of its own.
       held_out: what it is evaluated on while it trains; None: nothing.
-      batch_size: rows of a training batch, over all hosts.
-      accumulate: parts that a training batch is taken in.
+      rows: of each part, over all hosts.
+      accumulate: equal parts that a batch of one part is computed in, to save memory.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; as the tokens.
     """
@@ -48,9 +50,9 @@ class Phase:
     name: str
     first_step: int
     last_step: int
-    batch: Callable[[int, slice], HostBatch]
+    parts: Callable[[int], Sequence[Callable[[slice], HostBatch]]]
     held_out: HeldOut | None
-    batch_size: int
+    rows: int
     accumulate: int
     tokens: int
     flops: float
@@ -92,7 +94,7 @@ class Trainer:
         self._objective, self._optimizer, self._seed = objective, optimizer, seed
         self._schedule, self._placement = schedule, placement
         self._evaluator = Evaluator(objective, placement)
-        self._compiled: dict[int, Callable] = {}
+        self._steps: dict[int, CompiledStep] = {}
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
@@ -103,53 +105,38 @@ class Trainer:
         trainer._schedule, trainer._seed = schedule, seed
         return trainer
 
-    def compiled_step(self, abstract: TrainState, accumulate: int):
-        """The jitted update: (state, batch) -> (state, sums); the state is donated."""
-        return partial(_with_seed, self._jitted(abstract, accumulate), self._seed)
+    def step(self, abstract: TrainState, accumulate: int) -> CompiledStep:
+        """The update, for a state of these shapes and shardings."""
+        if accumulate not in self._steps:
+            self._steps[accumulate] = CompiledStep(
+                self._objective, self._optimizer, self._placement, abstract, accumulate
+            )
+        return self._steps[accumulate]
 
     def lowered_step(self, abstract: TrainState, batch: Any, accumulate: int) -> jax.stages.Lowered:
-        """The same update for devices that are only described.
+        """The same for devices that are only described.
 
         Args:
           batch: shapes and dtypes of the batch's arrays.
         """
-        seed = jax.ShapeDtypeStruct((), "int32")
         with self._placement.active():
-            return self._jitted(abstract, accumulate).lower(abstract, batch, seed)
+            return self.step(abstract, accumulate).lower(abstract, batch)
 
-    def _jitted(self, abstract: TrainState, accumulate: int):
-        if accumulate not in self._compiled:
-            shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-            shares = where_updated(abstract)
+    def update(
+        self, state: TrainState, parts: Sequence[Batch], accumulate: int
+    ) -> tuple[TrainState, Sums]:
+        """One update with a batch as `put` gives it; the state is donated."""
+        with self._placement.active():
+            return self.step(state, accumulate)(state, parts, self._seed)
 
-            def spread(tree):
-                # Summed whole first: or XLA would break up the product that makes a gradient.
-                whole = jax.lax.with_sharding_constraint(tree, shardings.params)
-                return jax.lax.with_sharding_constraint(whole, shares)
-
-            step = partial(
-                train_step,
-                objective=self._objective,
-                optimizer=self._optimizer,
-                accumulate=accumulate,
-                spread=spread,
-            )
-            self._compiled[accumulate] = jax.jit(
-                lambda state, batch, seed: step(state, batch, seed=seed),
-                in_shardings=(shardings, self._placement.batch, self._placement.replicated),
-                out_shardings=(shardings, self._placement.replicated),
-                donate_argnums=0,
-            )
-        return self._compiled[accumulate]
-
-    def put(self, phase: Phase, number: int) -> dict[str, jax.Array]:
-        """Batch `number` of a phase, on the devices."""
-        return self._placement.put(partial(phase.batch, number), phase.batch_size)
+    def put(self, phase: Phase, number: int) -> list[Batch]:
+        """The parts of batch `number` of a phase, on the devices."""
+        return [self._placement.put(part, phase.rows) for part in phase.parts(number)]
 
     def check(self, phases: list[Phase]) -> None:
         """That every phase's batches divide over the devices; before anything is compiled."""
         for phase in phases:
-            self._placement.host_rows(phase.batch_size // phase.accumulate)
+            self._placement.host_rows(phase.rows // phase.accumulate)
             if phase.held_out:
                 self._placement.host_rows(phase.held_out.batch_size)
 
@@ -157,8 +144,7 @@ class Trainer:
         """One update and one evaluation of every phase: what each gives."""
         results = {}
         for phase in phases:
-            with self._placement.active():
-                state, sums = self.compiled_step(state, phase.accumulate)(state, self.put(phase, 0))
+            state, sums = self.update(state, self.put(phase, 0), phase.accumulate)
             held_out = self._evaluator.evaluate(state.params, phase.held_out, 1)
             results[phase.name] = {"train": means(sums), "heldout": held_out}
         return results
@@ -211,7 +197,6 @@ class Trainer:
         self, state: TrainState, step: int, phase: Phase, session: "_Session"
     ) -> tuple[TrainState, int]:
         """Updates step + 1 to the phase's last, or to the one at which a signal came."""
-        compiled = self.compiled_step(state, phase.accumulate)
         numbers = range(step - phase.first_step, phase.last_step - phase.first_step)
         unread: Sums | None = None  # of the last update
         feed = Feed(
@@ -220,10 +205,10 @@ class Trainer:
             busy=lambda: unread is not None and not unread["loss"][0].is_ready(),
         )
         clock = _Clock(feed)
-        for number, batch in feed:
+        for number, parts in feed:
             compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
-            with self._placement.active(), compiling:
-                state, sums = compiled(state, batch)
+            with compiling:
+                state, sums = self.update(state, parts, phase.accumulate)
             # The update before, read while the devices work on this one.
             if unread:
                 self._read(unread, step, phase, session, clock)
@@ -301,10 +286,6 @@ class Trainer:
 def last_line(step: int, window: Mapping[str, Any]) -> int:
     """The step of the last line on training before a checkpoint of `step` with that window."""
     return step - round(window["loss"][1]) if window else step
-
-
-def _with_seed(compiled: Callable, seed: int, state: TrainState, batch: HostBatch):
-    return compiled(state, batch, seed)
 
 
 def restore(

@@ -1,6 +1,7 @@
 """One update, and one evaluation, as pure functions of (state, batch)."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,54 +26,56 @@ class Objective(NamedTuple):
     counts: Callable[[Batch], dict[str, jax.Array]]
 
 
-def train_step(
-    state: TrainState,
-    batch: Batch,
+Spread = Callable[[Any], Any]
+
+
+def gradient(
+    params: Any,
+    part: Batch,
+    counts: Mapping[str, jax.Array],
+    key: jax.Array,
     *,
     objective: Objective,
-    optimizer: optax.GradientTransformation,
-    seed: jax.Array | int,
-    accumulate: int,
-    spread: Callable[[Any], Any] = lambda tree: tree,
-) -> tuple[TrainState, Sums]:
-    """One update.
+    spread: Spread,
+) -> tuple[Any, Sums]:
+    """What a part of a batch adds to the whole batch's gradient, and to its sums.
 
     Args:
-      batch: arrays of B rows.
-      seed: of dropout; with the step it decides every mask.
-      accumulate: the batch is taken in this many parts, one after the other, to save memory.
-        Each part's losses are divided by the whole batch's counts, so that the gradient is
-        that of the whole batch however its rows are spread.
+      part: arrays of some of the batch's rows, or of all.
+      counts: of `whole_counts`. Each part's losses are divided by the whole batch's counts, so
+        that the gradients of all parts add to the batch's, however its rows are spread.
+      key: of dropout.
       spread: puts a tree like the parameters where the optimizer's state lies.
-
-    Returns:
-      The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
     """
-    key = jax.random.fold_in(jax.random.key(seed), state.step)
-    counts = {name: jnp.maximum(c, 1.0) for name, c in objective.counts(batch).items()}
 
-    def part_loss(params, part, key):
+    def loss(params):
         sums = objective.sums(params, part, key)
         return sum(sums[name][0] / count for name, count in counts.items()), sums
 
-    def gradient(params, part, key):
-        grads, sums = jax.grad(part_loss, has_aux=True)(params, part, key)
-        return spread(grads), sums
+    grads, sums = jax.grad(loss, has_aux=True)(params)
+    return spread(grads), sums
 
-    if accumulate == 1:
-        grads, sums = gradient(state.params, batch, key)
-    else:
 
-        def add_part(total, numbered_part):
-            number, part = numbered_part
-            new = gradient(state.params, part, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, total, new), None
+def whole_counts(counts: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """What the losses of a batch are divided by, of the `Objective.counts` of all of it."""
+    return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
-        parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
-        shapes = jax.eval_shape(gradient, state.params, jax.tree.map(lambda x: x[0], parts), key)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
 
+def dropout_key(seed: jax.Array | int, step: jax.Array) -> jax.Array:
+    """Decides every mask of an update."""
+    return jax.random.fold_in(jax.random.key(seed), step)
+
+
+def updated(
+    state: TrainState,
+    grads: Any,
+    sums: Sums,
+    counts: Mapping[str, jax.Array],
+    *,
+    optimizer: optax.GradientTransformation,
+    spread: Spread,
+) -> tuple[TrainState, Sums]:
+    """The next state, of the gradient and the sums of a whole batch; see `train_step`."""
     with jax.named_scope("optimizer"):
         old = spread(state.params)
         updates, opt_state = optimizer.update(grads, state.opt_state, old)
@@ -82,6 +85,52 @@ def train_step(
     sums["loss"] = (sum(sums[name][0] / count for name, count in counts.items()), one)
     sums["grad_norm"] = (norm, one)
     return TrainState(state.step + 1, params, opt_state), sums
+
+
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    *,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    seed: jax.Array | int,
+    accumulate: int,
+    spread: Spread = lambda tree: tree,
+) -> tuple[TrainState, Sums]:
+    """One update.
+
+    Args:
+      batch: arrays of B rows.
+      seed: of dropout; with the step it decides every mask.
+      accumulate: the batch is taken in this many parts, one after the other, to save memory.
+      spread: see `gradient`.
+
+    Returns:
+      The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
+    """
+    key = dropout_key(seed, state.step)
+    counts = whole_counts(objective.counts(batch))
+    part_gradient = partial(gradient, objective=objective, spread=spread)
+    if accumulate == 1:
+        grads, sums = part_gradient(state.params, batch, counts, key)
+    else:
+
+        def add_part(total, numbered_part):
+            number, part = numbered_part
+            new = part_gradient(state.params, part, counts, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, total, new), None
+
+        parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
+        first = jax.tree.map(lambda x: x[0], parts)
+        zeros = zero_total(part_gradient, state.params, first, counts, key)
+        (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
+    return updated(state, grads, sums, counts, optimizer=optimizer, spread=spread)
+
+
+def zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:
+    """Zeros of the shapes that `part_gradient(*arguments)` has."""
+    shapes = jax.eval_shape(part_gradient, *arguments)
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
 def _split_rows(x: jax.Array, parts: int) -> jax.Array:

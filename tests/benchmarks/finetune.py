@@ -79,7 +79,7 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
         dev = arguments.work.resolve() / SQUAD_DEV
         write_some_questions(Path(arguments.data), dev)
         config.task = dict(kind="squad", train=SQUAD_TRAIN, dev=str(dev))
-        config.max_length, config.accumulate = 384, 4  # parts: a third of the memory
+        config.max_length = 384
     elif task == "ner":
         config.task = dict(kind="ner", document_context=False)
     elif task == CONTEXT:  # windows of about 13 sentences: in all as many a batch as alone

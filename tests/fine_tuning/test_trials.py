@@ -1,4 +1,4 @@
-"""Trials: buckets, partial batches and devices change nothing; the steps are those of PyTorch."""
+"""Trials: parts, partial batches and devices change nothing; the steps are those of PyTorch."""
 
 import dataclasses
 
@@ -88,18 +88,21 @@ TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_buckets_train_what_padding_to_the_maximum_trains(make_trials, tmp_path, name):
+def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
+    make_trials, tmp_path, name
+):
     encoded = random_sequences(FAMILIES[name], examples=45)
-    bucketed = make_trials(name, encoded, devices=1, buckets=3)
-    padded = make_trials(name, encoded, devices=1, buckets=1)
-    assert len(bucketed.buckets) == 3 and padded.buckets == (LONGEST,)
-    used = {bucketed.epochs(TRIAL).batch(step)[1] for step in range(12)}
-    assert len(used) > 1
-    one = _trained(bucketed, TRIAL, tmp_path / "bucketed")
+    parted = make_trials(name, encoded, devices=1, buckets=3, accumulate=4)
+    padded = make_trials(name, encoded, devices=1, buckets=1, accumulate=1)
+    assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
+    parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
+    assert {len(of_batch) for of_batch in parts} == {4, 3}  # 3 of the last, of 5 examples
+    assert max(len({bucket for _, bucket in of_batch}) for of_batch in parts) == 3
+    one = _trained(parted, TRIAL, tmp_path / "parted")
     two = _trained(padded, TRIAL, tmp_path / "padded")
     assert len(one[1]) == 12 and len(set(one[1])) == 12
     _assert_same(one, two)
-    fresh = flatten_dict(jax.device_get(bucketed.fresh_state(1).params), sep="/")
+    fresh = flatten_dict(jax.device_get(parted.fresh_state(1).params), sep="/")
     moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
 
@@ -107,7 +110,7 @@ def test_buckets_train_what_padding_to_the_maximum_trains(make_trials, tmp_path,
 def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     """Another rate, another number of epochs, another seed: nothing is compiled again."""
     encoded = random_sequences(FAMILIES["classification"], examples=45)
-    made = make_trials("classification", encoded, devices=1, buckets=3)
+    made = make_trials("classification", encoded, devices=1, buckets=3, accumulate=2)
     several = [
         TRIAL,
         dataclasses.replace(TRIAL, learning_rate=1e-2),
@@ -117,9 +120,10 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     shapes, outcomes = set(), []
     for number, trial in enumerate(several):
         epochs = made.epochs(trial)
-        shapes |= {epochs.batch(step)[1] for step in range(epochs.steps)}
+        shapes |= {bucket for step in range(epochs.steps) for _, bucket in epochs.parts(step)}
         outcomes.append(_trained(made, trial, tmp_path / str(number)))
-        assert made._trainer._compiled[1]._cache_size() == len(shapes)
+        step = made._trainer.step(None, accumulate=1)
+        assert (step._add._cache_size(), step._update._cache_size()) == (len(shapes), 1)
     assert made.fresh_state._cache_size() == 1
     last = [losses[-1] for _, losses in outcomes]
     assert len(set(last)) == len(several)
@@ -129,7 +133,7 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     assert all((leaf == outcomes[0][0][key]).all() for key, leaf in again.items())
     # Another size of batches is another shape.
     made.train(dataclasses.replace(TRIAL, batch_size=16), tmp_path / "larger")
-    assert made._trainer._compiled[1]._cache_size() > len(shapes)
+    assert step._add._cache_size() > len(shapes)
 
 
 def _part(encoded: Encoded, examples: int) -> Encoded:
@@ -181,7 +185,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     family = FAMILIES[name]
     encoded = random_sequences(family, examples=45)
     optimizer = dict(warmup_proportion=0.25, weight_decay=0.5, epsilon=1e-3)
-    made = make_trials(name, encoded, devices=1, optimizer=optimizer)
+    made = make_trials(name, encoded, devices=1, optimizer=optimizer, accumulate=2)
     params, losses = _trained(made, TRIAL, tmp_path)
 
     architecture = ARCHITECTURE[family.objective]
@@ -204,8 +208,8 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         # 3 of 12 steps up to the peak, then down to 0 at step 12.
         for group in adamw.param_groups:
             group["lr"] = TRIAL.learning_rate * min((step + 1) / 3, (12 - step) / 9)
-        examples, length = made.epochs(TRIAL).batch(step)
-        batch = encoded.batch(family.objective, examples, len(examples), length, pad_id=0)
+        examples = made.epochs(TRIAL).batch(step)
+        batch = encoded.batch(family.objective, examples, len(examples), LONGEST, pad_id=0)
         label = batch["targets" if name == "regression" else "label_ids"]
         ids, mask, segments = (
             torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "segment_ids")

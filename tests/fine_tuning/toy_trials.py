@@ -51,7 +51,8 @@ class ToyTrials:
     def epochs(self, trial: Trial) -> Epochs:
         """The batches of a trial: the real ones."""
         lengths = self._data.train.lengths
-        return Epochs(lengths, self.buckets, trial.batch_size, trial.epochs, trial.seed)
+        size = trial.batch_size
+        return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, rows=size)
 
     @np.errstate(over="ignore")
     def train(self, trial: Trial, folder: Path) -> tuple[np.ndarray, bool]:
@@ -69,7 +70,7 @@ class ToyTrials:
         rows = [row for row in read_metrics(folder) if row["step"] <= step]
         try:
             while step < epochs.steps and self.stop != 0:
-                loss, gradient = self._loss(model, epochs.batch(step)[0])
+                loss, gradient = self._loss(model, epochs.batch(step))
                 if not np.isfinite(loss) or trial.name in self.diverging:
                     raise NonFiniteLoss(f"step {step + 1}: the loss is {loss}")
                 model = model - np.float32(trial.learning_rate) * gradient

@@ -78,21 +78,18 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
         name="phase",
         first_step=0,
         last_step=STEPS,
-        batch=_batch,
+        parts=lambda number: [partial(_batch, number)],
         held_out=HeldOut(_batch, ROWS),
-        batch_size=ROWS,
+        rows=ROWS,
         accumulate=accumulate,
         tokens=ROWS * LENGTH,
         flops=1.0,
     )
     trainer.check([phase])
     state = init_state(init, optimizer, abstract, seed=5)
-    with placement.active():
-        step = trainer.compiled_step(state, accumulate)
     metrics = []
     for number in range(STEPS):
-        with placement.active():
-            state, sums = step(state, trainer.put(phase, number))
+        state, sums = trainer.update(state, trainer.put(phase, number), accumulate)
         metrics.append(means(jax.device_get(sums)))
     for leaf, expected in zip(jax.tree.leaves(state), jax.tree.leaves(abstract), strict=True):
         assert leaf.sharding == expected.sharding

@@ -13,7 +13,8 @@ from flax import linen as nn
 from bertjax.model.heads import BertForPreTraining
 from bertjax.model.spec import BertSpec
 from bertjax.recipe import make_objective
-from bertjax.training.state import TrainState
+from bertjax.training.compiled_step import CompiledStep
+from bertjax.training.state import TrainState, abstract_state
 from bertjax.training.step import add_sums, means, train_step
 
 SGD = optax.sgd(1.0)  # the change of the parameters is minus the gradient
@@ -118,6 +119,51 @@ def test_parts_have_masks_of_their_own():
     _update(toy.OBJECTIVE._replace(sums=sums), params, batch, accumulate=4)
     jax.effects_barrier()
     assert len(set(seen)) == 4
+
+
+def _by_parts(objective, params, batch, sizes, seed=0):
+    """As `_update`, with parts of so many rows each."""
+    where = toy.placement(1)
+    abstract = abstract_state(toy.init, SGD, where)
+    step = CompiledStep(objective, SGD, where, abstract, accumulate=1)
+    rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
+    # A copy, for what is given is donated.
+    state = TrainState(jnp.int32(0), jax.tree.map(jnp.copy, params), SGD.init(params))
+    after, sums = step(state, parts, seed)
+    assert int(after.step) == 1
+    gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
+    return gradient, means(jax.device_get(sums))
+
+
+@pytest.mark.parametrize("sizes", [(8,), (1, 7), (3, 2, 3)])
+def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
+    params, batch = nn.unbox(toy.init(jax.random.key(0))), toy.batch(3, slice(None))
+    still = toy.OBJECTIVE._replace(sums=lambda p, part, key: toy.OBJECTIVE.sums(p, part, None))
+    whole, metrics = _update(still, params, batch, accumulate=1)
+    gradient, of_parts = _by_parts(still, params, batch, sizes)
+    assert of_parts == pytest.approx(metrics, rel=1e-5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_of_parts_of_any_shape():
+    """Each part has masks of its own, which the seed decides."""
+    params = nn.unbox(toy.init(jax.random.key(0)))
+    batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
+    batch["weight"] = np.ones(8, np.float32)
+    seen = []
+
+    def sums(params, part, key):
+        result = toy.OBJECTIVE.sums(params, part, key)
+        jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
+        return result
+
+    for seed in (1, 1, 2):
+        _by_parts(toy.OBJECTIVE._replace(sums=sums), params, batch, (4, 4), seed)
+        jax.effects_barrier()
+    assert len(seen) == 6 and seen[:2] == seen[2:4]
+    assert len({*seen[:2], *seen[4:]}) == 4
 
 
 def test_add_sums_and_means():

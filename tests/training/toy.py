@@ -1,5 +1,6 @@
 """Linear regression with dropout: the least that a `Trainer` can train, and it is quick."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -91,9 +92,9 @@ def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: 
         name=name,
         first_step=first,
         last_step=last,
-        batch=make,
+        parts=lambda number: [partial(make, number)],
         held_out=HeldOut(lambda number, rows: batch(1000 + number, rows), ROWS),
-        batch_size=ROWS,
+        rows=ROWS,
         accumulate=accumulate,
         tokens=ROWS * 2,
         flops=1e3,

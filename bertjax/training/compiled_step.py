@@ -1,0 +1,119 @@
+"""The update as it is compiled, for batches in one part and for batches in several.
+
+A batch in one part is one program. The parts of a batch may each have a shape of their own, as
+texts of like length have: then there is a program for each shape, which adds to the gradient, and
+one that updates.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bertjax.sharding.placement import Placement
+from bertjax.training.state import TrainState, where_updated
+from bertjax.training.step import (
+    Batch,
+    Objective,
+    Sums,
+    dropout_key,
+    gradient,
+    train_step,
+    updated,
+    whole_counts,
+    zero_total,
+)
+
+
+class CompiledStep:
+    """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
+
+    Args:
+      objective, optimizer: see `train_step`.
+      placement: where everything lies.
+      abstract: shapes and shardings of the state.
+      accumulate: equal parts that a batch in one program is taken in.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        placement: Placement,
+        abstract: TrainState,
+        accumulate: int,
+    ):
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+        shares, everywhere = where_updated(abstract), placement.replicated
+
+        def spread(tree):
+            # Summed whole first: or XLA would break up the product that makes a gradient.
+            whole = jax.lax.with_sharding_constraint(tree, shardings.params)
+            return jax.lax.with_sharding_constraint(whole, shares)
+
+        whole = partial(
+            train_step,
+            objective=objective,
+            optimizer=optimizer,
+            accumulate=accumulate,
+            spread=spread,
+        )
+        self._whole = jax.jit(
+            lambda state, batch, seed: whole(state, batch, seed=seed),
+            in_shardings=(shardings, placement.batch, everywhere),
+            out_shardings=(shardings, everywhere),
+            donate_argnums=0,
+        )
+
+        self._part_gradient = part_gradient = partial(gradient, objective=objective, spread=spread)
+
+        def add(total, params, part, counts, step, number, seed):
+            key = jax.random.fold_in(dropout_key(seed, step), number)
+            return jax.tree.map(jnp.add, total, part_gradient(params, part, counts, key))
+
+        def update(state, total, counts):
+            return updated(state, *total, counts, optimizer=optimizer, spread=spread)
+
+        self._total = total = (shares, everywhere)
+        self._zeros: Callable[[], tuple[Any, Sums]] | None = None
+        self._counts = jax.jit(objective.counts, out_shardings=everywhere)
+        self._add = jax.jit(
+            add,
+            in_shardings=(total, shardings.params, placement.batch, *(everywhere,) * 4),
+            out_shardings=total,
+            donate_argnums=0,
+        )
+        self._update = jax.jit(
+            update,
+            in_shardings=(shardings, total, everywhere),
+            out_shardings=(shardings, everywhere),
+            donate_argnums=0,
+        )
+
+    def __call__(
+        self, state: TrainState, parts: Sequence[Batch], seed: int
+    ) -> tuple[TrainState, Sums]:
+        """One update with a batch, on the devices in its parts; `state` is donated."""
+        if len(parts) == 1:
+            return self._whole(state, parts[0], seed)
+        each = [self._counts(part) for part in parts]
+        counts = whole_counts({name: sum(part[name] for part in each) for name in each[0]})
+        if self._zeros is None:
+            key = dropout_key(seed, state.step)
+            zeros = partial(zero_total, self._part_gradient, state.params, parts[0], counts, key)
+            self._zeros = jax.jit(zeros, out_shardings=self._total)
+        total = self._zeros()
+        for number, part in enumerate(parts):
+            total = self._add(total, state.params, part, counts, state.step, number, seed)
+        return self._update(state, total, counts)
+
+    def lower(self, state: TrainState, batch: Any) -> jax.stages.Lowered:
+        """The program for a batch in one part, for devices that are only described.
+
+        Args:
+          state, batch: shapes and dtypes.
+        """
+        return self._whole.lower(state, batch, jax.ShapeDtypeStruct((), "int32"))
