@@ -116,6 +116,8 @@ def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
     for length, metrics in results.items():
         assert f"sequences of {length}, at step 4" in card
         assert f"| nsp_loss | {metrics['nsp_loss']:.4g} |" in card
+    # That of another step says nothing of this one.
+    assert list(convert._figures(stacked_run, step=5)) == ["Held-out text, at step 4"]
 
 
 @pytest.mark.parametrize("damage", ["", "null", "[]", "{}"])

@@ -1,15 +1,18 @@
 """Training that starts from given weights, of a run or of Hugging Face."""
 
+import dataclasses
 import json
 import shutil
 
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from small_models import SPEC
 from tiny_run import metrics_of, tiny_config, write_text
 
 from bertjax import convert, evaluate, prepare, pretrain
 from bertjax.errors import InputError
+from bertjax.initialize import with_sizes_of
 from bertjax.open_model import open_model
 
 
@@ -55,6 +58,25 @@ def test_it_goes_on_where_the_weights_are(
     after = evaluate.run(str(tmp_path / "run"), None, 4)
     for length, metrics in before.items():
         assert after[length]["mlm_loss"] == pytest.approx(metrics["mlm_loss"], abs=1e-4)
+
+
+def test_what_the_weights_decide(make_pretrained):
+    """All that the function of the parameters depends on, and nothing of how they are trained."""
+    spec = dataclasses.replace(SPEC, layer_norm_eps=1e-9, hidden_act="gelu_tanh")
+    model = {"size": "base", "hidden_size": 48, "layer_norm_eps": 1e-6, "remat": "layer"}
+    assert with_sizes_of(make_pretrained(spec=spec), model) == dict(
+        remat="layer",
+        vocab_size=20,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=56,
+        max_position_embeddings=13,
+        type_vocab_size=2,
+        hidden_act="gelu_tanh",
+        initializer_range=0.2,
+        layer_norm_eps=1e-9,
+    )
 
 
 def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_path, capsys):
