@@ -376,14 +376,14 @@ CHANGES = [
     ),
     Change(
         "bertjax/model/attention.py",
-        'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * scale',
+        'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)',
         'jnp.einsum("bnst,bnth->bnsh", d_scores, key)',
         ("tests/model/test_attention.py",),
     ),
     Change(
         "bertjax/model/attention.py",
-        "jnp.where(sees, _scale(qkv), 0)",
-        "jnp.where(True, _scale(qkv), 0)",
+        "jnp.where(sees, d_weights - mean, 0)",
+        "(d_weights - mean)",
         ("tests/model/test_attention.py",),
     ),
     Change(

@@ -42,7 +42,7 @@ def _forward(qkv, mask, seed, rate):
         signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
     signed = _barrier(signed)
     total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [B, N, S, 1]
-    _, _, value = _heads_first(qkv, _scale(qkv))
+    _, _, value = _heads_first(qkv)
     context = jnp.einsum(
         "bnst,bnth->bnsh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
     )
@@ -51,7 +51,7 @@ def _forward(qkv, mask, seed, rate):
 
 
 def _scores(qkv, mask):
-    query, key, _ = _heads_first(qkv, _scale(qkv))
+    query, key, _ = _heads_first(qkv)
     products = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
     return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
 
@@ -70,9 +70,7 @@ def _exponentials_by_two_products(qkv, mask):
 
 def _backward(rate, kept_arrays, gradient):
     qkv, signed, total, context, sees = kept_arrays
-    # A query that sees no key weighs all of them alike, whatever its scores: these are constant.
-    scale = jnp.where(sees, _scale(qkv), 0).astype(qkv.dtype)
-    query, key, value = _heads_first(qkv, scale)
+    query, key, value = _heads_first(qkv)
     gradient = _swap(gradient).astype(jnp.float32) / total
     mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
     gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
@@ -80,9 +78,10 @@ def _backward(rate, kept_arrays, gradient):
     d_weights = jnp.einsum("bnsh,bnth->bnst", gradient, value, preferred_element_type=jnp.float32)
     if rate:
         d_weights = jnp.where(signed > 0, d_weights, 0.0)
-    d_scores = (jnp.abs(signed) * (d_weights - mean)).astype(query.dtype)
+    # Where a query sees no key, its scores are constant, and its exponentials all 1.
+    d_scores = (jnp.abs(signed) * jnp.where(sees, d_weights - mean, 0)).astype(query.dtype)
     d_scores = _barrier(d_scores)  # computed once, for two products
-    d_query = jnp.einsum("bnst,bnth->bnsh", d_scores, key) * scale
+    d_query = jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)
     d_key = jnp.einsum("bnst,bnsh->bnth", d_scores, query)
     return jnp.stack(list(map(_swap, (d_query, d_key, d_value))), axis=2), None, None
 
@@ -90,14 +89,13 @@ def _backward(rate, kept_arrays, gradient):
 _attend.defvjp(_forward, _backward)
 
 
-def _heads_first(qkv: jax.Array, scale: jax.Array | float) -> list[jax.Array]:
-    """[B, S, 3, N, H] -> query * scale, key, value: [B, N, S, H] each."""
+def _heads_first(qkv: jax.Array) -> list[jax.Array]:
+    """[B, S, 3, N, H] -> query / sqrt(H), key, value: [B, N, S, H] each."""
     query, key, value = qkv.transpose(2, 0, 3, 1, 4)
-    return [_on_cpu_apart(x) for x in (query * scale, key, value)]
+    return [_on_cpu_apart(x) for x in (query * _scale(qkv), key, value)]
 
 
 def _scale(qkv: jax.Array) -> float:
-    """1 / sqrt(H)."""
     return qkv.shape[-1] ** -0.5
 
 
