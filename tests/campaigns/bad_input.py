@@ -71,7 +71,15 @@ _OF_FLAGS = {
     "model": _NO_MODEL,
     "from": _NO_MODEL,
     "input": _NO_INPUT,
-    "corpus": (*_NO_INPUT, "run", "corpus@0", "corpus@nan", "corpus,corpus@0.5", ",", "corpus@1e400"),
+    "corpus": (
+        *_NO_INPUT,
+        "run",
+        "corpus@0",
+        "corpus@nan",
+        "corpus,corpus@0.5",
+        ",",
+        "corpus@1e400",
+    ),
     "vocabulary": (*_NO_INPUT, "text.txt"),
     "output": _NO_OUTPUT,
     "json": _NO_OUTPUT,
@@ -141,7 +149,9 @@ def _flag_tries() -> Iterator[Planned]:
         for name, flag in _flags_of(door).items():
             kind = flag.flag_type().removeprefix("multi ")
             for value in _OF_FLAGS.get(name, ()) or _NO_VALUE.get(kind, ()):
-                yield _planned(f"{door} flags", f"--{name}={value}", command, _with_flag(name, value))
+                yield _planned(
+                    f"{door} flags", f"--{name}={value}", command, _with_flag(name, value)
+                )
             given = [each for each in command.arguments if _sets(each, name)]
             if given:
                 without = partial(_without, given)
@@ -369,9 +379,7 @@ _NO_LABEL = ("", "text", "nan", "inf", "-1", "7.5", "1e400", "9" * 20, " ", "0 1
 
 def _table(separator: str, label: int, texts: tuple[int, ...]) -> dict[str, Callable]:
     """Changes of a table: its columns of labels and texts by number."""
-    found = {
-        f"the label {new!r}": _bytes(_fields(separator, label, new)) for new in _NO_LABEL
-    }
+    found = {f"the label {new!r}": _bytes(_fields(separator, label, new)) for new in _NO_LABEL}
     for column in texts:
         found[f"an empty text in column {column}"] = _bytes(_fields(separator, column, ""))
         found[f"a blank text in column {column}"] = _bytes(_fields(separator, column, "   "))
@@ -384,7 +392,9 @@ def _table(separator: str, label: int, texts: tuple[int, ...]) -> dict[str, Call
         "its first line only": _bytes(lambda data: data.partition(b"\n")[0] + b"\n"),
         "its first line twice": _bytes(lambda data: data.partition(b"\n")[0] + b"\n" + data),
         "a name twice in its first line": _bytes(
-            _first(lambda row: separator.join([row.split(separator)[0]] * len(row.split(separator))))
+            _first(
+                lambda row: separator.join([row.split(separator)[0]] * len(row.split(separator)))
+            )
         ),
         "lines that end in CR": _bytes(lambda data: data.replace(b"\n", b"\r")),
     }
@@ -402,7 +412,9 @@ _COLUMNS = {
     "no sentence ends": _bytes(lambda data: data.replace(b"\n\n", b"\n")),
     "only documents' beginnings": _bytes(lambda data: b"-DOCSTART- -X- O O\n\n" * 9),
     "only O": _bytes(lambda data: data.replace(b"I-HIGH", b"O")),
-    "a word of no visible character": _bytes(lambda data: data.replace(b"baa ", b"\xe2\x80\x8b ", 3)),
+    "a word of no visible character": _bytes(
+        lambda data: data.replace(b"baa ", b"\xe2\x80\x8b ", 3)
+    ),
     "tabs for spaces twice": _bytes(lambda data: data.replace(b" ", b"\t\t")),
 }
 

@@ -20,6 +20,8 @@ from typing import NamedTuple
 from outcome import End
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_FOLDERS = [str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "campaigns")]
+sys.path[:0] = _FOLDERS  # a program has only its own folder there
 
 # Imported by the server, once.
 _IMPORTED = (
@@ -59,22 +61,27 @@ class Job(NamedTuple):
         return " ".join([self.door, *self.arguments])
 
 
-def prepare_environment(cache: Path) -> None:
-    """What the server and all its processes inherit.
+def prepare_environment(folder: Path) -> None:
+    """What the server and all its processes inherit: that of a plain installation.
+
+    With the TPU compiler, where it is: what only that can refuse is to be tried, too.
 
     Args:
-      cache: the folder of compiled programs, unless the environment names one.
+      folder: made; gets the compiled programs, unless the environment names a place for them.
     """
+    from plain_environment import plain_environment
     from xla_flags import xla_flags
 
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = xla_flags(1)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # which starts threads when it is imported
-    folders = [REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "campaigns"]
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, folders))
+    plain = plain_environment(folder / "plain")
+    os.environ["PYTHONPATH"] = os.pathsep.join([plain["PYTHONPATH"], *_FOLDERS])
+    refused = plain["REFUSED_MODULES"].split(",")
+    os.environ["REFUSED_MODULES"] = ",".join(name for name in refused if name != "libtpu")
 
 
 def run(jobs: Iterable[Job], at_once: int) -> Iterator[tuple[Job, End]]:

@@ -102,7 +102,8 @@ def _printed(_: Path, end: End) -> Any:
 # --------------------------------------------------------------------------- the commands
 
 
-def _command(line: str, needs: str, result: Callable | None, before: Callable | None = None
+def _command(
+    line: str, needs: str, result: Callable | None, before: Callable | None = None
 ) -> Command:
     """`needs`: names, each perhaps as NAME=WHAT."""
     door, *arguments = line.split()
@@ -146,7 +147,7 @@ EVALUATE = _command("evaluate --model=run --batches=1", "run corpus", _files("ru
 FILL = _command("fill_mask --model=run --text=[MASK]", "run", _printed)
 FILL_EXPORTED = _command("fill_mask --model=hf:exported --text=[MASK]", "exported", _printed)
 COMPARE = _command(
-    "compare_words --model=run --word=moo --text=Moo --text=moo --text=a=moo --output=word.png",
+    "compare_words --model=run --word=moo --text=Moo --text=moo --text=moo! --output=word.png",
     "run",
     _printed,
 )
@@ -335,7 +336,8 @@ class Made:
 def tiny() -> dict[str, Any]:
     """The config of `PRETRAIN`."""
     intervals = {"log": 2, "evaluate": 6, "checkpoint": 4, "eval_batches": 1}
-    return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3)
+    one_phase = dict(phase_1={"share": 1.0}, phase_2={"share": 0.0})
+    return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3, **one_phase)
 
 
 def _write_inputs(folder: Path) -> None:

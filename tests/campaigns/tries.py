@@ -58,7 +58,7 @@ def campaign(
     at_once = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
-        doors.prepare_environment(folder / "cache")
+        doors.prepare_environment(folder)
         made = Made(folder / "made", at_once, wanted)
         matching = [each for each in plan(made) if fnmatchcase(str(each), given.only)]
         some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
@@ -105,7 +105,9 @@ def _make(
         usual = made.learned.get(each.command.line)
         outcome, detail = _judged(each, job.folder, end, usual)
         if outcome == TOLD and end.code != 0:
-            left = [name for name, digest in contents(job.folder).items() if was.get(name) != digest]
+            left = [
+                name for name, digest in contents(job.folder).items() if was.get(name) != digest
+            ]
             detail += f" [but wrote: {', '.join(left[:5])}]" if left else ""
         yield Try(each.group, each.name, outcome, detail)
         shutil.rmtree(job.folder)
