@@ -23,7 +23,7 @@ import made
 import numpy as np
 import other_json
 from absl import flags
-from outcome import SILENT, Meant
+from outcome import Meant
 from safetensors.numpy import load_file, save_file
 from tries import Planned, campaign
 
@@ -55,10 +55,13 @@ _LONG = "n" * 300
 _UNDECODABLE = "\udcff"  # as Python has a byte of an argument that is not UTF-8
 # Names of files and folders in every folder of a try: see `_put_oddities`.
 _NO_PATH = (
-    *("", "nowhere", "nowhere/at/all", "odd/empty.txt/below", "odd/loop", "odd/dangling", _LONG),
-    *("odd/a\nline", "s3://bucket/x", "gs:///x", "gs://", "/proc/nothing", f"odd/{_UNDECODABLE}"),
+    *("", "nowhere/at/all", "odd/empty.txt/below", "odd/loop", _LONG, "odd/dangling"),
+    *("s3://bucket/x", "gs:///x", "gs://", "/proc/nothing"),
 )
-_NO_INPUT = (*_NO_PATH, "odd/folder", "odd/empty.txt", "odd/bytes", "odd/bytes.gz", "odd/utf16.txt")
+_NO_INPUT = (
+    *(*_NO_PATH, "nowhere", "odd/a\nline", f"odd/{_UNDECODABLE}", "odd/folder"),
+    *("odd/empty.txt", "odd/bytes", "odd/bytes.gz", "odd/utf16.txt"),
+)
 _NO_MODEL = (
     *_NO_INPUT,
     *("corpus", "tiny.py", "run/config.json", "run/checkpoints", "exported", "odd/folders"),
@@ -66,7 +69,7 @@ _NO_MODEL = (
     *("hf:odd/folders", "hf:odd/loop", f"hf:{_LONG}", "hf:odd/empty.txt", "hf:hf:exported"),
     *("tf1:", "tf1:run", "tf1:nowhere", "tf1:odd/folders", "tf1:odd/empty.txt", "stablehlo:x"),
 )
-_NO_OUTPUT = (*_NO_PATH, "odd", "odd/empty.txt", "/dev/full", "/", ".", "..")
+_NO_OUTPUT = (*_NO_PATH, "odd/empty.txt", "/dev/full")
 _OF_FLAGS = {
     "model": _NO_MODEL,
     "from": _NO_MODEL,
@@ -84,7 +87,7 @@ _OF_FLAGS = {
     "output": _NO_OUTPUT,
     "json": _NO_OUTPUT,
     "image": _NO_OUTPUT,
-    "workdir": (*_NO_OUTPUT, "corpus", "odd/folders", "run/config.json"),
+    "workdir": (*_NO_OUTPUT, "odd/folders", "run/config.json"),
     "to": tuple(
         kind + name for kind in ("", "hf:", "stablehlo:", "tf1:") for name in (*_NO_OUTPUT, "run")
     ),
@@ -130,8 +133,10 @@ def _with_flag(name: str, value: str) -> Change:
     """In the place of what the flag had."""
 
     def change(job: doors.Job, _: random.Random) -> doors.Job:
+        first = next((n for n, each in enumerate(job.arguments) if _sets(each, name)), None)
         others = [each for each in job.arguments if not _sets(each, name)]
-        return job._replace(arguments=(*others, f"--{name}={value}"))
+        others.insert(len(others) if first is None else first, f"--{name}={value}")
+        return job._replace(arguments=tuple(others))
 
     return change
 
@@ -209,12 +214,13 @@ def _put_oddities(folder: Path) -> None:
 
 # ------------------------------------------------------------------------------ the configs
 
-_NO_NUMBER = (None, "text", "1", [], {}, True, float("nan"), float("inf"), -1, 0, 10**20)
+_NO_NUMBER = (None, "text", "1", [], {}, True, float("nan"), float("inf"), -1, 0, 10**20, 1e300)
+_NO_WHOLE_NUMBER = (0.5,)
 _NO_TEXT = (None, 7, "", "text", [], {}, _LONG)
 _NO_SWITCH = (None, "yes", 7, [])
 _NO_SECTION = (None, 7, "text", [], {})
 _NO_LIST = (None, "text", (), ("text",), (-1,), (0,), (None,), (float("nan"),), {}, (10**20,))
-_ON_THE_LINE = ("", "text", "nan", "inf", "-1", "0", "9" * 20, "1e400", "0.5")
+_ON_THE_LINE = ("", "text", "nan", "inf", "-1", "0", "9" * 20, "1e400")
 
 
 def _configs() -> Iterator[tuple[str, made.Command, dict[str, Any]]]:
@@ -250,7 +256,7 @@ def _config_tries() -> Iterator[Planned]:
                 in_file = partial(_in_file, config, place, new)
                 yield _planned(f"{name} config file", f"{key}={new!r}", command, in_file)
             if not isinstance(was, dict):
-                for text in _ON_THE_LINE:
+                for text in (*_ON_THE_LINE, *_NO_WHOLE_NUMBER[: type(was) is int]):
                     flag = f"config.{key}"
                     on_line = _with_flag(flag, text)
                     yield _planned(f"{name} config flags", f"--{flag}={text}", command, on_line)
@@ -272,11 +278,9 @@ def _no_value_of(was: Any) -> tuple[Any, ...]:
         return _NO_SWITCH
     if isinstance(was, tuple):
         return _NO_LIST
-    return _NO_TEXT if isinstance(was, str) else (*_NO_NUMBER, *_fractions(was))
-
-
-def _fractions(was: Any) -> tuple[float, ...]:
-    return (0.5, 1e300) if isinstance(was, int) else (1e300,)
+    if isinstance(was, str):
+        return _NO_TEXT
+    return (*_NO_NUMBER, *_NO_WHOLE_NUMBER[: type(was) is int])
 
 
 def _in_file(
@@ -298,7 +302,7 @@ def _in_file(
         for each in job.arguments
         if not _sets(each, "config") and not each.startswith((f"--{key}=", f"--{key}."))
     ]
-    return job._replace(arguments=(*others, "--config=changed.py"))
+    return job._replace(arguments=("--config=changed.py", *others))
 
 
 def _copy(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,27 +381,37 @@ def _first(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
 _NO_LABEL = ("", "text", "nan", "inf", "-1", "7.5", "1e400", "9" * 20, " ", "0 1", "\x00")
 
 
-def _table(separator: str, label: int, texts: tuple[int, ...]) -> dict[str, Callable]:
-    """Changes of a table: its columns of labels and texts by number."""
+def _table(
+    separator: str, label: int, texts: tuple[int, ...], header: bool = True
+) -> dict[str, Callable]:
+    """Changes of a table: its columns of labels and texts by number, and of its line of names."""
     found = {f"the label {new!r}": _bytes(_fields(separator, label, new)) for new in _NO_LABEL}
     for column in texts:
         found[f"an empty text in column {column}"] = _bytes(_fields(separator, column, ""))
         found[f"a blank text in column {column}"] = _bytes(_fields(separator, column, "   "))
-    return found | {
+    found |= {
         "a column less": _bytes(_row(lambda row: row.rpartition(separator)[0])),
         "a column more": _bytes(_row(lambda row: f"{row}{separator}more")),
-        "an unbalanced quote": _bytes(_row(lambda row: f'"{row}')),
-        "one class": _bytes(lambda data: b"\n".join([data.split(b"\n")[0]] * 9) + b"\n"),
-        "without its first line": _bytes(lambda data: data.partition(b"\n")[2]),
-        "its first line only": _bytes(lambda data: data.partition(b"\n")[0] + b"\n"),
-        "its first line twice": _bytes(lambda data: data.partition(b"\n")[0] + b"\n" + data),
-        "a name twice in its first line": _bytes(
-            _first(
-                lambda row: separator.join([row.split(separator)[0]] * len(row.split(separator)))
-            )
+        "one row again and again": _bytes(
+            lambda data: b"".join([data.splitlines(keepends=True)[1]] * 9)
         ),
         "lines that end in CR": _bytes(lambda data: data.replace(b"\n", b"\r")),
     }
+    if separator == ",":
+        found["an unbalanced quote"] = _bytes(_row(lambda row: f'"{row}'))
+    if header:
+        found |= {
+            "without its names": _bytes(lambda data: data.partition(b"\n")[2]),
+            "its names only": _bytes(lambda data: data.partition(b"\n")[0] + b"\n"),
+            "its names twice": _bytes(lambda data: data.partition(b"\n")[0] + b"\n" + data),
+            "one name for all": _bytes(_first(partial(_one_name, separator))),
+        }
+    return found
+
+
+def _one_name(separator: str, row: str) -> str:
+    names = row.split(separator)
+    return separator.join(names[:1] * len(names))
 
 
 def _tag(old: str, new: str) -> Callable[[Path], None]:
@@ -419,14 +433,20 @@ _COLUMNS = {
 }
 
 
-def _other_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every kind of place in a value, gone or with something of another type; and others."""
+def _other_values(value: Any, texts: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every kind of place in a value, gone or with something of another type; and others.
+
+    Args:
+      texts: a text may be any other.
+    """
     kinds = {}
     for place in other_json.places(value):
         kinds["/".join(map(_kind_of_key, place, (None, *place)))] = place
     for kind, place in kinds.items():
-        for new in other_json.others(other_json.at(value, place)):
-            yield f"{kind}={new!r}", other_json.with_other(value, place, new)
+        was = other_json.at(value, place)
+        for new in other_json.others(was):
+            if not (texts and isinstance(was, str) and isinstance(new, str)):
+                yield f"{kind}={new!r}", other_json.with_other(value, place, new)
         yield f"no {kind}", other_json.without(value, place)
     for new in (None, [], {}, "text", 7):
         yield f"only {new!r}", new
@@ -437,8 +457,10 @@ def _kind_of_key(key: str | int, outer: str | int | None) -> str:
     return "N" if isinstance(key, int) or outer == "vocab" else key
 
 
-def _json_changes(value: Any, save: Callable[[Path, Any], None]) -> dict[str, Callable]:
-    found = {name: partial(_saved, save, new) for name, new in _other_values(value)}
+def _json_changes(
+    value: Any, save: Callable[[Path, Any], None], texts: bool = False
+) -> dict[str, Callable]:
+    found = {name: partial(_saved, save, new) for name, new in _other_values(value, texts)}
     return found | {"nested without end": lambda path: path.write_text(other_json.NESTED)}
 
 
@@ -592,8 +614,8 @@ def _beside_changes() -> dict[str, Callable[[Path], None]]:
 
 def _file_tries(folder: Path) -> Iterator[Planned]:
     for file, command, changes in (
-        ("glue/CoLA/train.tsv", made.GLUE, _table("\t", 1, (3,))),
-        ("glue/CoLA/dev.tsv", made.GLUE, _table("\t", 1, (3,))),
+        ("glue/CoLA/train.tsv", made.GLUE, _table("\t", 1, (3,), header=False)),
+        ("glue/CoLA/dev.tsv", made.GLUE, _table("\t", 1, (3,), header=False)),
         ("glue/CoLA/test.tsv", made.GLUE, _table("\t", 0, (1,))),
         ("glue/STS-B/train.tsv", made.STSB, _table("\t", 9, (7, 8))),
         ("glue/STS-B/dev.tsv", made.STSB, _table("\t", 9, (7, 8))),
@@ -602,8 +624,16 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
         ("reviews/train.csv", made.TABLE, _table(",", -1, (0,))),
         ("conll/eng.train", made.NER, _COLUMNS),
         ("conll/eng.testa", made.NER, _COLUMNS),
-        ("squad/train-v2.0.json", made.SQUAD, _of_json(folder / "squad" / "train-v2.0.json")),
-        ("squad/dev-v2.0.json", made.SQUAD, _of_json(folder / "squad" / "dev-v2.0.json")),
+        (
+            "squad/train-v2.0.json",
+            made.SQUAD,
+            _of_json(folder / "squad" / "train-v2.0.json", texts=True),
+        ),
+        (
+            "squad/dev-v2.0.json",
+            made.SQUAD,
+            _of_json(folder / "squad" / "dev-v2.0.json", texts=True),
+        ),
         ("numbers/train.jsonl", made.NUMBERS, _of_row(folder / "numbers" / "train.jsonl")),
         ("tags/train.jsonl", made.TAGS, _of_row(folder / "tags" / "train.jsonl")),
         ("text.txt", made.PREPARE, {}),
@@ -628,13 +658,13 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
                 yield _planned(f"{command.door} files", what, command, _in(file, change))
 
 
-def _of_json(path: Path) -> dict[str, Callable]:
-    return _json_changes(json.loads(path.read_text(encoding="utf-8")), _as_json)
+def _of_json(path: Path, texts: bool = False) -> dict[str, Callable]:
+    return _json_changes(json.loads(path.read_text(encoding="utf-8")), _as_json, texts)
 
 
 def _of_row(path: Path) -> dict[str, Callable]:
     row = next(iter(path.read_text(encoding="utf-8-sig").splitlines()))
-    return _json_changes(json.loads(row), _as_a_line)
+    return _json_changes(json.loads(row), _as_a_line, texts=True)
 
 
 def _in(file: str, change: Callable[[Path], None]) -> Change:

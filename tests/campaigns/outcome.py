@@ -92,16 +92,14 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
         return TRACEBACK, last
     if end.code in done:
         return (SURVIVED, "") if right else (SILENT, last)
-    if end.code == EXIT_BAD_INPUT and _error_lines(lines) == lines[-1:]:
+    if end.code == EXIT_BAD_INPUT and [line for line in lines if line.startswith("error: ")] == [
+        last
+    ]:
         return TOLD, last
     if end.code == 1 and any(word in end.errors for word in _FLAGS):
-        told = [line for line in lines if "flag" in line.lower()]
-        return TOLD, told[-1].strip()
+        told = [line.strip() for line in lines if "--help" not in line]
+        return TOLD, told[-1]
     return TRACEBACK, f"exit {end.code}: {last}"
-
-
-def _error_lines(lines: Sequence[str]) -> list[str]:
-    return [line for line in lines if line.startswith("error: ")]
 
 
 def arguments(program: str | None) -> argparse.ArgumentParser:

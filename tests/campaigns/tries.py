@@ -17,6 +17,8 @@ import doors
 from made import Command, Made
 from outcome import SILENT, TOLD, End, Meant, Try, arguments, judge, report
 
+from bertjax.progress import Progress
+
 _TRIES_A_MINUTE = 40  # on two cores
 
 
@@ -64,8 +66,12 @@ def campaign(
         some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
         print(f"{len(some)} of {len(matching)} tries", flush=True)
         made.learn(each.command for each in some)
-        tries = sorted(_make(some, made, folder / "tries", at_once, given.seed))
-    sys.exit(report(tries, meant, given.output))
+        with Progress("tries", len(some)) as progress:
+            tries = []
+            for each in _make(some, made, folder / "tries", at_once, given.seed):
+                tries.append(each)
+                progress.update()
+    sys.exit(report(sorted(tries), meant, given.output))
 
 
 def chosen(plan: Iterable[Planned], count: int, seed: int) -> list[Planned]:
