@@ -23,11 +23,16 @@ from made import made_from
 from outcome import SILENT, Meant
 from tries import Planned, campaign
 
-_NOTHING_CHECKS = "the format is transformers', and has no checksum: another value is a value"
+_OF_TRANSFORMERS = "a file of transformers has no checksum: another value is a value"
+_JOURNAL = "a line of the journal has no checksum: another digit is another figure"
+_CARD = "the value goes into the model's card only, and nothing says what it was"
 
 MEANT = (
-    Meant("exported/*", SILENT, _NOTHING_CHECKS),
-    Meant("classifier/*", SILENT, _NOTHING_CHECKS),
+    Meant("exported/*", SILENT, _OF_TRANSFORMERS),
+    Meant("classifier/*", SILENT, _OF_TRANSFORMERS),
+    Meant("*-run/metrics.jsonl: metrics.jsonl: a* flipped*: *", SILENT, _JOURNAL),
+    Meant("*-run/config.json: *: convert", SILENT, _CARD),
+    Meant("evaluated-run/evaluation.json: *: convert", SILENT, _CARD),
 )
 
 # What is damaged: its name beside the commands, and the commands that read it.
@@ -41,7 +46,7 @@ _READERS = {
         "run",
         [
             made_from(command, "run=evaluated-run")
-            for command in (made.EVALUATE, made.FILL, made.CONVERT, made.PRETRAIN)
+            for command in (made.EVALUATE, made.FILL, made.HAND_ON, made.PRETRAIN)
         ],
     ),
     "unfinished-run": ("run", [made_from(made.PRETRAIN, "run=unfinished-run")]),

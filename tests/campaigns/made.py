@@ -155,6 +155,9 @@ CONVERT = _command("convert --from=run --to=hf:exported", "run", _files("exporte
 CLASSIFIER = _command(
     "convert --from=glue-run --to=hf:classifier", "glue-run", _files("classifier")
 )
+HAND_ON = _command(  # with the figures of launch/evaluate.py on its card
+    "convert --from=run --to=hf:handed", "run=evaluated-run", _files("handed")
+)
 SERVE = _command(
     "convert --from=hf:exported --to=stablehlo:served",
     "exported",

@@ -66,7 +66,7 @@ def campaign(
         some = chosen(matching, round(given.minutes * _TRIES_A_MINUTE), given.seed)
         print(f"{len(some)} of {len(matching)} tries", flush=True)
         made.learn(each.command for each in some)
-        with Progress("tries", len(some)) as progress:
+        with Progress("tries", len(some), " tries") as progress:
             tries = []
             for each in _make(some, made, folder / "tries", at_once, given.seed):
                 tries.append(each)
