@@ -1,0 +1,151 @@
+"""Doors of launch/ as processes of their own, forked from one that has imported all.
+
+A process forks from a server that has imported JAX and the programs, but has not asked JAX for a
+device: no thread of JAX's has begun. So a try costs what it does, not what its imports cost.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import resource
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from outcome import End
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_FOLDERS = [str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "campaigns")]
+sys.path[:0] = _FOLDERS  # a program has only its own folder there
+
+# Imported by the server, once.
+_IMPORTED = (
+    *("bertjax.compare_words", "bertjax.compile_check", "bertjax.convert", "bertjax.evaluate"),
+    *("bertjax.extract_features", "bertjax.fill_mask", "bertjax.finetune_glue"),
+    *("bertjax.finetune_ner", "bertjax.predict", "bertjax.prepare", "bertjax.pretrain"),
+    *("bertjax.show_sharding", "ml_collections.config_flags", "matplotlib.figure"),
+    *("matplotlib.backends.backend_agg", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
+    *("tensorboardX", "safetensors.numpy", "sentencepiece", "tiny_run", "outcome", "doors", "made"),
+)
+
+# What one door may take. Seconds of the processor are the same on a busy machine; the clock is for
+# what waits for ever.
+_CPU_SECONDS, _SECONDS = 60, 600
+_MEMORY = 8 << 30  # bytes of address space
+_LARGEST_FILE = 1 << 29  # bytes
+
+
+class Job(NamedTuple):
+    """One command line.
+
+    Attributes:
+      door: the name of a file in launch/.
+      arguments: its flags.
+      folder: where it runs.
+      standard_input: a file; None: an empty one.
+      before: called in the new process first, to change the program.
+    """
+
+    door: str
+    arguments: tuple[str, ...]
+    folder: Path
+    standard_input: Path | None = None
+    before: Callable[[], None] | None = None
+
+    def __str__(self) -> str:
+        return " ".join([self.door, *self.arguments])
+
+
+def prepare_environment(folder: Path) -> None:
+    """What the server and all its processes inherit: that of a plain installation.
+
+    With the TPU compiler, where it is: what only that can refuse is to be tried, too.
+
+    Args:
+      folder: made; gets the compiled programs, unless the environment names a place for them.
+    """
+    from plain_environment import plain_environment
+    from xla_flags import xla_flags
+
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = xla_flags(1)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # which starts threads when it is imported
+    plain = plain_environment(folder / "plain")
+    os.environ["PYTHONPATH"] = os.pathsep.join([plain["PYTHONPATH"], *_FOLDERS])
+    refused = plain["REFUSED_MODULES"].split(",")
+    os.environ["REFUSED_MODULES"] = ",".join(name for name in refused if name != "libtpu")
+
+
+def run(jobs: Iterable[Job], at_once: int) -> Iterator[tuple[Job, End]]:
+    """Runs every job; yields each with its end, in the order in which they end.
+
+    Args:
+      jobs: taken one by one, when there is room for it; so its folder may be made then.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_IMPORTED))
+    jobs, running = iter(jobs), {}
+    while True:
+        while len(running) < at_once and (job := next(jobs, None)) is not None:
+            process = context.Process(target=_run_door, args=(job,))
+            process.start()
+            running[process.sentinel] = process, job, time.monotonic()
+        if not running:
+            return
+        ended = multiprocessing.connection.wait(list(running), timeout=1)
+        for sentinel, (process, job, begin) in list(running.items()):
+            late = time.monotonic() - begin > _SECONDS
+            if sentinel in ended or late:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                process.join()
+                code = None if late else process.exitcode
+                process.close()
+                del running[sentinel]
+                yield job, _end(job, code)
+
+
+def _end(job: Job, code: int | None) -> End:
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        code = None
+    errors, output = (_stream(job, name).read_bytes().decode(errors="replace") for name in _STREAMS)
+    return End(code, errors, output)
+
+
+_STREAMS = ("errors", "output")
+
+
+def _stream(job: Job, name: str) -> Path:
+    """A file beside the folder, so that what is in the folder is the door's."""
+    return job.folder.with_name(f"{job.folder.name}.{name}")
+
+
+def _run_door(job: Job) -> None:
+    """In the new process: what `python launch/DOOR.py ARGUMENTS` does."""
+    os.setsid()
+    given = os.open(job.standard_input or os.devnull, os.O_RDONLY)
+    os.dup2(given, 0)
+    sys.stdin = open(0, encoding="utf-8")
+    for number, name in ((1, "output"), (2, "errors")):
+        os.dup2(os.open(_stream(job, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.chdir(job.folder)
+    for what, limit in (
+        (resource.RLIMIT_CPU, _CPU_SECONDS),
+        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_FSIZE, _LARGEST_FILE),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (limit, limit))
+    if job.before:
+        job.before()
+    door = str(REPOSITORY / "launch" / f"{job.door}.py")
+    sys.argv = [door, *job.arguments]
+    runpy.run_path(door, run_name="__main__")

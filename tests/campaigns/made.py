@@ -1,0 +1,367 @@
+"""What campaigns damage and misuse: small corpora, runs and models, made by the doors themselves.
+
+They lie in one folder, under the names that the commands here call them by. A try takes copies of
+what its command needs.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import doors
+import task_files
+from outcome import End
+from tiny_run import metrics_of, tiny_config, write_text
+
+_CONFIGS = doors.REPOSITORY / "configs"
+
+
+class Command(NamedTuple):
+    """A command line that works.
+
+    Attributes:
+      door, arguments: as in `doors.Job`.
+      needs: name in the folder -> what it is a copy of.
+      result: (folder, end) -> what is the same whenever the door did the same; None where no
+        try may do what it is asked for.
+      before: see `doors.Job`.
+    """
+
+    door: str
+    arguments: tuple[str, ...]
+    needs: Mapping[str, str]
+    result: Callable[[Path, End], Any] | None
+    before: Callable[[], None] | None = None
+
+    @property
+    def line(self) -> str:
+        """As it is typed."""
+        return " ".join([self.door, *self.arguments])
+
+    def job(self, made: Path, folder: Path) -> doors.Job:
+        """In a new folder, with copies of what it needs."""
+        folder.mkdir(parents=True)
+        for name, of in self.needs.items():
+            copy = shutil.copytree if (made / of).is_dir() else shutil.copy
+            copy(made / of, folder / name)
+        return doors.Job(self.door, self.arguments, folder, before=self.before)
+
+
+# ---------------------------------------------------------------------------- the results
+
+
+def _files(*names: str) -> Callable[[Path, End], Any]:
+    """What is in files, and in all files of folders."""
+
+    def result(folder: Path, _: End) -> Any:
+        found = {}
+        for name in names:
+            path = folder / name
+            files = sorted(path.rglob("*")) if path.is_dir() else [path]
+            for file in files:
+                if file.is_file() and file.name not in _NOT_THE_RESULT:
+                    found[str(file.relative_to(folder))] = _digest(file)
+        return found
+
+    return result
+
+
+_NOT_THE_RESULT = (".lock", "loss.png")
+_CLOCKS = ("seconds", "peak_bytes", "peak_worker_bytes", "tokens_per_second", "host_wait", "mfu")
+
+
+def _digest(file: Path) -> str:
+    """Of the bytes; of JSON, without what depends on the clock."""
+    data = file.read_bytes()
+    if file.suffix in (".json", ".jsonl"):
+        lines = data.decode().splitlines() if file.suffix == ".jsonl" else [data.decode()]
+        data = repr([_without_clocks(json.loads(line)) for line in lines]).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_clocks(v) for k, v in sorted(value.items()) if k not in _CLOCKS}
+    return [_without_clocks(each) for each in value] if isinstance(value, list) else value
+
+
+def _of_training(folder: Path, _: End) -> Any:
+    names = ("config.json", "vocab.txt", "tokenizer.json")
+    return metrics_of(folder / "run"), _files(*(f"run/{name}" for name in names))(folder, _)
+
+
+def _printed(_: Path, end: End) -> Any:
+    return end.output
+
+
+# --------------------------------------------------------------------------- the commands
+
+
+def _command(
+    line: str, needs: str, result: Callable | None, before: Callable | None = None
+) -> Command:
+    """`needs`: names, each perhaps as NAME=WHAT."""
+    door, *arguments = line.split()
+    return Command(door, tuple(arguments), _names(needs), result, before)
+
+
+def _names(needs: str) -> dict[str, str]:
+    pairs = [name.partition("=") for name in needs.split()]
+    return {name: of or name for name, _, of in pairs}
+
+
+def _fine_tuning(task: str, choice: str, data: str, workdir: str, more: str = "") -> str:
+    return (
+        f"finetune_{task} --config={_CONFIGS}/finetune_{task}.py{choice} --config.data={data}"
+        f" --config.init_from=run --workdir={workdir} --config.max_length=48"
+        " --config.grid.batch_size=8 --config.grid.epochs=1 --config.grid.learning_rate=1e-2"
+        f" {more}"
+    )
+
+
+_SPANS = "--config.task.stride=16 --config.task.max_query_length=4"
+_OF_TUNING = ("results.json", "config.json", "predictions", "model", "metrics.jsonl")
+
+
+def _tuned(workdir: str) -> Callable[[Path, End], Any]:
+    return _files(*(f"{workdir}/{name}" for name in _OF_TUNING))
+
+
+PREPARE = _command(
+    "prepare_corpus --source=text:text.txt --source=text:more.txt --learn_vocabulary=300"
+    " --held_out=0.1 --workers=1 --output=corpus --verify",
+    "text.txt more.txt",
+    _files("corpus"),
+)
+PRETRAIN = _command(
+    "pretrain --config=tiny.py --config.corpus=corpus --workdir=run --verify",
+    "tiny.py corpus",
+    _of_training,
+)
+EVALUATE = _command("evaluate --model=run --batches=1", "run corpus", _files("run/evaluation.json"))
+FILL = _command("fill_mask --model=run --text=[MASK]", "run", _printed)
+FILL_EXPORTED = _command("fill_mask --model=hf:exported --text=[MASK]", "exported", _printed)
+COMPARE = _command(
+    "compare_words --model=run --word=moo --text=Moo --text=moo --text=moo! --output=word.png",
+    "run",
+    _printed,
+)
+CONVERT = _command("convert --from=run --to=hf:exported", "run", _files("exported"))
+CLASSIFIER = _command(
+    "convert --from=glue-run --to=hf:classifier", "glue-run", _files("classifier")
+)
+HAND_ON = _command(  # with the figures of launch/evaluate.py on its card
+    "convert --from=run --to=hf:handed", "run=evaluated-run", _files("handed")
+)
+SERVE = _command(
+    "convert --from=hf:exported --to=stablehlo:served",
+    "exported",
+    _files("served/weights.safetensors", "served/signature.json"),
+)
+EXTRACT = _command(
+    "extract_features --model=run --input=lines.txt --output=vectors.npz",
+    "run lines.txt",
+    _files("vectors.npz"),
+)
+GLUE = _command(
+    _fine_tuning("glue", ":CoLA", "glue", "glue-run", "--config.grid.restarts=2"),
+    "run glue",
+    _tuned("glue-run"),
+)
+SQUAD = _command(
+    _fine_tuning("squad", ":v2.0", "squad", "tuned", f"{_SPANS} --config.task.version=v2.0"),
+    "run squad",
+    _tuned("tuned"),
+)
+SWAG = _command(_fine_tuning("swag", "", "swag", "tuned"), "run swag", _tuned("tuned"))
+NER = _command(_fine_tuning("ner", ":finetune", "conll", "tuned"), "run conll", _tuned("tuned"))
+FEATURES = _command(
+    _fine_tuning(
+        *("ner", ":features", "conll", "features-run"),
+        "--config.features.choices=('last',) --config.features.hidden=8 --config.features.depth=1",
+    ),
+    "run conll",
+    _files("features-run/results.json", "features-run/last/predictions"),
+)
+TABLE = _command(
+    _fine_tuning(
+        *("table", ":classification", "reviews", "tuned"),
+        "--config.task.text=review --config.task.label=stars",
+    ),
+    "run reviews",
+    _tuned("tuned"),
+)
+PREDICT = _command(
+    "predict --model=glue-run --input=lines.txt --output=answers.jsonl",
+    "glue-run lines.txt",
+    _files("answers.jsonl"),
+)
+PREDICT_CLASSIFIER = _command(
+    "predict --model=hf:classifier --input=lines.txt --output=answers.jsonl",
+    "classifier lines.txt",
+    _files("answers.jsonl"),
+)
+NUMBERS = _command(
+    _fine_tuning("table", ":regression", "numbers", "tuned"), "run numbers", _tuned("tuned")
+)
+TAGS = _command(_fine_tuning("table", ":tagging", "tags", "tuned"), "run tags", _tuned("tuned"))
+STSB = _command(_fine_tuning("glue", ":STS-B", "glue", "tuned"), "run glue", _tuned("tuned"))
+COMPILE = _command("compile_check --config=tiny.py --topology=v5e:2x2", "tiny.py", None)
+SHOW = _command("show_sharding --config=tiny.py", "tiny.py", _printed)
+
+
+def made_from(command: Command, needs: str, **changes: Any) -> Command:
+    """The same command over other things; `needs` as NAME or NAME=WHAT, besides its own."""
+    return command._replace(needs={**command.needs, **_names(needs)}, **changes)
+
+
+# ------------------------------------------------------------------- stopped in the middle
+
+
+def stop_before_the_second_score() -> None:
+    """Ends a fine-tuning when its second trial is trained, and not yet scored."""
+    from bertjax.fine_tuning.search import Search
+
+    score = Search._predict_dev
+    calls = iter((False, True))
+
+    def predict_dev(self, params):
+        if next(calls):
+            raise KeyboardInterrupt
+        return score(self, params)
+
+    Search._predict_dev = predict_dev
+
+
+def small_parts() -> None:
+    """A part of launch/extract_features.py's result holds a few texts."""
+    from bertjax import extract_features
+
+    extract_features._PART_TOKENS = 60
+
+
+def stop_before_the_third_part() -> None:
+    """`small_parts`, and the third is not written."""
+    small_parts()
+    from bertjax.features.result import Parts
+
+    write = Parts.write
+
+    def writing(self, number, *values):
+        if number == 2:
+            raise KeyboardInterrupt
+        write(self, number, *values)
+
+    Parts.write = writing
+
+
+# ------------------------------------------------------------------------------ all of it
+
+# What is made -> the command, and what of its folder is kept; each line needs only those before.
+_ARTEFACTS = (
+    {"corpus": (PREPARE, "corpus")},
+    {"run": (PRETRAIN, "run")},
+    {
+        "glue-run": (GLUE, "glue-run"),
+        "unfinished-glue-run": (GLUE._replace(before=stop_before_the_second_score), "glue-run"),
+        "features-run": (FEATURES, "features-run"),
+        "exported": (CONVERT, "exported"),
+        "vectors.npz.parts": (
+            EXTRACT._replace(before=stop_before_the_third_part),
+            "vectors.npz.parts",
+        ),
+        "evaluated-run": (EVALUATE, "run"),
+    },
+    {"classifier": (CLASSIFIER, "classifier")},
+)
+_INTERRUPTED = 130
+
+
+class Made:
+    """A folder with all of it.
+
+    Attributes:
+      folder: where it lies.
+      learned: command line -> what it gives, whatever of it is there already, and how it ends.
+    """
+
+    def __init__(self, folder: Path, at_once: int, wanted: Collection[str] | None = None):
+        """Makes it; a command that fails ends the campaign.
+
+        Args:
+          at_once: doors at work.
+          wanted: names, those that they need included; None: everything.
+        """
+        self.folder, self._at_once = folder, at_once
+        self.learned: dict[str, tuple[Any, End]] = {}
+        folder.mkdir(parents=True)
+        _write_inputs(folder)
+        for line in _ARTEFACTS:
+            self._run([(*line[name], name) for name in line if wanted is None or name in wanted])
+        if wanted is None:
+            self._leave_unfinished()
+
+    def learn(self, commands: Iterable[Command]) -> None:
+        """The results of commands, where they are not known yet."""
+        unknown = {command.line: command for command in commands if command.result}
+        self._run([(c, "", "") for line, c in unknown.items() if line not in self.learned])
+
+    def _run(self, todo: Sequence[tuple[Command, str, str]]) -> None:
+        """Runs commands, learns their results, and keeps what is named of their folders."""
+        names = {self.folder / f"making-{number}": each for number, each in enumerate(todo)}
+        jobs = (command.job(self.folder, place) for place, (command, *_) in names.items())
+        for job, end in doors.run(jobs, self._at_once):
+            command, output, name = names[job.folder]
+            if end.code == 0:
+                self.learned[command.line] = command.result(job.folder, end), end
+            elif end.code != _INTERRUPTED or not command.before:
+                sys.exit(f"{job}: exit {end.code}\n{end.output}\n{end.errors}")
+            if output:
+                os.rename(job.folder / output, self.folder / name)
+            shutil.rmtree(job.folder)
+
+    def _leave_unfinished(self) -> None:
+        """As killed processes leave them: a run before its last checkpoint, a corpus before its
+        last shard."""
+        unfinished = shutil.copytree(self.folder / "run", self.folder / "unfinished-run")
+        shutil.rmtree(unfinished / "checkpoints" / "12")
+        unfinished = shutil.copytree(self.folder / "corpus", self.folder / "unfinished-corpus")
+        (unfinished / "report.json").unlink()
+        for name in ("manifest.json", "shard-00001.json"):
+            (unfinished / "store" / name).unlink()
+
+
+def tiny() -> dict[str, Any]:
+    """The config of `PRETRAIN`."""
+    intervals = {"log": 2, "evaluate": 6, "checkpoint": 4, "eval_batches": 1}
+    one_phase = dict(phase_1={"share": 1.0}, phase_2={"share": 0.0})
+    return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3, **one_phase)
+
+
+def _write_inputs(folder: Path) -> None:
+    write_text(folder / "text.txt", documents=100)
+    write_text(folder / "more.txt", documents=60, seed=1)
+    write_config(folder / "tiny.py", tiny())
+    lines = [f"{word} {word} {word}" for word in ("baa", "moo", "quack", "tweet")] * 8
+    (folder / "lines.txt").write_text("\n".join(lines) + "\n")
+    task_files.write_cola(folder / "glue", rows=24)
+    task_files.write_squad(folder / "squad", "v2.0", paragraphs=4)
+    task_files.write_swag(folder / "swag", rows=24)
+    task_files.write_conll(folder / "conll", documents=3)
+    task_files.write_stsb(folder / "glue", rows=24)
+    task_files.write_reviews(folder / "reviews", rows=24)
+    task_files.write_table(folder / "numbers", "regression", rows=24)
+    task_files.write_table(folder / "tags", "tagging", rows=24)
+
+
+def write_config(path: Path, config: Any) -> None:
+    """A config file, as those in configs/."""
+    path.write_text(
+        "import ml_collections\n\nnan, inf = float('nan'), float('inf')\n\n\n"
+        f"def get_config():\n    return ml_collections.ConfigDict({config!r})\n"
+    )

@@ -1,0 +1,153 @@
+"""How each try of a campaign ended: survived, told, traceback, silent or endless; and their table.
+
+  survived   exit 0, and the result is the right one
+  told       one line that says what is wrong: "error: ..." and exit 2, or absl's about a flag
+  traceback  anything else that ended it: a bug's traceback, a signal, an exit code without a word
+  silent     exit 0, but the input was wrong or the result is, and nobody was told
+  endless    past its limit of time or memory
+
+The last three are findings. A finding that is meant to be so is named with a reason (`Meant`); any
+other makes the campaign exit with 1.
+"""
+
+import argparse
+import fnmatch
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bertjax.commandline import EXIT_BAD_INPUT
+
+SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
+    *("survived", "told", "traceback", "silent", "endless"),
+)
+FINDINGS = (TRACEBACK, SILENT, ENDLESS)
+
+_TRACEBACK = "Traceback (most recent call last)"
+_FLAGS = ("FATAL Flags parsing error", "is no flag: write --name=value")  # absl's, with exit 1
+_NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")
+
+
+class End(NamedTuple):
+    """How a process ended.
+
+    Attributes:
+      code: its exit code, -N for signal N; None: it was past its limit of time or memory.
+      errors: what it wrote to standard error.
+      output: what it wrote to standard output.
+    """
+
+    code: int | None
+    errors: str
+    output: str = ""
+
+
+class Try(NamedTuple):
+    """One try, judged.
+
+    Attributes:
+      group: its row of the table.
+      name: what was tried; with the group it is unique in a campaign.
+      outcome: of `OUTCOMES`.
+      detail: the line that tells most of how it ended.
+    """
+
+    group: str
+    name: str
+    outcome: str
+    detail: str = ""
+
+
+class Meant(NamedTuple):
+    """Findings that are as they should be.
+
+    Attributes:
+      pattern: of "GROUP: NAME", as file names are matched.
+      outcome: of `FINDINGS`.
+      reason: why.
+    """
+
+    pattern: str
+    outcome: str
+    reason: str
+
+    def covers(self, each: Try) -> bool:
+        name = f"{each.group}: {each.name}"
+        return each.outcome == self.outcome and fnmatch.fnmatchcase(name, self.pattern)
+
+
+def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, str]:
+    """The outcome and its detail.
+
+    Args:
+      right: whether the result is the right one, where the process ended with a code of `done`.
+      done: exit codes of a process that did its work.
+    """
+    lines = [line for line in end.errors.splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "no word"
+    if end.code is None or any(word in end.errors for word in _NO_MEMORY):
+        return ENDLESS, last
+    if _TRACEBACK in end.errors:
+        return TRACEBACK, last
+    if end.code in done:
+        return (SURVIVED, "") if right else (SILENT, last)
+    if end.code == EXIT_BAD_INPUT and [line for line in lines if line.startswith("error: ")] == [
+        last
+    ]:
+        return TOLD, last
+    if end.code == 1 and any(word in end.errors for word in _FLAGS):
+        told = [line.strip() for line in lines if "--help" not in line]
+        return TOLD, told[-1]
+    return TRACEBACK, f"exit {end.code}: {last}"
+
+
+def arguments(program: str | None) -> argparse.ArgumentParser:
+    """The arguments that every campaign has; `program` is its docstring."""
+    parser = argparse.ArgumentParser(
+        description=program, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10, help="about how long, on two cores")
+    parser.add_argument("--seed", type=int, default=0, help="decides which tries are made")
+    parser.add_argument("--output", type=Path, help="a JSON file of every try")
+    parser.add_argument(
+        "--only", default="*", help="a pattern of 'GROUP: NAME', as in the list of findings"
+    )
+    return parser
+
+
+def report(tries: Sequence[Try], meant: Sequence[Meant], output: Path | None = None) -> int:
+    """Prints the table and the findings, writes them as JSON, and returns the exit code."""
+    print(_table(tries))
+    reasons = [next((one.reason for one in meant if one.covers(each)), None) for each in tries]
+    findings = [
+        (each, reason)
+        for each, reason in zip(tries, reasons, strict=True)
+        if each.outcome in FINDINGS
+    ]
+    for each, reason in sorted(findings, key=lambda pair: FINDINGS.index(pair[0].outcome)):
+        why = f"\n  meant: {reason}" if reason else ""
+        print(f"{each.outcome}  {each.group}: {each.name}\n  {each.detail[:300]}{why}")
+    open_findings = sum(reason is None for _, reason in findings)
+    print(
+        f"{len(tries)} tries, {len(findings)} findings, {len(findings) - open_findings} of them "
+        f"meant"
+    )
+    if output:
+        rows = [
+            {**each._asdict(), "meant": reason} for each, reason in zip(tries, reasons, strict=True)
+        ]
+        output.write_text(json.dumps({"tries": rows}, indent=2) + "\n", encoding="utf-8")
+    return 1 if open_findings else 0
+
+
+def _table(tries: Sequence[Try]) -> str:
+    groups = list(dict.fromkeys(each.group for each in tries))
+    rows = [["", *OUTCOMES]]
+    for group in (*groups, None):
+        mine = [each.outcome for each in tries if group in (each.group, None)]
+        rows.append([group or "all", *(str(mine.count(outcome)) for outcome in OUTCOMES)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    )
