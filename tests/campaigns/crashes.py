@@ -47,7 +47,6 @@ _ENDS = {
 }
 _WORDS = ("interrupted: ", "stopped ")  # how the line begins that tells of it
 _TO_ALL = (signal.SIGINT, signal.SIGHUP)  # a terminal sends them to all processes of a program
-_RANDOM = "at random"
 _SECONDS = 600  # for what waits for ever
 
 
@@ -85,6 +84,10 @@ _PROGRAMS = {
     "extract_features": made.EXTRACT,
     "predict": made.PREDICT,
 }
+
+
+# What they need of `made.Made`; each of these needs those before it.
+_MADE = ("corpus", "run", "glue-run")
 
 
 class _Whole(NamedTuple):
@@ -131,7 +134,6 @@ class _Process:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=_signals_of_a_terminal,
         )
         self._proc = Path("/proc", str(self._process.pid))
 
@@ -168,21 +170,45 @@ class _Process:
         return End(self._process.returncode, errors, output)
 
 
-def _signals_of_a_terminal() -> None:
-    for number in _TO_ALL:
-        signal.signal(number, signal.SIG_DFL)
-
-
 # ------------------------------------------------------------------------------ the moments
 
-_MOMENTS: dict[str, Callable[[_Process], bool]] = {
-    "at its first line": _Process.has_begun,
-    "at its first file": lambda process: _files(process.folder) != process.before,
-    "within a file": lambda process: any("tmp" in path.name for path in _paths(process.folder)),
+_Moment = Callable[[_Process], bool]
+
+
+def _first_line(process: _Process) -> bool:
+    return process.has_begun()
+
+
+def _first_file(process: _Process) -> bool:
+    return _files(process.folder) != process.before
+
+
+def _within_a_file(number: int) -> _Moment:
+    """While the file of that number is written, from 1; of those that are seen."""
+    seen = set()
+
+    def come(process: _Process) -> bool:
+        seen.update(path for path in _paths(process.folder) if "tmp" in path.name)
+        return len(seen) >= number
+
+    return come
+
+
+def _at(cpu: float) -> _Moment:
+    """When it has taken so many seconds of the processor."""
+    return lambda process: process.cpu >= cpu
+
+
+# (where of all such moments, from 0 to 1; seconds of the processor that it takes) -> one.
+_MOMENTS: dict[str, Callable[[float, float], _Moment]] = {
+    "at its first line": lambda place, cpu: _first_line,
+    "at its first file": lambda place, cpu: _first_file,
+    "within a file": lambda place, cpu: _within_a_file(1 + int(8 * place)),
+    "at random": lambda place, cpu: _at(place * cpu),
 }
 
 
-def _stop(process: _Process, number: signal.Signals, moment: Callable[[_Process], bool]) -> bool:
+def _stop(process: _Process, number: signal.Signals, moment: _Moment) -> bool:
     """Sends the signal at the moment; returns whether the program had begun then."""
     while process.is_at_work() and not moment(process):
         time.sleep(0.002)
@@ -193,26 +219,21 @@ def _stop(process: _Process, number: signal.Signals, moment: Callable[[_Process]
     return begun
 
 
-def _at(cpu: float) -> Callable[[_Process], bool]:
-    return lambda process: process.cpu >= cpu
-
-
 # -------------------------------------------------------------------------------- the tries
 
 
 class _Campaign:
     def __init__(self, folder: Path, only: str, at_once: int):
         self._folder, self._numbers, self._at_once = folder, itertools.count(), at_once
-        self._plan = [
-            (program, number, moment)
-            for moment in (*_MOMENTS, _RANDOM)
-            for number in _ENDS
-            for program in _PROGRAMS
-            if fnmatchcase(f"{_group(program, number)}: {moment}", only)
-        ]
-        self._made = made.Made(folder / "made", at_once, wanted=("corpus", "run", "glue-run"))
-        print(f"{len(self._plan)} kinds of tries", flush=True)
-        programs = list(dict.fromkeys(program for program, *_ in self._plan))
+        self._plan = {
+            (program, number): moments
+            for program, number in itertools.product(_PROGRAMS, _ENDS)
+            if (moments := _matching(program, number, only))
+        }
+        programs = list(dict.fromkeys(program for program, _ in self._plan))
+        needed = {each for name in programs for each in _PROGRAMS[name].needs.values()}
+        last = max((_MADE.index(each) for each in needed if each in _MADE), default=-1)
+        self._made = made.Made(folder / "made", at_once, wanted=_MADE[: last + 1])
         with ThreadPoolExecutor(at_once) as pool:
             self._whole = dict(zip(programs, pool.map(self._never_stopped, programs), strict=True))
 
@@ -232,21 +253,20 @@ class _Campaign:
         return _Whole(_PROGRAMS[program].result(job.folder, end), _files(job.folder), process.cpu)
 
     def tries(self, seconds: float, seed: int) -> list[Try]:
-        """As many as there is time for: every program in turn, and every moment and signal."""
+        """As many as there is time for: every program and signal in turn, at every moment."""
         begin, rng = time.monotonic(), random.Random(seed)
 
         def planned() -> Iterator[tuple[str, signal.Signals, str, float]]:
-            order = list(self._plan)
-            while order:
-                rng.shuffle(order)
-                for program, number, moment in order:
+            left = {of: rng.sample(moments, len(moments)) for of, moments in self._plan.items()}
+            while left:
+                for of in rng.sample(sorted(left), len(left)):
                     if time.monotonic() - begin > seconds:
                         return
-                    yield program, number, moment, rng.random()
-                order = [each for each in order if each[2] == _RANDOM]
+                    moments = self._plan[of]
+                    yield *of, left[of].pop() if left[of] else rng.choice(moments), rng.random()
 
         with ThreadPoolExecutor(self._at_once) as pool:
-            waiting, found = [], []
+            waiting = []
             for each in planned():
                 waiting.append(pool.submit(self._try, *each))
                 while sum(not one.done() for one in waiting) >= self._at_once:
@@ -257,8 +277,7 @@ class _Campaign:
     def _try(self, program: str, number: signal.Signals, moment: str, place: float) -> Try:
         whole, command = self._whole[program], _PROGRAMS[program]
         process, job = self._start(program)
-        come = _MOMENTS.get(moment) or _at(place * whole.cpu)
-        begun = _stop(process, number, come)
+        begun = _stop(process, number, _MOMENTS[moment](place, whole.cpu))
         name = f"{moment} {place:.4f}" + (f", {_BEFORE}" if not begun else "")
         outcome, detail = _judge_stopped(process.end(), number)
         if outcome is None:
@@ -282,6 +301,11 @@ class _Campaign:
         return judge(end, right=right, done=done)
 
 
+def _matching(program: str, number: signal.Signals, only: str) -> list[str]:
+    """The moments of these that are to be tried."""
+    return [each for each in _MOMENTS if fnmatchcase(f"{_group(program, number)}: {each}", only)]
+
+
 def _judge_stopped(end: End, number: signal.Signals) -> tuple[str | None, str]:
     """The outcome of a program that was stopped; None where it is as it should be."""
     outcome, detail = judge(end, right=True, done=(0, *_ENDS[number]))
@@ -301,6 +325,9 @@ def _group(program: str, number: signal.Signals) -> str:
 def main() -> None:
     """Reads the arguments, and exits with 1 if there is a finding."""
     given = arguments(__doc__).parse_args()
+    # Which may be ignored where this runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     at_once = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="bertjax-campaign-") as name:
         folder = Path(name)
