@@ -635,13 +635,13 @@ host_run() { # ARGUMENTS of launch/pretrain.py
   fi
   echo killed >run.exit # until it can say better
   setsid bash code/launch/tpu_vm.sh host train "$@" >>run.log 2>&1 </dev/null &
+  echo "$!" >run.pid # before anybody is told that there is a run to be stopped
   echo "$(host_name): started"
 }
 
 host_train() {
   local code=0
   trap : TERM # the program below gets the signal, too, and its exit code is to be kept
-  echo "$$" >run.pid
   cd code
   echo "== $(date --iso-8601=seconds) launch/pretrain.py $(quoted "$@")"
   ../venv/bin/python launch/pretrain.py "--config.corpus=$HOME/bertjax/corpus" "$@" || code=$?

@@ -54,7 +54,9 @@ class State:
         return self._state
 
     def __exit__(self, *_) -> None:
-        (CLOUD / "state.json").write_text(json.dumps(self._state))
+        # Whole at every moment: a run that hangs looks at it when a signal comes.
+        (CLOUD / "state.tmp").write_text(json.dumps(self._state))
+        (CLOUD / "state.tmp").replace(CLOUD / "state.json")
         self._lock.close()
 
 

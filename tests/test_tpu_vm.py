@@ -285,8 +285,9 @@ def test_an_interrupt_ends_up_and_not_the_run(cloud):
 
 
 def _wait_for(cloud: Cloud, host: int, file: str, text: str) -> None:
-    """Until a file of the run on a host has the text."""
-    while text not in (cloud.home(host) / file).read_text():
+    """Until a file of the run on a host is there, and has the text."""
+    path = cloud.home(host) / file
+    while not path.exists() or text not in path.read_text():
         time.sleep(0.02)
 
 
