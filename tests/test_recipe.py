@@ -166,10 +166,11 @@ def test_phases(tiny_corpus):
     assert (first.first_step, first.last_step) == (0, 9)
     assert (second.first_step, second.last_step) == (9, 12)
     assert (first.tokens, second.tokens) == (16 * 32, 8 * 64)
-    assert first.batch(0, slice(3, 5))["input_ids"].shape == (2, 32)
+    (part,) = first.parts(0)
+    assert part(slice(3, 5))["input_ids"].shape == (2, 32)
     assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
     # A row of twice the length costs more than twice: attention.
-    assert second.flops / second.batch_size > 2 * first.flops / first.batch_size
+    assert second.flops / second.rows > 2 * first.flops / first.rows
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 99, 1001])
@@ -187,7 +188,7 @@ def test_training_and_held_out_batches_are_apart(tiny_corpus):
     config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
     first, second = phases_of(config, tiny_corpus)
     rows = slice(0, 16)
-    one, two = first.batch(0, rows), second.batch(0, rows)
+    (one,), (two,) = ([part(rows) for part in phase.parts(0)] for phase in (first, second))
     assert (one["input_ids"] != two["input_ids"]).any()
     held_out = first.held_out.batch(0, slice(0, 8))
     np.testing.assert_array_equal(

@@ -127,7 +127,7 @@ def test_it_is_said_what_will_run(search, capsys):
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("CoLA: 61 training sequences of ")
     assert told[0].endswith("to score: 51 dev")
-    assert told[1].startswith("17 parameters; batches of 8, 16 tokens, ")
+    assert told[1].startswith("17 parameters; batches in parts of 16 x 8, 16 tokens, ")
     assert told[2] == "3 trials, the first of 8 steps"
 
 

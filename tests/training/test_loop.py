@@ -336,5 +336,5 @@ def test_dry_run_makes_one_step_and_one_evaluation_of_every_phase():
         name: train[name] for name in results["phase 1"]["train"]
     }
     assert results["phase 2"]["heldout"].keys() == {
-        *["loss", "mlm_loss", "mlm_accuracy", "mlm_perplexity"]
+        *["loss", "mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr", "mlm_perplexity"]
     }
