@@ -23,7 +23,7 @@ import made
 import numpy as np
 import other_json
 from absl import flags
-from outcome import Meant
+from outcome import SILENT, Meant
 from safetensors.numpy import load_file, save_file
 from tries import Planned, campaign
 
@@ -31,7 +31,38 @@ Change = Callable[[doors.Job, random.Random], doors.Job]
 
 _WANTED = ("corpus", "run", "glue-run", "exported", "classifier")
 
-MEANT: tuple[Meant, ...] = ()
+_DEFAULT = "what is absent, or empty, has its default"
+_TEXT = "any part of a text is a text, and every line of a file of texts, an empty one too"
+_NEVER = "so seldom is never, and so many are all that there are"
+_OFF = "0 switches it off"
+_FINITE = "a number as another; what it leads to is seen in the loss"
+
+MEANT = (
+    Meant("* flags: no --*", SILENT, _DEFAULT),
+    Meant("compile_check flags: --image=", SILENT, _DEFAULT),
+    Meant("compile_check flags: --json=", SILENT, _DEFAULT),
+    Meant("* config file: no *", SILENT, _DEFAULT),
+    Meant("* flags: --*nowhere/at/all", SILENT, "a folder is made with those it lies in"),
+    Meant("* files: text.txt: cut", SILENT, _TEXT),
+    Meant("* files: lines.txt: cut", SILENT, _TEXT),
+    Meant("extract_features files: lines.txt: only blanks", SILENT, _TEXT),
+    Meant("* config *phase_2.*", SILENT, "the phase has no steps"),
+    *(
+        Meant(f"* config *{key}={number}", SILENT, _NEVER)
+        for key in ("intervals.*", "keep_checkpoints", "keep_checkpoint_every", "buckets")
+        for number in (10**20, "9" * 20)
+    ),
+    *(
+        Meant(f"* config *{key}=0", SILENT, _OFF)
+        for key in ("dropout*", "*_dropout_prob", "weight_decay", "beta[12]", "warmup_*")
+    ),
+    *(
+        Meant(f"* config *{key}=0", SILENT, _OFF)
+        for key in ("*_probability", "masking.*", "keep_*")
+    ),
+    Meant("* config *clip_norm=1e+300", SILENT, _FINITE),
+    *(Meant(f"* config *{key}={10**20}", SILENT, _FINITE) for key in ("epsilon", "clip_norm")),
+)
 
 _COMMANDS = {
     command.door: command
@@ -93,7 +124,7 @@ _OF_FLAGS = {
     ),
     "config": (
         *_NO_INPUT,
-        *(f"odd/{name}.py" for name in ("syntax", "no_config", "raises", "a_list", "an_exit")),
+        *(f"odd/{name}.py" for name in ("syntax", "no_config", "raises", "a_list")),
         *("odd/no_arguments.py:word", "odd/folder.py", "odd/empty.py", "tiny.json"),
     ),
     "source": (
@@ -206,7 +237,6 @@ def _put_oddities(folder: Path) -> None:
         "no_config": "x = 1\n",
         "raises": "def get_config():\n    return {}['key']\n",
         "a_list": "def get_config():\n    return [1]\n",
-        "an_exit": "raise SystemExit\n",
         "no_arguments": "def get_config():\n    return None\n",
     }.items():
         (folder / f"{name}.py").write_text(text)

@@ -31,7 +31,7 @@ MEANT = (
     Meant("exported/*", SILENT, _OF_TRANSFORMERS),
     Meant("classifier/*", SILENT, _OF_TRANSFORMERS),
     Meant("*-run/metrics.jsonl: metrics.jsonl: a* flipped*: *", SILENT, _JOURNAL),
-    Meant("*-run/config.json: *: convert", SILENT, _CARD),
+    Meant("glue-run/config.json: *: convert", SILENT, _CARD),
     Meant("evaluated-run/evaluation.json: *: convert", SILENT, _CARD),
 )
 
