@@ -317,6 +317,13 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
     changed = dataclasses.replace(model, params=jax.tree.map(lambda x: x + 1, model.params))
     with pytest.raises(InputError, match="has parts with another model"):
         run(changed, tmp_path, Options(WORDS), suffix=suffix)
+    part = tmp_path / f"features{suffix}.parts" / "00000.arrow"
+    content = part.read_bytes()
+    for damaged in (content[:-9], b""):
+        part.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"00000\.arrow: damaged \(.*\): remove it and give"):
+            run(model, tmp_path, Options(WORDS), suffix=suffix)
+    part.write_bytes(content)
     assert run(model, tmp_path, Options(WORDS), suffix=suffix).read_bytes() == whole
     assert written == [0, 1, 2, 2, 3] and not (tmp_path / f"features{suffix}.parts").exists()
 

@@ -97,12 +97,23 @@ class Parts:
             writer.write_table(table)
 
     def tables(self) -> Iterator[Any]:
-        """The parts, in order, each as an Arrow table."""
+        """The parts, in order, each as an Arrow table.
+
+        Raises:
+          InputError: one is damaged.
+        """
         import pyarrow as arrow
 
         for number in range(self._count):
-            with arrow.memory_map(str(self._path(number))) as file:
-                yield arrow.ipc.open_file(file).read_all()
+            path = self._path(number)
+            with contextlib.ExitStack() as opened:
+                try:
+                    file = opened.enter_context(arrow.memory_map(str(path)))
+                    table = arrow.ipc.open_file(file).read_all()
+                except (arrow.ArrowInvalid, OSError) as error:
+                    cure = "remove it and give the command again, which makes it anew"
+                    raise InputError(f"{path}: damaged ({error}): {cure}") from error
+                yield table
 
     def join(self) -> None:
         """Makes the parts one file, and removes them."""
