@@ -248,7 +248,13 @@ def test_a_terminal_that_is_gone_ends_nothing(folder):
     terminal, end = pty.openpty()
     command = [sys.executable, "door.py", "--signal=1", "--where=taken"]
     process = subprocess.Popen(
-        command, cwd=folder, env=_environment(), stdout=end, stderr=end, stdin=end
+        command,
+        cwd=folder,
+        env=_environment(),
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        preexec_fn=_defaults,
     )
     os.close(end)
     os.close(terminal)

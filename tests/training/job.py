@@ -141,6 +141,7 @@ def _stopped_at(step: int):
 
 def main(folder: str, steps: str, stop: str = "") -> None:
     """Joins the other processes and runs."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which a suite may run under, ignores it
     join_processes()
     make = _stopped_at(int(stop)) if stop else batch
     state, complete = run(Path(folder), int(steps), make)
