@@ -26,7 +26,9 @@ def is_installed() -> bool:
 def outputs(
     folder: Path, architecture: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The outputs of transformers' model of that folder, in float32, under our names.
+    """The outputs of transformers' model of that folder, in float64, under our names.
+
+    In float64 they have no rounding of their own, which can be larger than ours.
 
     Args:
       batch: input_ids, input_mask and segment_ids.
@@ -39,7 +41,7 @@ def outputs(
     import transformers
 
     model, loading = getattr(transformers, architecture).from_pretrained(
-        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32
+        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float64
     )
     trouble = {name: found for name, found in loading.items() if found}
     if trouble:
