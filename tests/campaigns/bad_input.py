@@ -60,8 +60,12 @@ MEANT = (
         Meant(f"* config *{key}=0", SILENT, _OFF)
         for key in ("*_probability", "masking.*", "keep_*")
     ),
-    Meant("* config *clip_norm=1e+300", SILENT, _FINITE),
-    *(Meant(f"* config *{key}={10**20}", SILENT, _FINITE) for key in ("epsilon", "clip_norm")),
+    Meant("* config *clip_norm=1e[+]300", SILENT, _FINITE),
+    *(
+        Meant(f"* config *{key}={number}", SILENT, _FINITE)
+        for key in ("epsilon", "clip_norm")
+        for number in (10**20, "9" * 20)
+    ),
 )
 
 _COMMANDS = {

@@ -13,6 +13,7 @@ other makes the campaign exit with 1.
 import argparse
 import fnmatch
 import json
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
 FINDINGS = (TRACEBACK, SILENT, ENDLESS)
 
 _TRACEBACK = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Invalid|Iteration|Interrupt)\b")  # its last line
 _FLAGS = ("FATAL Flags parsing error", "is no flag: write --name=value")  # absl's, with exit 1
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")
 
@@ -89,7 +91,7 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
     if end.code is None or any(word in end.errors for word in _NO_MEMORY):
         return ENDLESS, last
     if _TRACEBACK in end.errors:
-        return TRACEBACK, last
+        return TRACEBACK, next(filter(_EXCEPTION.match, reversed(lines)), last)
     if end.code in done:
         return (SURVIVED, "") if right else (SILENT, last)
     if end.code == EXIT_BAD_INPUT and [line for line in lines if line.startswith("error: ")] == [

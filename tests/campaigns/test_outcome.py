@@ -34,6 +34,9 @@ def test_outcomes(end, right, outcome):
 def test_the_detail_is_the_line_that_tells():
     errors = "FATAL Flags parsing error:\n  flag --top=x: no number\nPass --help to see the rest.\n"
     assert judge(End(1, errors), right=False)[1] == "flag --top=x: no number"
+    assert (
+        judge(End(1, f"{_BUG}JAX has left out some of it\n"), right=False)[1] == "KeyError: 'step'"
+    )
     assert judge(End(2, "loading\nerror: run: no run\n"), right=False)[1] == "error: run: no run"
 
 
