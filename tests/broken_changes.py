@@ -577,8 +577,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/step.py",
-        "state.params, part, jax.random.fold_in(key, number))",
-        "state.params, part, key)",
+        "state.params, part, counts, jax.random.fold_in(key, number))",
+        "state.params, part, counts, key)",
         ("tests/training/test_step.py",),
     ),
     Change(
@@ -653,8 +653,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/convert.py",
-        'if evaluation.exists() and results["step"] == step:',
-        "if evaluation.exists():",
+        'if results.get("step") == step:',
+        "if results:",
         (
             "tests/test_convert.py::test_the_card_prefers_an_evaluation",
             "tests/test_convert.py::test_the_card_holds_recipe_and_figures",
