@@ -104,8 +104,12 @@ def test_the_seed_and_the_step_decide_dropout():
     assert len({loss(1, 0), loss(2, 0), loss(1, 1), loss(1, 0, 2)}) == 4
 
 
-def test_parts_have_masks_of_their_own():
-    """Equal rows in every part: with one mask for all parts they would give equal losses."""
+@pytest.fixture
+def equal_rows():
+    """An objective, its parameters, a batch of equal rows; and the losses of all parts, in order.
+
+    With one mask for all parts these would be equal.
+    """
     params = nn.unbox(toy.init(jax.random.key(0)))
     batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
     batch["weight"] = np.ones(8, np.float32)
@@ -116,7 +120,12 @@ def test_parts_have_masks_of_their_own():
         jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
         return result
 
-    _update(toy.OBJECTIVE._replace(sums=sums), params, batch, accumulate=4)
+    return toy.OBJECTIVE._replace(sums=sums), params, batch, seen
+
+
+def test_parts_have_masks_of_their_own(equal_rows):
+    *given, seen = equal_rows
+    _update(*given, accumulate=4)
     jax.effects_barrier()
     assert len(set(seen)) == 4
 
@@ -147,20 +156,11 @@ def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_dropout_of_parts_of_any_shape():
+def test_dropout_of_parts_of_any_shape(equal_rows):
     """Each part has masks of its own, which the seed decides."""
-    params = nn.unbox(toy.init(jax.random.key(0)))
-    batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
-    batch["weight"] = np.ones(8, np.float32)
-    seen = []
-
-    def sums(params, part, key):
-        result = toy.OBJECTIVE.sums(params, part, key)
-        jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
-        return result
-
+    *given, seen = equal_rows
     for seed in (1, 1, 2):
-        _by_parts(toy.OBJECTIVE._replace(sums=sums), params, batch, (4, 4), seed)
+        _by_parts(*given, (4, 4), seed)
         jax.effects_barrier()
     assert len(seen) == 6 and seen[:2] == seen[2:4]
     assert len({*seen[:2], *seen[4:]}) == 4
