@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _RENEW_SECONDS, _DEAD_SECONDS = 15.0, 60.0
 _REACH_SECONDS = 30.0  # for a bucket that does not answer
 
-# What the libraries say of it, each with exceptions of its own: Google's, gcsfs, TensorStore.
+# Google's libraries, gcsfs and TensorStore raise exceptions of their own; their texts have these.
 _FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
 _UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
 

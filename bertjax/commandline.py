@@ -22,8 +22,8 @@ from bertjax.signals import end, end_by_signals
 EXIT_BAD_INPUT = 2
 EXIT_NOT_READ = 141  # what shells have of a program whose reader has gone
 
-# What the system refuses, and the user can cure. A file that is not there is not among them: where
-# it may be absent, the program that looks for it says so.
+# The user can cure these errors of the system. A file that is not there is not among them: where it
+# may be absent, the program that looks for it says so.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the disk is full; the user's quota is
 _NO_PLACE = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),  # no right to it
@@ -74,7 +74,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     try:
         arguments = flags.FLAGS(argv)
     except flags.Error as error:
-        # Of what a config file raises, config_flags makes a text, and absl of that a wrong flag.
+        # config_flags makes a text of what a config file raises, and absl calls that a wrong flag.
         raised = error.__context__ and error.__context__.__context__
         if raised and _config_of(raised):
             raise raised from None
@@ -153,7 +153,7 @@ def _config_of(error: Exception) -> str | None:
 
 
 def _wrong_in_config(config: str, error: Exception, by_its_caller: bool) -> str | None:
-    """What to tell of a config file that is none; None for a bug in it.
+    """Returns what the user is told where a config file is none, and None where it has a bug.
 
     Args:
       by_its_caller: not by what is written in the file.

@@ -46,7 +46,7 @@ _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
 
-# What is in the description of a shard, and of a split of it.
+# The description of a shard has these fields, and that of each of its splits.
 _OF_SHARD = {
     **dict.fromkeys(("source", "dropped_documents", "skipped_documents"), int),
     "fingerprint": str,
@@ -403,7 +403,7 @@ def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]
 
 
 def _read_description(directory: str | os.PathLike, number: int) -> dict[str, Any]:
-    """What `ShardWriter.finish` wrote."""
+    """Reads what `ShardWriter.finish` wrote."""
     splits = {}
     for split in SPLITS:
         names = split_files(split, number).values()

@@ -122,7 +122,7 @@ class Epochs:
         parts = np.split(examples, range(self.rows, len(examples), self.rows))
         return [(part, fitting(self._buckets, int(self._lengths[part[0]]))) for part in parts]
 
-    @property
+    @functools.cached_property
     def tokens(self) -> float:
         """Positions of a batch, with all padding; the mean over the first epoch."""
         steps = range(self.steps_per_epoch)
