@@ -3,10 +3,11 @@
   python tests/benchmarks/finetune.py --data=GLUE --weights=FOLDER --tasks=MRPC,RTE,STS-B,CoLA \\
     --seeds=3 --epochs=2 --output=finetune.json
 
-Tasks: those of GLUE; squad (1.1, scored on 2,000 questions); ner (each sentence alone); and
+Tasks: those of GLUE; squad (1.1, scored on 800 questions); ner (each sentence alone); and
 without counterpart there, ner-context and ner-CHOICE, a BiLSTM over the activations of some layers
-(Table 7: ner-concat_last_four, ner-second_to_last, ...). What is in the output is not run again:
-further tasks and seeds go into the same file.
+(Table 7: ner-concat_last_four, ner-second_to_last, ...). `--train=N` learns from the first N
+sentences or questions of ner and squad, `--layers=N` keeps the first N layers of the model. What
+is in the output is not run again: further tasks and seeds go into the same file.
 
   bertjax       the whole program, in this process; the first seed compiles, and that counts
   transformers  the model that transformers makes of the same weights, with its own loss; a new
@@ -26,6 +27,8 @@ import json
 import multiprocessing
 import os
 import platform
+import re
+import shutil
 import statistics
 import sys
 import time
@@ -47,7 +50,8 @@ from bertjax.tasks.task import Outputs
 WAYS = ("bertjax", "transformers")
 CONTEXT = "ner-context"
 ONLY_OURS = "ner-"  # begins their names
-SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 2000
+SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 800
+NER_TRAIN = "eng.train"
 PREDICTED = 16  # sequences of a dev batch of transformers
 AUTO_MODELS = {  # behind "AutoModelFor"
     batches.SEQUENCE_CLASSIFICATION: "SequenceClassification",
@@ -70,18 +74,20 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
     """The recipe of a task, for both ways."""
     config = finetune_config()
     config.data, config.init_from = arguments.data, f"hf:{arguments.weights}"
+    data, work = Path(arguments.data), arguments.work.resolve()
     config.grid.batch_size = (arguments.batch_size,)
     config.grid.learning_rate, config.grid.epochs = (arguments.rate,), (arguments.epochs,)
     config.grid.restarts = arguments.seeds
     if task in SETS:
         config.task = dict(kind="glue", name=task)
     elif task == "squad":
-        dev = arguments.work.resolve() / SQUAD_DEV
-        write_some_questions(Path(arguments.data), dev)
-        config.task = dict(kind="squad", train=SQUAD_TRAIN, dev=str(dev))
+        write_dev_questions(data, work / SQUAD_DEV)
+        write_first_questions(data, arguments.train, work / SQUAD_TRAIN)
+        config.task = dict(kind="squad", train=str(work / SQUAD_TRAIN), dev=str(work / SQUAD_DEV))
         config.max_length = 384
     elif task == "ner":
-        config.task = dict(kind="ner", document_context=False)
+        write_first_sentences(data, arguments.train, work / NER_TRAIN)
+        config.task = dict(kind="ner", document_context=False, train=str(work / NER_TRAIN))
     elif task == CONTEXT:  # windows of about 13 sentences: in all as many a batch as alone
         config.task = dict(kind="ner", document_context=True)
         config.max_length, config.grid.batch_size = 512, (2,)
@@ -95,16 +101,57 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
     return config
 
 
-def write_some_questions(data: Path, output: Path) -> None:
+def write_dev_questions(data: Path, output: Path) -> None:
     """The questions of the dev file whose ids have the smallest hashes: always the same ones."""
     _, text = official_files.text(data, SQUAD_DEV)
     content = json.loads(text)
-    paragraphs = [p for article in content["data"] for p in article["paragraphs"]]
-    ids = [question["id"] for paragraph in paragraphs for question in paragraph["qas"]]
-    chosen = set(sorted(ids, key=lambda i: hashlib.sha256(i.encode()).digest())[:SQUAD_QUESTIONS])
-    for paragraph in paragraphs:
-        paragraph["qas"] = [each for each in paragraph["qas"] if each["id"] in chosen]
+    ids = [question["id"] for question in _questions(content)]
+    chosen = sorted(ids, key=lambda i: hashlib.sha256(i.encode()).digest())[:SQUAD_QUESTIONS]
+    _keep_questions(content, set(chosen))
     write_json(output, content)
+
+
+def write_first_questions(data: Path, count: int | None, output: Path) -> None:
+    """The first questions of the training file; all of them for None."""
+    _, text = official_files.text(data, SQUAD_TRAIN)
+    content = json.loads(text)
+    _keep_questions(content, {question["id"] for question in _questions(content)[:count]})
+    write_json(output, content)
+
+
+def _questions(content: Any) -> list[dict[str, Any]]:
+    paragraphs = (each for article in content["data"] for each in article["paragraphs"])
+    return [question for paragraph in paragraphs for question in paragraph["qas"]]
+
+
+def _keep_questions(content: Any, ids: set[str]) -> None:
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            paragraph["qas"] = [each for each in paragraph["qas"] if each["id"] in ids]
+
+
+def write_first_sentences(data: Path, count: int | None, output: Path) -> None:
+    """The first sentences of CoNLL-2003's training file; all of them for None."""
+    lines = list(official_files.lines(data, NER_TRAIN))
+    starts = [i for i, line in enumerate(lines) if line and (i == 0 or not lines[i - 1])]
+    starts = [i for i in starts if not lines[i].startswith("-DOCSTART-")]
+    end = len(lines) if count is None else starts[count]
+    output.write_text("".join(f"{line}\n" for line in lines[:end]), encoding="utf-8")
+
+
+def write_first_layers(weights: Path, layers: int, output: Path) -> None:
+    """A BERT of the first layers of another, as transformers reads it."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(weights, output, dirs_exist_ok=True)
+    config = json.loads((weights / "config.json").read_text(encoding="utf-8"))
+    write_json(output / "config.json", config | {"num_hidden_layers": layers})
+    in_layer = re.compile(r"encoder\.layer\.([0-9]+)\.").search
+    arrays = load_file(weights / "model.safetensors")
+    kept = {
+        name: a for name, a in arrays.items() if not (m := in_layer(name)) or int(m[1]) < layers
+    }
+    save_file(kept, output / "model.safetensors", metadata={"format": "pt"})
 
 
 # ------------------------------------------------------------------------------- the two ways
@@ -241,6 +288,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--train", type=int, help="ner, squad: so many of their examples; or all")
+    parser.add_argument("--layers", type=int, help="the first layers of the model; default: all")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
     arguments = parser.parse_args()
@@ -259,11 +308,16 @@ def main() -> None:
         report = json.loads(arguments.output.read_text(encoding="utf-8"))
         if changed := [key for key in facts if report[key] != facts[key]]:
             sys.exit(f"{arguments.output}: was made with other {', '.join(changed)}")
+    if arguments.layers is not None:
+        folder = arguments.work / f"first_{arguments.layers}_layers"
+        write_first_layers(Path(arguments.weights), arguments.layers, folder)
+        arguments.weights = str(folder.resolve())
     for task in arguments.tasks:
         config = config_of(task, arguments)
         recipe = TaskRecipe.from_config(config)
         how = {key: recipe.plain[key] for key in ("max_length", "grid", "optimizer", "model")}
         del how["grid"]["restarts"]
+        how |= {"layers": arguments.layers, "train": arguments.train}
         examples = len(recipe.task.read(recipe.task.dev_splits[0]))
         new = {"recipe": how, "examples": examples, **{way: {} for way in WAYS}}
         result = report["tasks"].setdefault(task, new)
