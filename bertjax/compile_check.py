@@ -12,7 +12,7 @@ from bertjax.compile_report.report import Report, Step, compile_and_report, run_
 from bertjax.compile_report.topology import Slice, describe
 from bertjax.corpus.store import open_tokenizer
 from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.files import local_folder, write_json
 from bertjax.initialize import with_sizes_of
 from bertjax.model.spec import BertSpec
 from bertjax.open_model import open_model
@@ -36,7 +36,7 @@ def run(
     jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
     for flag, file in (("json", json_file), ("image", image)):
-        if file and not Path(file).parent.is_dir():
+        if file and not local_folder(file).parent.is_dir():
             raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
     recipe = Recipe.from_config(config)
     if recipe.init_from:

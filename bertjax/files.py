@@ -202,6 +202,43 @@ def sha256_of_file(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def name_by_content(path: Path, final: Path) -> Path:
+    """Renames a finished file to STEM-DIGEST.SUFFIX of `final`, so that damage can be seen.
+
+    Returns:
+      The new path; `content_named` finds it, and `check_content` checks it.
+    """
+    named = final.with_name(f"{final.stem}-{_short_digest(path)}{final.suffix}")
+    os.replace(path, named)
+    names_to_disk(named.parent)
+    return named
+
+
+def content_named(final: Path) -> Path | None:
+    """The file that `name_by_content` made for `final`; None if there is none."""
+    return next(final.parent.glob(f"{final.stem}-{'[0-9a-f]' * _DIGITS}{final.suffix}"), None)
+
+
+def check_content(path: Path) -> None:
+    """Compares a file of `name_by_content` with the digest in its name.
+
+    Raises:
+      InputError: they differ.
+    """
+    if not path.is_file() or not path.stem.endswith(f"-{_short_digest(path)}"):
+        raise InputError(
+            f"{path}: damaged (its content is not what its name says): remove it and give the "
+            "command again, which makes it anew"
+        )
+
+
+_DIGITS = 16
+
+
+def _short_digest(path: Path) -> str:
+    return sha256_of_file(path)[:_DIGITS]
+
+
 @contextlib.contextmanager
 def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None]:
     """Keeps `folder`, made if need be, to this process while the block runs.

@@ -112,9 +112,10 @@ class Recipe:
     def _check(self) -> None:
         if abs(sum(phase.share for phase in self.phases) - 1) > 1e-6:
             raise InputError("config: the shares of the phases must sum to 1")
-        for name in ("total_steps", "eval_batch_size", "keep_checkpoints"):
-            if getattr(self, name) < 1:
-                raise InputError(f"config.{name}={getattr(self, name)}: must be at least 1")
+        least = dict(total_steps=1, eval_batch_size=1, keep_checkpoints=1, keep_checkpoint_every=0)
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
         layout(self.layout)
         spec = self.spec(vocab_size=1)
         check_tensors(self.optimizer.name, spec)

@@ -317,11 +317,13 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
     changed = dataclasses.replace(model, params=jax.tree.map(lambda x: x + 1, model.params))
     with pytest.raises(InputError, match="has parts with another model"):
         run(changed, tmp_path, Options(WORDS), suffix=suffix)
-    part = tmp_path / f"features{suffix}.parts" / "00000.arrow"
+    (part,) = (tmp_path / f"features{suffix}.parts").glob("00000-*.arrow")
     content = part.read_bytes()
-    for damaged in (content[:-9], b""):
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    for damaged in (content[:-9], b"", flipped):
         part.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"00000\.arrow: damaged \(.*\): remove it and give"):
+        with pytest.raises(InputError, match=r"00000-\w+\.arrow: damaged \(.*\): remove it and"):
             run(model, tmp_path, Options(WORDS), suffix=suffix)
     part.write_bytes(content)
     assert run(model, tmp_path, Options(WORDS), suffix=suffix).read_bytes() == whole

@@ -1,7 +1,8 @@
 """What every layer has at each word, computed once: the input of a BiLSTM (section 5.3, Table 7).
 
-A file NAME-HASH.npy for each data set, float16 [layers, words, D]: layer by layer, so that what
-a choice of layers leaves out is never read. The hash is of all that determines the content.
+A file NAME-HASH-DIGEST.npy for each data set, float16 [layers, words, D]: layer by layer, so that
+what a choice of layers leaves out is never read. The hash is of all that determines the content,
+the digest of the content itself.
 """
 
 import dataclasses
@@ -18,7 +19,15 @@ from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import FIRST_PIECES
 from bertjax.features.texts import Encoded as EncodedText
-from bertjax.files import exclusive, read_json, size_in_words, write_json
+from bertjax.files import (
+    check_content,
+    content_named,
+    exclusive,
+    name_by_content,
+    read_json,
+    size_in_words,
+    write_json,
+)
 from bertjax.interop.pretrained import Pretrained
 from bertjax.progress import Progress
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
@@ -76,13 +85,16 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
       extractor: of `all_layers`, for windows of that length.
 
     Raises:
-      InputError: the disk has no room, or another process is at work in the folder.
+      InputError: the disk has no room, another process is at work in the folder, or the file is
+        damaged.
     """
-    identity = _identity(encoded, extractor)
-    path = folder / f"{name}-{identity[:16]}.npy"
-    if not path.exists():
+    final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
+    path = content_named(final)
+    if path:
+        check_content(path)
+    else:
         with exclusive(folder):
-            _fill(path, encoded, extractor)
+            path = _fill(final, encoded, extractor)
     return np.load(path, mmap_mode="r")
 
 
@@ -93,11 +105,11 @@ def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
     return digest.hexdigest()
 
 
-def _fill(path: Path, encoded: EncodedWords, extractor: Extractor) -> None:
+def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
     """Makes the file, under another name until it is whole."""
     layers = len(extractor.options.layers)
     shape = (layers, len(encoded.words), extractor.width // layers)
-    partial, note = path.with_suffix(".partial"), path.with_suffix(".json")
+    partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
     done = 0
     if note.exists() and partial.exists():
         done = read_json(note, {"windows": int}, cure="remove it, to compute them anew")["windows"]
@@ -126,8 +138,9 @@ def _fill(path: Path, encoded: EncodedWords, extractor: Extractor) -> None:
             array.flush()
             done = stop
             write_json(note, {"windows": done})
-    partial.rename(path)
+    path = name_by_content(partial, final)
     note.unlink(missing_ok=True)
+    return path
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> None:

@@ -12,13 +12,24 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive, read_json, write_json
+from bertjax.files import (
+    atomic_write,
+    check_content,
+    content_named,
+    exclusive,
+    name_by_content,
+    read_json,
+    temporary_name,
+    to_disk,
+    write_json,
+)
 
 _LONGEST_TOKEN = 100  # characters; the array of an .npz gives every token as much room
 
@@ -73,9 +84,10 @@ class Parts:
             )
 
     def __contains__(self, number: int) -> bool:
-        return self._path(number).exists()
+        return content_named(self._path(number)) is not None
 
     def _path(self, number: int) -> Path:
+        """Of a part, but for the digest in its name."""
         return self._folder / f"{number:05}.arrow"
 
     def write(
@@ -90,36 +102,37 @@ class Parts:
         import pyarrow as arrow
 
         table = _table(vectors, tokens)
-        with (
-            atomic_write(self._path(number)) as file,
-            arrow.ipc.new_file(file, table.schema) as writer,
-        ):
-            writer.write_table(table)
+        temporary = temporary_name(self._path(number))
+        try:
+            with open(temporary, "wb") as file:
+                with arrow.ipc.new_file(file, table.schema) as writer:
+                    writer.write_table(table)
+                to_disk(file)
+            name_by_content(temporary, self._path(number))
+        finally:
+            temporary.unlink(missing_ok=True)
 
-    def tables(self) -> Iterator[Any]:
-        """The parts, in order, each as an Arrow table.
+    def join(self) -> None:
+        """Makes the parts one file, and removes them.
 
         Raises:
           InputError: one is damaged.
         """
-        import pyarrow as arrow
-
-        for number in range(self._count):
-            path = self._path(number)
-            with contextlib.ExitStack() as opened:
-                try:
-                    file = opened.enter_context(arrow.memory_map(str(path)))
-                    table = arrow.ipc.open_file(file).read_all()
-                except (arrow.ArrowInvalid, OSError) as error:
-                    cure = "remove it and give the command again, which makes it anew"
-                    raise InputError(f"{path}: damaged ({error}): {cure}") from error
-                yield table
-
-    def join(self) -> None:
-        """Makes the parts one file, and removes them."""
+        paths = [content_named(self._path(number)) for number in range(self._count)]
+        for path in paths:
+            check_content(path)
         with atomic_write(self._output) as file:
-            _WRITERS[self._output.suffix](file, self.tables)
+            _WRITERS[self._output.suffix](file, partial(_tables, paths))
         shutil.rmtree(self._folder)
+
+
+def _tables(paths: Sequence[Path]) -> Iterator[Any]:
+    """The parts, in order, each as an Arrow table."""
+    import pyarrow as arrow
+
+    for path in paths:
+        with arrow.memory_map(str(path)) as file:
+            yield arrow.ipc.open_file(file).read_all()
 
 
 def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None):

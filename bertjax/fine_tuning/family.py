@@ -69,13 +69,14 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
     if "classes" in own:
         fields["classes"] = pretrained.classes
     longest = pretrained.spec.max_position_embeddings
-    max_length = task.get("max_length") or longest
+    given = task.get("max_length")
+    max_length = longest if given is None else given
     if not 3 <= max_length <= longest:
         raise InputError(
             f"{pretrained.origin}: max_length={max_length}: must be from 3 to {longest}, the "
             "positions it has"
         )
-    if family is QuestionAnswering and "max_length" not in task:
+    if family is QuestionAnswering and given is None:
         # Another's model: windows as in `run_squad.py`, or what its positions leave room for.
         max_length = min(max_length, _QUESTIONS_LENGTH)
         query = min(QuestionAnswering.max_query_length, (max_length - 3) // 3)

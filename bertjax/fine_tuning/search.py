@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertjax.errors import InputError, NonFiniteLoss
-from bertjax.files import atomic_write, write_json
+from bertjax.files import atomic_write, sha256_of_file, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.trials import Trials
@@ -198,38 +198,45 @@ class Search:
             found = self._trials.predict(params, split, f"predicting {name}")
             task.write(output, name, split.examples, found, scores["settings"])
         self._write_metrics()
-        results = {
-            "task": task.name,
-            "metric": task.metric,
-            "dev": scores["dev"],
-            "settings": scores["settings"],
-            "degenerate": scores["degenerate"],
-            "chosen": dataclasses.asdict(best),
-            "init_from": self._recipe.init_from,
-            "summary": _summary(self._results),
-            "trials": self._trial_results(),
-            "data": self._data.others,
-        }
+        results = self._run_results(best, scores)
         write_json(folder / RESULTS_FILE, results)
         _print_results(results)
         return results
 
     def _finished(self, best: Trial) -> dict[str, Any] | None:
         """What an earlier run of this command wrote last, if all of it is there and still true."""
-        folder = self._folder
-        if not ((folder / RESULTS_FILE).exists() and (folder / "predictions").is_dir()):
+        if not (self._folder / RESULTS_FILE).exists():
             return None
-        results = read_results(folder)
-        now = {
-            "chosen": dataclasses.asdict(best),
-            "summary": _summary(self._results),
-            "trials": self._trial_results(),
-            "data": self._data.others,
-        }
-        if any(results.get(key) != value for key, value in now.items()):
+        results = read_results(self._folder)
+        if results != self._run_results(best, self._results[best]):
             return None
         _print_results(results)
         return results
+
+    def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
+        """What results.json holds, as JSON: the figures, and digests of the files beside it.
+
+        Args:
+          scores: of `_score`, of the model on disk.
+        """
+        folder = self._folder
+        files = [*sorted((folder / "predictions").glob("*")), folder / METRICS_FILE]
+        results = {
+            "task": self._task.name,
+            "metric": self._task.metric,
+            **{key: scores[key] for key in ("dev", "settings", "degenerate")},
+            "chosen": dataclasses.asdict(best),
+            "init_from": self._recipe.init_from,
+            "summary": _summary(self._results),
+            "trials": self._trial_results(),
+            "data": self._data.others,
+            "files": {
+                str(path.relative_to(folder)): sha256_of_file(path)
+                for path in files
+                if path.is_file()
+            },
+        }
+        return json.loads(json.dumps(results))
 
     def _trial_results(self) -> list[dict[str, Any]]:
         return [

@@ -113,6 +113,21 @@ def test_computed_once(given, encoded, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("dev-*.npy"))) == 3
 
 
+def test_damage_is_told(given, encoded, tmp_path):
+    extractor = all_layers(given, MAX_LENGTH)
+    compute(tmp_path, "dev", encoded, extractor)
+    (file,) = tmp_path.glob("dev-*.npy")
+    content = file.read_bytes()
+    flipped = content[:-7] + bytes([content[-7] ^ 4]) + content[-6:]
+    for damaged in (flipped, content[:-2], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match=rf"{file}: damaged \(.*\): remove it and give the"):
+            compute(tmp_path, "dev", encoded, extractor)
+    file.unlink()
+    compute(tmp_path, "dev", encoded, extractor)
+    assert file.read_bytes() == content
+
+
 def test_goes_on_where_it_was_interrupted(given, encoded, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(activations, "_BLOCK_BYTES", 4 * (LAYERS + 1) * WIDTH * 12)  # 12 words
     extractor, computed, vectors = all_layers(given, MAX_LENGTH), [], Extractor.vectors

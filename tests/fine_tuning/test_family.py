@@ -100,7 +100,7 @@ def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
     assert family_of(dataclasses.replace(model, spec=spec)) == (QuestionAnswering(), 384)
 
 
-@pytest.mark.parametrize("length", [2, 14])
+@pytest.mark.parametrize("length", [0, 2, 14])
 def test_a_length_that_the_model_does_not_take(make_pretrained, tmp_path, length):
     model = _read(make_pretrained(SEQUENCE), tmp_path, bertjax_task={"max_length": length})
     with pytest.raises(InputError, match=f"theirs: max_length={length}: must be from 3 to 13, the"):

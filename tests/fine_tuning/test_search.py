@@ -339,6 +339,19 @@ def test_a_finished_command_only_tells_what_it_found(search, run, capsys):
     assert (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns == handed_in
 
 
+@pytest.mark.parametrize(
+    "name", ["predictions/CoLA.tsv", "predictions/CoLA-dev.tsv", METRICS_FILE, "results.json"]
+)
+def test_a_finished_command_makes_what_was_damaged_again(search, run, name):
+    results = search()[0].complete()
+    content = (run / name).read_bytes()
+    changed = json.dumps(results | {"metric": "other"}) if name == "results.json" else ""
+    (run / name).write_text(changed)
+    one, trials, _ = search()
+    assert one.complete() == results
+    assert (run / name).read_bytes() == content and not trials.trained
+
+
 def _flip_labels(dev: Path):
     flipped = str.maketrans({"0": "1", "1": "0"})
     rows = [line.split("\t") for line in dev.read_text().splitlines(keepends=True)]
