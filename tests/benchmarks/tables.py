@@ -1,0 +1,438 @@
+"""Writes every table of figures in README.md and docs/ anew, from the files in results/.
+
+  python tests/benchmarks/tables.py
+
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`, where NAME is
+a key of `TABLES`. What stands there is replaced.
+"""
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).resolve().parent / "results"
+
+_WAYS = ("bertjax", "transformers")
+_GIB = 2**30
+
+_MARKED = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def documents() -> list[Path]:
+    """README.md and the pages of docs/."""
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+def render(text: str, results: Path = RESULTS) -> str:
+    """The text of a document, with its tables made from the files in `results`."""
+    return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]](results)}\n{found[3]}", text)
+
+
+# ------------------------------------------------------------------------------- measured here
+
+
+def train_step(results: Path) -> str:
+    """Milliseconds of one update, and the sequences a second that follow from them."""
+    content = _read(results / "train_step.json")
+    shapes, ways = content["shapes"], content["ways"]
+    names = {
+        "bertjax": "bertjax",
+        "shipped": "transformers, as shipped",
+        "gathered": "transformers, head on the masked positions",
+    }
+    rows = []
+    for way, name in names.items():
+        figures = ways[way]
+        rows.append(
+            (
+                name,
+                _range(figures["milliseconds"], "{:,.0f}"),
+                f"{figures['sequences_per_second']:.1f}",
+                "" if way == "bertjax" else _times(figures["ratio"]),
+            )
+        )
+    caption = (
+        f"{shapes['layers']} layers of {shapes['width']}, {shapes['batch_size']} sequences of "
+        f"{shapes['length']} tokens, {shapes['masked']} of them masked; {content['rounds']} rounds "
+        f"of {content['steps']} steps. {_machine(content)}"
+    )
+    return _table(caption, ("way", "ms a step (range)", "sequences/s", "bertjax is"), rows)
+
+
+def input_pipeline(results: Path) -> str:
+    """Tokens a second of finished batches."""
+    content = _read(results / "input_pipeline.json")
+    cases: dict[tuple, dict[str, str]] = {}
+    for row in content["results"]:
+        case = cases.setdefault((f"{row['length']}", row["masking"]), {})
+        columns = ("minimum", "tokens_per_second", "maximum")
+        minimum, median, maximum = (f"{row[column] / 1e6:.1f}" for column in columns)
+        case[row["way"]] = f"{median} ({minimum} to {maximum})"
+    caption = (
+        f"Millions of tokens a second on one core, from a corpus of {content['corpus_tokens']:,} "
+        f"tokens, {content['batch_size']} sequences a batch; {content['rounds']} rounds. "
+        f"Load average {content['load']:.1f}."
+    )
+    titles = ("length", "masking", "all rows at once", "one example at a time")
+    rows = [(*case, ways["batch at once"], ways["per example"]) for case, ways in cases.items()]
+    return _table(caption, titles, rows)
+
+
+def extract_features(results: Path) -> str:
+    """Sentences a second that become vectors."""
+    content = _read(results / "extract_features.json")
+    rows = [
+        (
+            f"{way}, {figures['settings']}",
+            _range(figures["sentences_per_second"], "{:.0f}"),
+            "" if way == "bertjax" else _times(figures["ratio"]),
+        )
+        for way, figures in content["ways"].items()
+    ]
+    caption = (
+        f"{content['sentences']:,} sentences, {content['rounds']} rounds. No element of any vector "
+        f"differs by more than {content['greatest_difference']:.1e}. {_machine(content)}"
+    )
+    return _table(caption, ("way", "sentences/s (range)", "bertjax is"), rows)
+
+
+def tokenization(results: Path) -> str:
+    """Megabytes of text a second that become token ids."""
+    content = _read(results / "tokenization.json")
+    ratios = ("", _times(content["ratio"]))
+    rows = []
+    for row, ratio in zip(content["results"], ratios, strict=True):
+        speeds = row | {"median": row["megabytes_per_second"]}
+        rows.append((row["way"], _range(speeds, "{:.2f}"), ratio))
+    caption = (
+        f"{content['text_bytes'] / 1e6:.1f} MB of text, {content['workers']} processes or threads, "
+        f"{content['rounds']} rounds. Load average {content['load']:.1f}."
+    )
+    return _table(caption, ("way", "MB/s (range)", "bertjax is"), rows)
+
+
+def bfloat16(results: Path) -> str:
+    """How far bfloat16 and float32 agree on masked tokens."""
+    content = _read(results / "bfloat16.json")
+    titles = (
+        "masked tokens",
+        "same prediction as in float32",
+        "right in float32",
+        "greatest difference of a logit",
+    )
+    row = (
+        f"{content['masked_tokens']:,}",
+        f"{content['same_prediction']:.1%}",
+        f"{content['right_in_float32']:.1%}",
+        f"{content['greatest_difference_of_logits']:.3f}",
+    )
+    return _table("", titles, [row])
+
+
+def finetune(results: Path) -> str:
+    """A row for each task: its scores on dev, and the seconds of a seed."""
+    content = _read(results / "finetune.json")
+    titles = (
+        *("task", "dev examples", "figure", "bertjax", "transformers"),
+        *("bertjax, s a seed", "transformers, s a seed", "bertjax is", "seeds", "how"),
+    )
+    rows = []
+    for task, result in content["tasks"].items():
+        seeds = [list(result[way].values()) for way in _WAYS]
+        dev = [[next(iter(seed["dev"].values())) for seed in each] for each in seeds]
+        metrics = _main_metrics(task, dev[0][0])
+        seconds = [_seconds(each) for each in seeds]
+        rows.append(
+            (
+                _task_name(task),
+                f"{result['examples']:,}",
+                ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics),
+                *(_scores(each, metrics) for each in dev),
+                *(f"{value:,.0f}" if value else "" for value in seconds),
+                _times(seconds[1] / seconds[0]) if all(seconds) else "",
+                " and ".join(dict.fromkeys(str(len(each)) for each in seeds if each)),
+                _how(result["recipe"]),
+            )
+        )
+    caption = (
+        f"From {content['weights']}, in float32. {content['machine']}; "
+        f"{_versions(content['versions'])}."
+    )
+    return _table(caption, titles, rows)
+
+
+_METRIC_NAMES = {
+    **{"f1": "F1", "exact": "exact match"},
+    **{metric: metric.capitalize() for metric in ("matthews", "pearson", "spearman")},
+}
+
+
+def _task_name(task: str) -> str:
+    names = {
+        "ner": "CoNLL-2003, each sentence alone",
+        "ner-context": "CoNLL-2003, with document context",
+        "squad": "SQuAD 1.1",
+    }
+    if task.startswith("ner-") and task not in names:
+        return f"CoNLL-2003, BiLSTM over {task.removeprefix('ner-')}"
+    return names.get(task, task)
+
+
+def _main_metrics(task: str, scores: dict[str, float]) -> list[str]:
+    """The figures that papers print: of entities F1, else all but the mean of the others."""
+    if task.startswith("ner"):
+        return ["f1"]
+    return [metric for metric in scores if metric != "mean"]
+
+
+def _scores(dev: list[dict[str, float]], metrics: list[str]) -> str:
+    """The figures of all seeds; "" without a seed."""
+    return ", ".join(_spread([scores[metric] for scores in dev]) for metric in metrics if dev)
+
+
+def _seconds(seeds: list[dict[str, Any]]) -> float | None:
+    """The mean; the time of a seed that was interrupted is null."""
+    known = [seed["seconds"] for seed in seeds if seed["seconds"]]
+    return statistics.mean(known) if known else None
+
+
+def _how(recipe: dict[str, Any]) -> str:
+    grid = recipe["grid"]
+    (size,), (epochs,), (rate,) = grid["batch_size"], grid["epochs"], grid["learning_rate"]
+    words = [f"{epochs} epochs, batches of {size}, rate {rate:g}".replace("e-0", "e-")]
+    if recipe.get("layers"):
+        words.append(f"the first {recipe['layers']} layers")
+    if recipe.get("train"):
+        words.append(f"the first {recipe['train']:,} examples to learn from")
+    return "; ".join(words)
+
+
+def enwiki_mini(results: Path) -> str:
+    """A row for each evaluation of the run."""
+    text = (results / "enwiki_mini.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    rows = [
+        (
+            f"{line['step']:,}",
+            f"{line['mlm_loss']:.3f}",
+            f"{line['mlm_perplexity']:,.0f}",
+            f"{line['mlm_accuracy']:.1%}",
+        )
+        for line in lines
+        if line["split"] == "heldout"
+    ]
+    return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
+
+
+# ----------------------------------------------------------------- estimated by the TPU compiler
+
+
+def tpu_steps(results: Path) -> str:
+    """A row for each phase of each shipped config: memory and time of one update."""
+    rows = [
+        (
+            config,
+            phase["slice"],
+            f"{phase['step']['length']}",
+            _sequences(phase["step"]),
+            f"{_gib(phase):.2f} of {phase['memory'] / _GIB:.2f}",
+            f"{phase['seconds'] * 1e3:,.1f}",
+            f"{phase['mfu']:.1%}",
+            f"{phase['tokens_per_second'] / 1e6:.2f}",
+            f"{phase['collective_seconds'] * 1e3:.1f}",
+        )
+        for config, phases in _reports(results)
+        for phase in phases
+    ]
+    titles = (
+        *("config", "slice", "length", "sequences", "GiB of a device", "ms a step", "MFU"),
+        *("million tokens/s", "collectives, ms"),
+    )
+    return _table("", titles, rows)
+
+
+def tpu_runs(results: Path) -> str:
+    """A row for each shipped config: the time of its run, with all collectives hidden or none."""
+    rows = []
+    for config, phases in _reports(results):
+        hidden = sum(phase["step"]["steps"] * phase["seconds"] for phase in phases)
+        moved = sum(phase["step"]["steps"] * phase["collective_seconds"] for phase in phases)
+        both = hidden, hidden + moved
+        rows.append(
+            (
+                config,
+                phases[0]["slice"],
+                f"{max(map(_gib, phases)):.2f} of {phases[0]['memory'] / _GIB:.2f}",
+                " to ".join(f"{seconds / 86_400:.2f}" for seconds in both),
+                " to ".join(f"{seconds / 3_600 * phases[0]['chips']:,.0f}" for seconds in both),
+            )
+        )
+    return _table("", ("config", "slice", "GiB of a device", "days", "chip-hours"), rows)
+
+
+def tpu_parts(results: Path) -> str:
+    """The time of each part of the model in base_16 on v5e."""
+    phases = _read(results / "base_16_v5e.json")["phases"]
+    rows = [
+        (part, *(f"{sum(phase['parts'][part].values()) * 1e3:.1f}" for phase in phases))
+        for part in phases[0]["parts"]
+    ]
+    titles = ("part", *(f"ms at length {phase['step']['length']}" for phase in phases))
+    return _table("", titles, rows)
+
+
+def tpu_estimates(results: Path) -> str:
+    """Estimated updates of bertjax and of FlaxBertForPreTraining."""
+    content = _read(results / "tpu_estimates.json")
+    rows = []
+    for row in content["rows"]:
+        config, topology, length, sequences = row["shape"]
+        ways = row["bertjax"], row["transformers"]
+        rows.append(
+            (
+                config.removeprefix("pretrain_"),
+                topology,
+                f"{length}",
+                f"{sequences:,}",
+                *(f"{way['seconds'] * 1e3:.1f} ms, MFU {way['mfu']:.1%}" for way in ways),
+                _times(ways[1]["seconds"] / ways[0]["seconds"]),
+            )
+        )
+    titles = ("config", "slice", "length", "sequences", "bertjax", "transformers", "bertjax is")
+    return _table(f"Compiled with {_versions(content['versions'])}.", titles, rows)
+
+
+def _reports(results: Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """(config, its phases) of every report of launch/compile_check.py."""
+    paths = sorted(results.glob("*_v[0-9]*.json"), key=lambda path: path.stem.rpartition("_"))
+    return [(path.stem.rpartition("_")[0], _read(path)["phases"]) for path in paths]
+
+
+def _gib(phase: dict[str, Any]) -> float:
+    return (phase["arguments"] + phase["temporaries"]) / _GIB
+
+
+def _sequences(step: dict[str, Any]) -> str:
+    parts = f" in {step['accumulate']} parts" if step["accumulate"] > 1 else ""
+    return f"{step['batch_size']:,}{parts}"
+
+
+# ------------------------------------------------------------------------------------ a summary
+
+
+def speed(results: Path) -> str:
+    """A line or two of each comparison, for README."""
+    steps = _read(results / "train_step.json")["ways"]
+    vectors = _read(results / "extract_features.json")["ways"]
+    text = _read(results / "tokenization.json")
+    megabytes = [f"{row['megabytes_per_second']:.1f}" for row in text["results"]]
+    tasks = _read(results / "finetune.json")["tasks"].values()
+    seconds = [[_seconds(list(task[way].values())) for way in _WAYS] for task in tasks]
+    ratios = [theirs / ours for ours, theirs in filter(all, seconds)]
+    estimate = _read(results / "tpu_estimates.json")["rows"][0]
+    config, topology, length, _ = estimate["shape"]
+    milliseconds = [estimate[way]["seconds"] * 1e3 for way in _WAYS]
+    rows = [
+        (
+            f"training step, transformers {how}",
+            f"{steps['bertjax']['sequences_per_second']:.1f} sequences/s",
+            f"{steps[way]['sequences_per_second']:.1f}",
+            _times(steps[way]["ratio"]),
+        )
+        for way, how in (
+            ("shipped", "as shipped"),
+            ("gathered", "with its head on the masked positions"),
+        )
+    ]
+    rows += [
+        (
+            "vectors of sentences",
+            f"{vectors['bertjax']['sentences_per_second']['median']:.0f} sentences/s",
+            f"{vectors['transformers']['sentences_per_second']['median']:.0f}",
+            _times(vectors["transformers"]["ratio"]),
+        ),
+        (
+            f"fine-tuning, {len(ratios)} tasks",
+            "",
+            "",
+            f"{min(ratios):.2f} to {_times(max(ratios))}",
+        ),
+        (
+            "text to ids, beside `tokenizers`",
+            f"{megabytes[0]} MB/s",
+            megabytes[1],
+            _times(text["ratio"]),
+        ),
+        (
+            f"{config.removeprefix('pretrain_')} at length {length} on {topology}, estimated",
+            f"{milliseconds[0]:.1f} ms a step",
+            f"{milliseconds[1]:.1f} (Flax)",
+            _times(milliseconds[1] / milliseconds[0]),
+        ),
+    ]
+    return _table("", ("work", "bertjax", "transformers", "bertjax is"), rows)
+
+
+# ---------------------------------------------------------------------------------------- words
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{caption}\n\n{table}" if caption else table
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x as fast"
+
+
+def _range(figures: dict[str, float], form: str) -> str:
+    """The median, and in parentheses the least and the greatest."""
+    median, low, high = (form.format(figures[n]) for n in ("median", "minimum", "maximum"))
+    return f"{median} ({low} to {high})"
+
+
+def _spread(values: list[float]) -> str:
+    """Mean and standard deviation, or the only value."""
+    mean = f"{statistics.mean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _machine(content: dict[str, Any]) -> str:
+    return (
+        f"{content['cores']} cores ({content['machine']}), load average {content['load']:.1f}; "
+        f"{_versions(content['versions'])}."
+    )
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    function.__name__: function
+    for function in (
+        *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
+        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
+    )
+}
+
+
+def main() -> None:
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        if (rendered := render(text)) != text:
+            path.write_text(rendered, encoding="utf-8")
+            print(f"{path.relative_to(REPOSITORY)}: written anew")
+
+
+if __name__ == "__main__":
+    main()
