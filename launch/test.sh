@@ -5,6 +5,7 @@
 #
 #   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow, Apache Beam,
 #             gcsfs and the TPU compiler
+#   --slow    run also the tests that take more than a few seconds
 #
 # The tests are spread over as many processes as there are cores, four at most; --numprocesses=0
 # keeps them in one, for a debugger.

@@ -34,7 +34,7 @@
 # ARGUMENTS go to launch/pretrain.py, as --config.key=value or its other flags. Every gcloud
 # command is printed (on standard error) before it runs; one that is repeated to look how things
 # stand, the first time. Exit code: 0 done, 2 what you can correct, 1 what the cloud refused.
-# The guide is launch/TPU.md.
+# The guide is docs/tpu.md.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR

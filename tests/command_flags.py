@@ -19,4 +19,6 @@ def assert_flags_exist(command: str, program: Path) -> None:
                 assert key in node, f"{command}: no key {flag}"
                 node = node[key]
         else:
-            assert re.search(rf"""["'](--)?{flag}["']""", source), f"{command}: no flag {flag}"
+            in_shell = program.suffix == ".sh"
+            named = rf"--{flag}\b" if in_shell else rf"""["'](--)?{flag}["']"""
+            assert re.search(named, source), f"{command}: no flag {flag}"

@@ -94,7 +94,7 @@ def test_the_files(reported):
     [("base_16", "v5e:4x4"), ("large_64", "v5e:8x8"), ("large_64_lamb", "v5e:8x8")],
 )
 def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
-    """The very steps; their reports are those that README shows."""
+    """The very steps; their reports are those that docs/ shows."""
     config = importlib.import_module(f"configs.pretrain_{name}").get_config()
     on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
     for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):

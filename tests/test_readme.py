@@ -1,4 +1,4 @@
-"""The commands of README.md, run as they stand there, with what a plain installation brings."""
+"""README.md and docs/: their commands, run as they stand there, their links and their length."""
 
 import json
 import os
@@ -29,20 +29,39 @@ _SMALL = [
 ]
 
 
-def _commands(readme: str) -> list[str]:
+_LONGEST_README = 7_000  # characters
+
+
+def _commands(text: str) -> list[str]:
     """The lines of every block fenced with ```bash, comments cut off."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     lines = [line.split("   #")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]
 
 
 @pytest.fixture(scope="module")
-def commands(repository) -> list[str]:
-    return _commands((repository / "README.md").read_text(encoding="utf-8"))
+def documents(repository) -> dict[str, str]:
+    """The text of README.md and of each page of docs/, by its path."""
+    pages = [repository / "README.md", *sorted((repository / "docs").glob("*.md"))]
+    return {
+        page.relative_to(repository).as_posix(): page.read_text(encoding="utf-8") for page in pages
+    }
+
+
+@pytest.fixture(scope="module")
+def commands(documents) -> dict[str, list[str]]:
+    """The commands of each document."""
+    return {name: _commands(text) for name, text in documents.items()}
+
+
+def _program(command: str) -> str:
+    """What a command runs: a file of this checkout, or a program of the system."""
+    words = command.split()
+    return words[1] if words[0] in ("bash", "python") else words[0]
 
 
 def _run(command: str, folder: Path, repository: Path, extra=(), plain: bool = True) -> str:
-    """Runs a README command from `folder`, beside which `launch` and `configs` are found.
+    """Runs a command of a document in `folder`, with links to `launch` and `configs` beside it.
 
     Args:
       plain: nothing can be imported but what setup.py always asks for.
@@ -65,66 +84,82 @@ def _run(command: str, folder: Path, repository: Path, extra=(), plain: bool = T
     return result.stdout
 
 
-def test_every_command_is_known(commands):
-    """So that a new command in the README gets its test here."""
-    programs = [command.split()[1] for command in commands]
-    known = {
-        "launch/quickstart.sh",
-        "launch/test.sh",
-        "launch/prepare_corpus.py",
-        "launch/pretrain.py",
-        "launch/fill_mask.py",
-        "launch/evaluate.py",
-        "launch/convert.py",
-        "launch/extract_features.py",
-        *(f"launch/finetune_{task}.py" for task in ("glue", "squad", "swag", "ner", "table")),
-        "launch/predict.py",
-        "launch/compile_check.py",
-        "launch/show_sharding.py",
-        "tests/benchmarks/bfloat16.py",
-        "tests/benchmarks/extract_features.py",
-        "tests/benchmarks/tokenization.py",
-        "tests/benchmarks/finetune.py",
-        "tests/benchmarks/input_pipeline.py",
-        "tests/benchmarks/train_step.py",
+def test_the_readme_is_short(documents):
+    assert len(documents["README.md"]) <= _LONGEST_README
+
+
+def test_the_readme_leads_to_every_page_and_program(documents, repository):
+    readme = documents["README.md"]
+    pages = {name for name in documents if name.startswith("docs/")}
+    assert pages == set(re.findall(r"\]\((docs/\w+\.md)", readme))
+    named = set(re.findall(r"launch/\w+\.\w+", readme))
+    for prefix, names, suffix in re.findall(r"(launch/\w+)\{([\w,]+)\}(\.\w+)", readme):
+        named |= {f"{prefix}{name}{suffix}" for name in names.split(",")}
+    programs = {f"launch/{path.name}" for path in (repository / "launch").iterdir()}
+    programs = {name for name in programs if re.fullmatch(r".+\.(py|sh|ipynb)", name)}
+    assert named == programs - {"launch/environment.sh"}  # which is only for the scripts beside it
+
+
+def _anchors(text: str) -> set[str]:
+    """What GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```$", "", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere(documents, repository):
+    broken = []
+    for name, text in documents.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith("https://"):
+                continue
+            path, _, anchor = target.partition("#")
+            page = (
+                (repository / name).parent.joinpath(path).resolve() if path else repository / name
+            )
+            if not page.exists():
+                broken.append(f"{name}: no file {target}")
+            elif anchor and anchor not in _anchors(page.read_text(encoding="utf-8")):
+                broken.append(f"{name}: no heading {target}")
+    assert not broken
+
+
+def test_files_that_are_named_are_there(documents, repository):
+    """Paths of this checkout, such as `tests/test_limits.py`, wherever a document names them."""
+    named = {
+        (name, path)
+        for name, text in documents.items()
+        for path in re.findall(r"\b(?:bertjax|configs|launch|tests)/[\w/]+\.\w+", text)
     }
-    assert set(programs) == known
+    assert [(name, path) for name, path in sorted(named) if not (repository / path).exists()] == []
+
+
+# What is run below, and what is only looked at: it takes hours, other people's data or the cloud.
+_PROGRAMS = {
+    *("launch/quickstart.sh", "launch/test.sh", "launch/tpu_vm.sh"),
+    *("launch/prepare_corpus.py", "launch/pretrain.py", "launch/evaluate.py"),
+    *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
+    *(f"launch/finetune_{task}.py" for task in ("glue", "squad", "swag", "ner", "table")),
+    *("launch/predict.py", "launch/convert.py"),
+    *("launch/compile_check.py", "launch/show_sharding.py"),
+    *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
+    *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
+    *(f"tests/benchmarks/{name}.py" for name in ("tpu_estimates", "train_step")),
+    "gcloud",
+}
+_SETTING = re.compile(r"[A-Z]+=")  # a line that sets a variable of the shell
+
+
+def test_every_command_is_known(commands):
+    """So that a new command in a document gets its test here, or in tests/test_tpu_vm.py."""
+    lines = [line for each in commands.values() for line in each if not _SETTING.match(line)]
+    assert {_program(line) for line in lines} == _PROGRAMS
 
 
 def test_every_flag_exists(commands, repository):
-    """Each --flag and each --config.key of the README."""
-    for command in commands:
-        assert_flags_exist(command, repository / command.split()[1])
-
-
-@pytest.mark.slow
-def test_your_own_text_in_three_commands(commands, repository, tmp_path):
-    prepare = next(c for c in commands if "my_text" in c)
-    pretrain = next(c for c in commands if "pretrain_small" in c)
-    fill_mask = next(c for c in commands if "fill_mask" in c)
-    (tmp_path / "my_text").mkdir()
-    documents = [
-        f"The capital of country {n} is city {n}. It has {n * 7} houses. They are old. " * 3
-        for n in range(300)
-    ]
-    (tmp_path / "my_text" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
-
-    assert "held" in _run(prepare, tmp_path, repository)
-    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL)
-    output = _run(fill_mask, tmp_path, repository)
-    assert output.splitlines()[0] == "The capital of France is [MASK]."
-    assert output.splitlines()[1].count("%") == 5
-
-    (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
-    convert, fill_mask, extract, go_on, serve = _weights(commands)
-    assert "read back: " in _run(convert, tmp_path, repository)
-    assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
-    _run(extract, tmp_path, repository)
-    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
-    assert (table.num_rows, len(table["features"][0])) == (3, 128)
-    assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
-    assert "the artifact: " in _run(serve, tmp_path, repository)
-    assert (tmp_path / "served" / "model.stablehlo").exists()
+    """Each --flag and each --config.key of the documents."""
+    for command in (line for each in commands.values() for line in each):
+        if (repository / _program(command)).is_file():
+            assert_flags_exist(command, repository / _program(command))
 
 
 # What makes runs of seconds with the model of `tiny_run`.
@@ -137,53 +172,88 @@ _SMALL_TASK = [
 
 
 @pytest.mark.slow
+def test_your_own_text_in_five_commands(commands, repository, tmp_path):
+    prepare, pretrain, finetune, predict, export = commands["README.md"][2:]
+    (tmp_path / "my_text").mkdir()
+    documents = [
+        f"The capital of country {n} is city {n}. It has {n * 7} houses. They are old. " * 3
+        for n in range(300)
+    ]
+    (tmp_path / "my_text" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+
+    assert "held" in _run(prepare, tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL)
+    task_files.write_reviews(tmp_path / "reviews", rows=24)
+    output = _run(finetune, tmp_path, repository, _SMALL_TASK)
+    assert "chosen: batch8-rate0.001-" in output
+    (tmp_path / "new_reviews.txt").write_text("Old houses.\nThey are old.\n", encoding="utf-8")
+    _run(predict, tmp_path, repository)
+    lines = (tmp_path / "new_reviews.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["Old houses.", "They are old."]
+    assert {json.loads(line)["label"] for line in lines} <= {"1", "5"}
+    assert "read back: " in _run(export, tmp_path, repository)
+
+    fill_mask = next(c for c in commands["docs/training.md"] if "fill_mask" in c)
+    output = _run(fill_mask, tmp_path, repository)
+    assert output.splitlines()[0] == "The capital of France is [MASK]."
+    assert output.splitlines()[1].count("%") == 5
+
+    (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
+    convert, fill_mask, extract, go_on, serve = commands["docs/weights.md"][:5]
+    assert "read back: " in _run(convert, tmp_path, repository)
+    assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
+    _run(extract, tmp_path, repository)
+    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
+    assert (table.num_rows, len(table["features"][0])) == (3, 128)
+    assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
+    assert "the artifact: " in _run(serve, tmp_path, repository)
+    assert (tmp_path / "served" / "model.stablehlo").exists()
+
+
+@pytest.mark.slow
 def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_mrpc(tmp_path / "glue", rows=24)
     task_files.write_squad(tmp_path / "squad", "v2.0", paragraphs=8)
     task_files.write_swag(tmp_path / "swag", rows=24)
     task_files.write_conll(tmp_path / "conll2003", documents=3)
-    task_files.write_reviews(tmp_path / "reviews", rows=24)
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
-    first = next(i for i, c in enumerate(commands) if "finetune_glue" in c)
+    *learned, predict = commands["docs/fine_tuning.md"][:5]
     squad = ["--config.task.stride=16", "--config.task.max_query_length=4"]
-    for command in commands[first : first + 5]:
+    for command in learned:
         extra = _SMALL_TASK + (squad if "squad" in command else [])
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
-    predict, convert_command = commands[first + 5 : first + 7]
     _run(predict, tmp_path, repository)
     lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["text_b"] for line in lines] == ["moo", "woof woof"]
-    assert "read back: " in _run(convert_command, tmp_path, repository)
     trials = json.loads((tmp_path / "mrpc" / "results.json").read_text())["trials"]
     assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
 
 
+def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
+    """Those are run above."""
+    assert commands["docs/fine_tuning.md"][5:] == commands["README.md"][4:]
+
+
 def test_a_pod_is_shown(commands, repository, tmp_path):
-    show = next(c for c in commands if c.split()[1] == "launch/show_sharding.py")
+    show = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/show_sharding.py")
     assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)
 
 
 @pytest.mark.slow
 @pytest.mark.needs("libtpu")
 def test_a_pod_is_compiled_for(commands, repository, tmp_path):
-    check = next(c for c in commands if c.split()[1] == "launch/compile_check.py")
+    check = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/compile_check.py")
     small = ["--config.model.size=tiny", "--config.phase_1.share=1", "--config.phase_2.share=0"]
     assert "1,000,000 steps: " in _run(check, tmp_path, repository, small, plain=False)
     assert (tmp_path / "base_16_v5e.json").exists() and (tmp_path / "base_16_v5e.png").exists()
-
-
-def _weights(commands: list[str]) -> list[str]:
-    """The commands of the section "Weights in and out"."""
-    first = next(i for i, c in enumerate(commands) if "launch/convert.py" in c)
-    return commands[first : first + 5]
 
 
 @pytest.mark.slow
 def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path):
     if not (Path(sys.prefix) / ".bertjax-package").exists():
         pytest.skip("this environment was not made by launch/environment.sh")
-    command = next(c for c in commands if "quickstart" in c)
+    command = commands["README.md"][0]
     extra = [str(tmp_path / "out"), *_SMALL]
     first = _run(command, repository, repository, extra, plain=False)
     assert "4 steps done" in first

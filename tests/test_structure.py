@@ -330,7 +330,7 @@ def _files() -> set[str]:
     return {_name(path) for path in paths if path.is_file() and path.stat().st_size}
 
 
-MAPPED_FOLDERS = ("bertjax", "configs", "constraints", "launch", "tests")
+MAPPED_FOLDERS = ("bertjax", "configs", "constraints", "docs", "launch", "tests")
 
 
 def _what_it_is(name: str) -> str:

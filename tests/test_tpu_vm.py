@@ -631,7 +631,7 @@ def test_help_is_the_head_of_the_script(cloud):
 
 
 def test_the_guide_s_commands_pass_as_they_stand_there(cloud):
-    guide = (REPOSITORY / "launch" / "TPU.md").read_text(encoding="utf-8")
+    guide = (REPOSITORY / "docs" / "tpu.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     settings = "\n".join(line for line in lines if re.match(r"[A-Z]+=[^$]+$", line))
