@@ -92,7 +92,9 @@ _DEVICE_FILES = [
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    **dict.fromkeys(("etils", "fsspec", "google"), ["bertjax/buckets.py"]),
+    **dict.fromkeys(("etils", "fsspec"), ["bertjax/buckets.py"]),
+    # Cloud Storage; protobuf.
+    "google": ["bertjax/buckets.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
