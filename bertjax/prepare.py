@@ -1,7 +1,7 @@
 """Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
-vocab.txt or sentencepiece.model with tokenizer.json, store/, report.json, and where asked for
+vocab.txt or sentencepiece.model with vocabulary.json, store/, report.json, and where asked for
 domain_words.json and installed-docs.txt. Run again with the same arguments it does what is
 missing and nothing else.
 """
@@ -36,13 +36,13 @@ from bertjax.text.domain_words import (
 )
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
-    DESCRIPTION_FILE,
     KINDS,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
+    description_file,
 )
 from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_wordpiece
 
@@ -151,7 +151,7 @@ def run(
 
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
-        new_vocabulary = not (output / DESCRIPTION_FILE).exists()
+        new_vocabulary = not description_file(output).exists()
         if new_vocabulary:
             if vocabulary is not None:
                 given = Tokenizer.open(vocabulary, cased)
