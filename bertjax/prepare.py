@@ -25,6 +25,7 @@ from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
 from bertjax.files import exclusive, local_folder, read_json, write_json
+from bertjax.json_kinds import Either
 from bertjax.limits import check_numbers
 from bertjax.progress import Progress
 from bertjax.text.domain_words import (
@@ -50,10 +51,10 @@ RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
 _DOMAIN_WORDS_FILE = "domain_words.json"
 _DOMAIN_WORDS = {
-    "words": list,
+    "words": [str],
     "sample_pieces_before": int,
     "sample_pieces_after": int,
-    "saved_percent": float | None,
+    "saved_percent": Either((float, None)),
 }
 
 # The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
@@ -177,7 +178,7 @@ def run(
         else:
             print(f"{output}: vocabulary and token store are there already.")
             cure = "remove it: the same command writes it again"
-            times = read_json(report_file, {"seconds": dict}, cure=cure)["seconds"]
+            times = read_json(report_file, {"seconds": {}}, cure=cure)["seconds"]
         report = {**_report(output, plan), "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))

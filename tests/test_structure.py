@@ -17,7 +17,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "batch"]
+_WORDS = [
+    *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes", "batch"],
+]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
@@ -40,7 +42,8 @@ MAY_IMPORT = {
     "batch": [],
     "config": [],
     "buckets": ["errors"],
-    "files": ["errors", "buckets"],
+    "json_kinds": ["limits"],
+    "files": ["errors", "buckets", "json_kinds"],
     "figures": ["files"],
     "progress": ["errors"],
     "no_tpu": [],
@@ -62,7 +65,7 @@ MAY_IMPORT = {
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
-    "interop": ["errors", "limits", "files", "text", "model"],
+    "interop": ["errors", "json_kinds", "files", "text", "model"],
     # the vectors of texts: input, computation, result
     "features": [
         *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],
