@@ -61,7 +61,9 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
+    "training": [
+        *["errors", "json_kinds", "signals", "files", "figures", "buckets", "progress", "sharding"],
+    ],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
