@@ -32,6 +32,7 @@ setup(
         "numpy>=2.4",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12,<1",
+        "protobuf>=6.33",
         "pyarrow>=25",
         "safetensors>=0.8",
         "scikit-learn>=1.9",

@@ -7,16 +7,16 @@ import io
 import json
 import os
 import re
-import reprlib
 import shutil
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from bertjax.buckets import in_bucket, leased, path_of, telling
 from bertjax.errors import InputError
+from bertjax.json_kinds import parse, problem_in
 
 # ------------------------------------------------------------------------------- writing
 
@@ -136,44 +136,26 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: Path, fields: Mapping[str, Any] | None = None, *, cure: str) -> dict[str, Any]:
+def read_json(path: Path, kind: Any = None, *, cure: str) -> dict[str, Any]:
     """Reads an object that `write_json` wrote.
 
     Args:
-      fields: what must be in it: name -> its type, or the fields of an object in its turn.
+      kind: what it must be (see `bertjax.json_kinds`); None: any object.
       cure: what to do about a damaged one.
 
     Raises:
       FileNotFoundError: there is none.
-      InputError: it is not UTF-8, no JSON, no object, or lacks a field: the file and the cure.
+      InputError: it is not UTF-8, no JSON, or not of this kind: the file and the cure.
     """
     data = path.read_bytes()
     try:
-        value = json.loads(data.decode())
-    except RecursionError:
-        wrong = "nested without end"
-    except ValueError as error:  # UnicodeDecodeError is one
+        value = parse(data)
+        wrong = problem_in(value, kind or {})
+    except ValueError as error:
         wrong = str(error)
-    else:
-        wrong = _unfit(value, fields or {})
     if wrong:
         raise InputError(f"{path}: damaged, or not ours ({wrong}): {cure}")
     return value
-
-
-def _unfit(value: Any, fields: Mapping[str, Any], name: str = "it") -> str:
-    """What is wrong with an object; "" if nothing is."""
-    if not isinstance(value, dict):
-        return f"{name} is no object, but {reprlib.repr(value)}"
-    for key, kind in fields.items():
-        if key not in value:
-            return f"{name} has no {key!r}"
-        if isinstance(kind, Mapping):
-            if wrong := _unfit(value[key], kind, repr(key)):
-                return wrong
-        elif not isinstance(value[key], kind):
-            return f"{key!r} is {reprlib.repr(value[key])}"
-    return ""
 
 
 # ------------------------------------------------------------------------- names, folders

@@ -1,7 +1,7 @@
 """Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
-vocab.txt or sentencepiece.model with tokenizer.json, store/, report.json, and where asked for
+vocab.txt or sentencepiece.model with vocabulary.json, store/, report.json, and where asked for
 domain_words.json and installed-docs.txt. Run again with the same arguments it does what is
 missing and nothing else.
 """
@@ -25,6 +25,7 @@ from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.errors import InputError
 from bertjax.files import exclusive, local_folder, read_json, write_json
+from bertjax.json_kinds import Either
 from bertjax.limits import check_numbers
 from bertjax.progress import Progress
 from bertjax.text.domain_words import (
@@ -36,13 +37,13 @@ from bertjax.text.domain_words import (
 )
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
-    DESCRIPTION_FILE,
     KINDS,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
+    description_file,
 )
 from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_wordpiece
 
@@ -50,10 +51,10 @@ RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
 _DOMAIN_WORDS_FILE = "domain_words.json"
 _DOMAIN_WORDS = {
-    "words": list,
+    "words": [str],
     "sample_pieces_before": int,
     "sample_pieces_after": int,
-    "saved_percent": float | None,
+    "saved_percent": Either((float, None)),
 }
 
 # The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
@@ -151,7 +152,7 @@ def run(
 
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
-        new_vocabulary = not (output / DESCRIPTION_FILE).exists()
+        new_vocabulary = not description_file(output).exists()
         if new_vocabulary:
             if vocabulary is not None:
                 given = Tokenizer.open(vocabulary, cased)
@@ -177,7 +178,7 @@ def run(
         else:
             print(f"{output}: vocabulary and token store are there already.")
             cure = "remove it: the same command writes it again"
-            times = read_json(report_file, {"seconds": dict}, cure=cure)["seconds"]
+            times = read_json(report_file, {"seconds": {}}, cure=cure)["seconds"]
         report = {**_report(output, plan), "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))

@@ -12,6 +12,7 @@ import jax
 from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
 from bertjax.files import read_json
+from bertjax.json_kinds import Either
 from bertjax.model.heads import BertForPreTraining
 from bertjax.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
@@ -30,12 +31,12 @@ RESULTS_FILE = "results.json"
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")
 # What the results have: of a run, and of a trial.
 _OF_RUN = {
-    **{"task": str, "metric": str, "init_from": str, "degenerate": str | None},
-    **{"dev": dict, "settings": dict, "chosen": dict, "summary": list, "trials": list},
+    **{"task": str, "metric": str, "init_from": str, "degenerate": Either((str, None))},
+    **{"dev": {}, "settings": {}, "chosen": {}, "summary": [object], "trials": [object]},
 }
 _OF_TRIAL = {
-    **{"dev": dict, "settings": dict, "data": dict},
-    **{"value": int | float | None, "degenerate": str | None},
+    **{"dev": {}, "settings": {}, "data": {}},
+    **{"value": Either((float, None)), "degenerate": Either((str, None))},
 }
 # What runs did that were begun before a key was there.
 _BEFORE = {"init_from": "", "model.gradient_dtype": "float32"}

@@ -604,7 +604,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/interop/json_files.py",
+        "bertjax/json_kinds.py",
         "(kind is float and type(value) is int)",
         "(kind in (int, float) and isinstance(value, int | float))",
         ("tests/interop/test_hugging_face.py::test_fields_of_another_type",),

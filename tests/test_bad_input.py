@@ -62,7 +62,7 @@ def test_a_corpus_that_is_not_there(tmp_path):
 
 def test_a_folder_that_is_no_corpus(tmp_path):
     (tmp_path / "empty").mkdir()
-    refuse(tiny_config(tmp_path / "empty"), tmp_path, "no tokenizer.json in this folder")
+    refuse(tiny_config(tmp_path / "empty"), tmp_path, "no vocabulary.json in this folder")
 
 
 def test_a_corpus_that_is_not_finished(tiny_corpus, tmp_path):
@@ -122,7 +122,7 @@ def test_a_store_of_another_tokenizer(tiny_corpus, tmp_path):
     config = tiny_config(f"{tiny_corpus}@0.5,{other}@0.5")
     refuse(config, tmp_path, f"{other}: built with another tokenizer")
     # The vocabulary was exchanged after the store was built.
-    for name in ("vocab.txt", "tokenizer.json"):
+    for name in ("vocab.txt", "vocabulary.json"):
         shutil.copy(tiny_corpus / name, other / name)
     refuse(tiny_config(other), tmp_path, f"{other}: built with another tokenizer")
 

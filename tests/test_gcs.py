@@ -500,7 +500,7 @@ def test_what_a_run_leaves_in_a_bucket(cloud, bucket_run, local_run):
     run, fetched = bucket_run
     names = {name for name in cloud.names("runs", "one") if "/" not in name}
     assert names == {path.name for path in local_run.iterdir() if path.is_file()} - {".lock"}
-    for name in ("vocab.txt", "tokenizer.json"):
+    for name in ("vocab.txt", "vocabulary.json"):
         assert (fetched / name).read_bytes() == (local_run / name).read_bytes()
     assert read_config(run) == read_config(local_run) | {"corpus": "gs://runs/corpus"}
     steps = {path.name for path in path_of(f"{run}/checkpoints").iterdir()}

@@ -21,7 +21,9 @@ ACCELERATORS = ("tpu", "cuda")  # extras of jax itself, which the constraints pi
 # Import names that are not the name of their distribution.
 DISTRIBUTION = {
     "absl": "absl-py",
-    "google": "google-cloud-storage",
+    # google-cloud-storage brings the others.
+    **dict.fromkeys(("google.cloud", "google.api_core", "google.auth"), "google-cloud-storage"),
+    "google.protobuf": "protobuf",
     "tensorflow": "tensorflow-cpu",
     "orbax": "orbax-checkpoint",
     "sklearn": "scikit-learn",
@@ -83,7 +85,7 @@ def test_constraints_pin_the_whole_closure():
 # What only one path needs is imported on that path: the module, and the extra that brings it.
 EXTRA_OF = {
     "apache_beam": "beam",
-    **dict.fromkeys(("fsspec", "google"), "gcs"),
+    **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
     "tensorflow": "tf1",
     "IPython": "test",  # every notebook has it
     **dict.fromkeys(("torch", "transformers"), "peers"),
@@ -104,13 +106,15 @@ def _names(lines: list[str]) -> set[str]:
 
 
 def _imported(node: ast.AST) -> set[str]:
-    """The top-level modules that a piece of code imports."""
-    found = set()
+    """The top-level modules that a piece of code imports; within `google`, those of its parts."""
+    names = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
-            found.update(alias.name.split(".")[0] for alias in each.names)
+            names.update(alias.name for alias in each.names)
         elif isinstance(each, ast.ImportFrom):
-            found.add(each.module.split(".")[0])
+            names.add(each.module)
+    # Many packages share the name `google`.
+    found = {re.match(r"google\.\w+|\w+", name)[0] for name in names}
     return found - sys.stdlib_module_names - {"bertjax", "configs"}
 
 

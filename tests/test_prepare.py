@@ -109,6 +109,11 @@ def test_run_again_reuses_everything(tmp_path, text, capsys):
     times[output / "vocab.txt"] = (output / "vocab.txt").stat().st_mtime_ns
     assert run(text, output) == first
     assert "vocabulary and token store are there already" in capsys.readouterr().out
+    # A corpus that was written earlier: its description has another name.
+    (output / "vocabulary.json").rename(output / "tokenizer.json")
+    assert run(text, output) == first
+    assert "vocabulary and token store are there already" in capsys.readouterr().out
+    assert not (output / "vocabulary.json").exists()
     assert all(path.stat().st_mtime_ns == before for path, before in times.items())
 
     weighted = run(f"{text}@2", output)
@@ -257,7 +262,7 @@ def test_sources_with_too_few_documents_are_named(tmp_path, text, capsys):
     [
         ("report.json", "remove it: the same command writes it again"),
         ("plan.json", "delete the folder, or choose another --output"),
-        ("tokenizer.json", "name the vocabulary file itself"),
+        ("vocabulary.json", "name the vocabulary file itself"),
         ("store/shard-00000.json", "remove it: the same command makes the shard again"),
     ],
 )

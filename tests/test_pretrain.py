@@ -53,7 +53,7 @@ def uninterrupted(tiny_corpus, tmp_path_factory):
 def test_the_run_folder(tiny_run, tiny_corpus):
     names = {path.name for path in tiny_run.iterdir()}
     assert names >= {"config.json", "metrics.jsonl", "loss.png", "checkpoints", "tensorboard"}
-    assert names >= {"vocab.txt", "tokenizer.json"}
+    assert names >= {"vocab.txt", "vocabulary.json"} and "tokenizer.json" not in names
     assert (tiny_run / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert list((tiny_run / "tensorboard").glob("events.*"))
     assert (tiny_run / "vocab.txt").read_bytes() == (tiny_corpus / "vocab.txt").read_bytes()
@@ -103,13 +103,19 @@ def test_both_phases_have_their_share(uninterrupted):
 
 
 def test_a_finished_run_again(tiny_run, tmp_path, capsys):
-    """Its checkpoints know its config, should config.json be lost; and it is there again."""
+    """Its checkpoints know its config, should config.json be lost; and it is there again.
+
+    Its vocabulary is described as in runs that were begun earlier, under another name.
+    """
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run, ignore=shutil.ignore_patterns("config.json"))
+    (run / "vocabulary.json").rename(run / "tokenizer.json")
+    assert load_run(run).tokenizer.identity == load_run(tiny_run).tokenizer.identity
     before = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
     lines = (run / "metrics.jsonl").read_text()
     assert pretrain.run(read_config(run), str(run)) == 0
-    assert (run / "config.json").read_bytes() == (tiny_run / "config.json").read_bytes()
+    for name in ("config.json", "vocabulary.json"):
+        assert (run / name).read_bytes() == (tiny_run / name).read_bytes()
     assert (run / "metrics.jsonl").read_text() == lines
     after = {path: path.stat().st_mtime_ns for path in (run / "checkpoints").rglob("*")}
     assert after == before

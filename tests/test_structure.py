@@ -17,7 +17,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "batch"]
+_WORDS = [
+    *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes", "batch"],
+]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
@@ -40,7 +42,8 @@ MAY_IMPORT = {
     "batch": [],
     "config": [],
     "buckets": ["errors"],
-    "files": ["errors", "buckets"],
+    "json_kinds": ["limits"],
+    "files": ["errors", "buckets", "json_kinds"],
     "figures": ["files"],
     "progress": ["errors"],
     "no_tpu": [],
@@ -58,11 +61,13 @@ MAY_IMPORT = {
     # floor 2: placement
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
-    "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
+    "training": [
+        *["errors", "json_kinds", "signals", "files", "figures", "buckets", "progress", "sharding"],
+    ],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
-    "interop": ["errors", "limits", "files", "text", "model"],
+    "interop": ["errors", "json_kinds", "files", "text", "model"],
     # the vectors of texts: input, computation, result
     "features": [
         *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],
@@ -92,7 +97,9 @@ _DEVICE_FILES = [
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    **dict.fromkeys(("etils", "fsspec", "google"), ["bertjax/buckets.py"]),
+    **dict.fromkeys(("etils", "fsspec"), ["bertjax/buckets.py"]),
+    # Cloud Storage; protobuf.
+    "google": ["bertjax/buckets.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],

@@ -36,6 +36,7 @@ from bertjax.corpus.store import (
 from bertjax.corpus.workers import worker_context
 from bertjax.errors import InputError
 from bertjax.files import read_json, size_in_words
+from bertjax.json_kinds import Either
 from bertjax.progress import Progress
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
@@ -50,7 +51,7 @@ _BATCH_CHARACTERS = 1 << 19
 _OF_SHARD = {
     **dict.fromkeys(("source", "dropped_documents", "skipped_documents"), int),
     "fingerprint": str,
-    "peak_bytes": int | None,
+    "peak_bytes": Either((int, None)),
 }
 _OF_SPLIT = dict.fromkeys(("documents", "sentences", "tokens", "words", "unknown", "max_id"), int)
 

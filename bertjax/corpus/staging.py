@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive, inside
+from bertjax.files import atomic_write, exclusive, inside, size_in_words
 from bertjax.progress import Progress
 
 _AT_ONCE = 8  # files
@@ -58,15 +58,15 @@ def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], 
 def _tell(folder: Path, copy: Path) -> None:
     """Says where a new copy is, and what it takes to be rid of it."""
     print(
-        f"{folder}: copied to {copy}, {_gigabytes(copy)}, which stays there until you delete it: "
-        f"rm -r {copy} (all copies in {copy.parent}: {_gigabytes(copy.parent)})",
+        f"{folder}: copied to {copy}, {_size(copy)}, which stays there until you delete it: "
+        f"rm -r {copy} (all copies in {copy.parent}: {_size(copy.parent)})",
         flush=True,
     )
 
 
-def _gigabytes(folder: Path) -> str:
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"{size / 1e9:,.3f} GB"
+def _size(folder: Path) -> str:
+    """The size of all that is in a folder, in words."""
+    return size_in_words(sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()))
 
 
 def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
@@ -74,8 +74,9 @@ def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]
     size, room = sum(about["bytes"] for about in missing.values()), shutil.disk_usage(copy).free
     if size > room:
         raise InputError(
-            f"{folder}: {size:,} bytes to be copied to {copy}, where there is room for {room:,}: "
-            "free some space, or set BERTJAX_CACHE to a folder on a larger disk"
+            f"{folder}: {size_in_words(size)} to be copied to {copy}, where there is room for "
+            f"{size_in_words(room)}: free some space, or set BERTJAX_CACHE to a folder on a larger "
+            "disk"
         )
 
     def copy_one(name: str) -> int:

@@ -1,11 +1,8 @@
 """The Hugging Face hub: a model's name to a folder on this machine."""
 
-import re
 from pathlib import Path
 
 from bertjax.errors import InputError
-
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "bert-base-uncased", "google-bert/bert-base-uncased"
 
 # What is read here; never the pickles.
 _FILES = ("*.json", "*.safetensors", "vocab.txt", "sentencepiece.model")
@@ -21,8 +18,6 @@ def model_folder(name: str) -> Path:
         return Path(name)
     if Path(name).is_file():
         raise InputError(f"hf:{name}: a file: name the folder that it is in")
-    if not _NAME.fullmatch(name):
-        raise InputError(f"hf:{name}: no such folder, and not the name of a model on the hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -39,7 +34,9 @@ def model_folder(name: str) -> Path:
             "set HF_TOKEN)"
         ) from error
     except HFValidationError as error:
-        raise InputError(f"hf:{name}: no such folder, and no name for a model: {error}") from error
+        raise InputError(
+            f"hf:{name}: no such folder, and not the name of a model on the hub: {error}"
+        ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError) as error:
         raise InputError(
             f"hf:{name}: no such folder, and the hub cannot be reached: where there is a network, "

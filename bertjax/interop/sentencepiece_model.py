@@ -4,9 +4,10 @@ Two settings of a model are needed that SentencePiece's own library does not tel
 its map of characters. They are read from the file, a protocol buffer (sentencepiece_model.proto).
 """
 
-import struct
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from bertjax.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
@@ -43,9 +44,9 @@ def as_library(tokenizer: Tokenizer):
     )
     _refuse(pieces, trainer, normalizer)
 
-    scores = [struct.unpack("<f", piece.get(_SCORE, bytes(4)))[0] for piece in pieces]
+    scores = np.array([piece.get(_SCORE, 0) for piece in pieces], np.uint32).view(np.float32)
     model = _unigram if trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM else _bpe
-    library = Library(model(tokenizer, scores))
+    library = Library(model(tokenizer, scores.tolist()))
     steps = [] if tokenizer.cased else [normalizers.Lowercase()]
     if character_map := normalizer.get(_CHARACTER_MAP):
         steps.append(normalizers.Precompiled(character_map))
@@ -100,25 +101,13 @@ def _bpe(tokenizer: Tokenizer, scores: list[float]):
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of the fields of a message: an int for a varint, else bytes."""
-    place = 0
+    """(number, value) of the fields of a message: a whole number, or bytes.
 
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            place += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
+    The numbers stand for the names of sentencepiece.sentencepiece_model_pb2: that module of
+    sentencepiece 0.2.3 needs protobuf 7, and Apache Beam needs an older one.
+    """
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
-    while place < len(message):
-        number, wire = divmod(varint(), 8)
-        if wire == 0:
-            yield number, varint()
-        else:
-            size = {1: 8, 5: 4}[wire] if wire != 2 else varint()
-            yield number, message[place : place + size]
-            place += size
+    for field in UnknownFieldSet(Empty.FromString(message)):
+        yield field.field_number, field.data

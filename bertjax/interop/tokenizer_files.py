@@ -14,6 +14,7 @@ from bertjax.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
 from bertjax.interop.json_files import EXTRA_ROLES, SPECIAL_ROLES, read_json
 from bertjax.text.tokenizer import (
+    DESCRIPTION_FILE,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
     VOCABULARY_FILES,
@@ -121,10 +122,15 @@ def _rules_in(said: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
 def _read_library(path: Path) -> dict[str, Any] | None:
     """A tokenizer.json with a model in it; None without the file."""
     library = read_json(path, json_files.LIBRARY)
+    described = path.with_name(DESCRIPTION_FILE)
+    if library is None and described.exists():
+        raise InputError(
+            f"{described}: is of a run or corpus of bertjax: name their folder without hf:"
+        )
     if library is not None and (library.get("model") or {}).get("vocab") is None:
         raise InputError(
             f"{path}: no model with a vocabulary in it, as the library tokenizers writes it. "
-            "(Runs and corpora of bertjax have another file of this name: name their folder "
+            "(Older runs and corpora of bertjax have another file of this name: name their folder "
             "without hf:.)"
         )
     return library

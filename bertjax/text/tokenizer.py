@@ -35,7 +35,9 @@ SENTENCEPIECE = "sentencepiece"
 KINDS = (WORDPIECE, SENTENCEPIECE)
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-DESCRIPTION_FILE = "tokenizer.json"
+DESCRIPTION_FILE = "vocabulary.json"
+# Its name in folders that were written earlier. It is that of the library's own file, too.
+_EARLIER_DESCRIPTION_FILE = "tokenizer.json"
 VOCABULARY_FILES = {WORDPIECE: "vocab.txt", SENTENCEPIECE: "sentencepiece.model"}
 _RULES = ("strip_accents", "tokenize_chinese_chars")  # in the description, where not BERT's
 _WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
@@ -136,26 +138,26 @@ class Tokenizer:
 
     @classmethod
     def _open_folder(cls, folder: Path, cased: bool | None) -> Self:
-        description_file = folder / DESCRIPTION_FILE
-        if not description_file.exists():
+        file = description_file(folder)
+        if not file.exists():
             raise InputError(
                 f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
                 "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
             )
         description = read_json(
-            description_file,
+            file,
             {"kind": str, "cased": bool, "file": str, "sha256": str},
             cure="it does not describe a tokenizer of ours: name the vocabulary file itself",
         )
         kind, saved_cased = description["kind"], description["cased"]
-        path, sha256 = inside(folder, description["file"], description_file), description["sha256"]
+        path, sha256 = inside(folder, description["file"], file), description["sha256"]
         if not path.exists():
-            raise InputError(f"{path}: missing, but {description_file} names it.")
+            raise InputError(f"{path}: missing, but {file} names it.")
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise InputError(f"{path}: not the file that {description_file} describes: restore it.")
+            raise InputError(f"{path}: not the file that {file} describes: restore it.")
         if cased is not None and cased != saved_cased:
-            raise InputError(f"{description_file}: says cased={saved_cased}, asked for {cased}.")
+            raise InputError(f"{file}: says cased={saved_cased}, asked for {cased}.")
         own_rules = {name: description[name] for name in _RULES if name in description}
         return cls(kind, data, str(path), cased=saved_cased, **own_rules)
 
@@ -218,6 +220,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; special tokens are written out."""
         return self._pieces.decode([int(each) for each in ids])
+
+
+def description_file(folder: Path) -> Path:
+    """The file that describes a folder's vocabulary; it exists only if one was saved there."""
+    path, earlier = folder / DESCRIPTION_FILE, folder / _EARLIER_DESCRIPTION_FILE
+    return earlier if earlier.exists() and not path.exists() else path
 
 
 def _refuse_surrogates(texts: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from bertjax import figures
 from bertjax.buckets import in_bucket, path_of
 from bertjax.files import atomic_write, check_folder_name, to_disk
+from bertjax.json_kinds import parse, problem_in
 
 TRAIN, HELDOUT = "train", "heldout"
 METRICS_FILE = "metrics.jsonl"
@@ -159,15 +160,13 @@ def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]
 def _row(line: bytes) -> dict[str, Any] | None:
     """What a line says; None where it is damaged."""
     try:
-        row = json.loads(line.decode())
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        row = parse(line)
+    except ValueError:
         return None
-    if not (isinstance(row, dict) and type(row.get("step")) is int):
-        return None
-    if not isinstance(row.get("split"), str):
+    if problem_in(row, {"step": int, "split": str}):
         return None
     drawn = row["split"] in (TRAIN, HELDOUT)
-    return row if not drawn or type(row.get("loss")) in (int, float) else None
+    return None if drawn and problem_in(row, {"loss": float}) else row
 
 
 def _set_aside(folder: Path, damaged: list[bytes]) -> None:

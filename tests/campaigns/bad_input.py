@@ -224,7 +224,8 @@ def _put_oddities(folder: Path) -> None:
     folder.mkdir()
     (folder / "folder").mkdir()
     (folder / "folder.py").mkdir()
-    for name in ("config.json", "tokenizer.json", "vocab.txt", "model.safetensors", "store"):
+    names = ("config.json", "tokenizer.json", "vocab.txt", "vocabulary.json", "store")
+    for name in (*names, "model.safetensors"):
         (folder / "folders" / name).mkdir(parents=True)
     for name in ("empty.txt", "empty.py"):
         (folder / name).touch()

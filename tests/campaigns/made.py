@@ -91,7 +91,7 @@ def _without_clocks(value: Any) -> Any:
 
 
 def _of_training(folder: Path, _: End) -> Any:
-    names = ("config.json", "vocab.txt", "tokenizer.json")
+    names = ("config.json", "vocab.txt", "vocabulary.json")
     return metrics_of(folder / "run"), _files(*(f"run/{name}" for name in names))(folder, _)
 
 

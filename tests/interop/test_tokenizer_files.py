@@ -234,8 +234,12 @@ def test_folders_without_a_tokenizer(tmp_path):
     (tmp_path / "tokenizer.json").write_text("[]")
     with pytest.raises(InputError, match="must hold an object, not a list"):
         read_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
     tokenizer_with().save(tmp_path)
-    with pytest.raises(InputError, match="name their folder without hf:"):
+    with pytest.raises(InputError, match=r"vocabulary\.json: is of .*: name their folder"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "vocabulary.json").rename(tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match=r"tokenizer\.json: no model .*: name their folder"):
         read_tokenizer(tmp_path)
 
 

@@ -191,24 +191,24 @@ def test_save_and_open_a_folder(tmp_path, wordpiece, model_file):
 
 
 def test_bad_folders(tmp_path, wordpiece):
-    with pytest.raises(InputError, match=r"no tokenizer\.json in this folder"):
+    with pytest.raises(InputError, match=r"no vocabulary\.json in this folder"):
         Tokenizer.open(tmp_path)
     wordpiece.save(tmp_path)
     with pytest.raises(InputError, match="says cased=False, asked for True"):
         Tokenizer.open(tmp_path, cased=True)
     write_vocabulary(tmp_path / "vocab.txt", [*PIECES, "another"])
-    with pytest.raises(InputError, match=r"vocab\.txt: not the file that .*tokenizer\.json"):
+    with pytest.raises(InputError, match=r"vocab\.txt: not the file that .*vocabulary\.json"):
         Tokenizer.open(tmp_path)
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"vocab\.txt: missing"):
         Tokenizer.open(tmp_path)
-    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    description = json.loads((tmp_path / "vocabulary.json").read_text())
     for content in ({"version": "1.0"}, None, [], description | {"file": 7}):
-        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        (tmp_path / "vocabulary.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
             Tokenizer.open(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(description | {"file": "../vocab.txt"}))
-    with pytest.raises(InputError, match=r"tokenizer\.json: names the file '\.\./vocab\.txt'"):
+    (tmp_path / "vocabulary.json").write_text(json.dumps(description | {"file": "../vocab.txt"}))
+    with pytest.raises(InputError, match=r"vocabulary\.json: names the file '\.\./vocab\.txt'"):
         Tokenizer.open(tmp_path)
 
 
@@ -243,8 +243,33 @@ def test_identity_is_that_of_stores_already_built(tmp_path):
     tokenizer = Tokenizer.open(path, cased=False)
     assert tokenizer.identity == expected
     tokenizer.save(tmp_path)
-    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    description = json.loads((tmp_path / "vocabulary.json").read_text())
     assert description.keys() == {"kind", "cased", "file", "sha256"}
+
+
+# What `Tokenizer.save` wrote for PIECES, when the file was called tokenizer.json.
+EARLIER_DESCRIPTION = """{
+  "kind": "wordpiece",
+  "cased": false,
+  "file": "vocab.txt",
+  "sha256": "c92e1cf87a7801fd77fabd99c2a7d391c77fb8fa76ae3572bfbb6c70b624e51e"
+}
+"""
+
+
+def test_a_folder_that_was_written_earlier(tmp_path):
+    path = write_vocabulary(tmp_path / "vocab.txt", PIECES)
+    (tmp_path / "tokenizer.json").write_text(EARLIER_DESCRIPTION)
+    tokenizer = Tokenizer.open(tmp_path)
+    assert tokenizer.identity == "aa41c2603b155bd9ccb2748e3505b7c9bea7d64af551d0cabb43d381c7c070ff"
+    with pytest.raises(InputError, match=r"tokenizer\.json: says cased=False, asked for True"):
+        Tokenizer.open(tmp_path, cased=True)
+    # What is saved there has the present name, and counts.
+    Tokenizer.open(path, cased=True).save(tmp_path)
+    assert Tokenizer.open(tmp_path).cased
+    tokenizer.save(tmp_path)
+    assert (tmp_path / "vocabulary.json").read_text() == EARLIER_DESCRIPTION
+    assert (tmp_path / "tokenizer.json").read_text() == EARLIER_DESCRIPTION
 
 
 def test_identity_depends_on_file_and_case(tmp_path):
