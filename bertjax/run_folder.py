@@ -12,7 +12,7 @@ import jax
 from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
 from bertjax.files import read_json
-from bertjax.model.heads import BertForPreTraining
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -38,7 +38,7 @@ _OF_TRIAL = {
     **{"value": int | float | None, "degenerate": str | None},
 }
 # What runs did that were begun before a key was there.
-_BEFORE = {"init_from": "", "model.gradient_dtype": "float32"}
+_BEFORE = {"init_from": "", "model.gradient_dtype": "float32", "model.encoder": "bert"}
 
 
 def checkpoints_folder(run: str | Path) -> Path:
@@ -128,7 +128,7 @@ class LoadedRun:
 
     recipe: Recipe
     tokenizer: Tokenizer
-    model: BertForPreTraining
+    model: PreTrainingModel
     placement: Placement
     params: Any
     step: int

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bertjax import limits
+from bertjax.encoders.contract import EncoderFamily
 from bertjax.errors import InputError
-from bertjax.model.spec import BertSpec
 
 # A kind is a type of JSON's texts and numbers (a float may be written as a whole number); [kind]
 # is a list of any length, (kind, kind) one of this length; {str: kind} is an object with any
@@ -36,12 +36,6 @@ class Either:
 
 # ---------------------------------------------------------------------------- the tables
 
-SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    *("initializer_range", "layer_norm_eps"),
-)
 TASK_KEY = "bertjax_task"  # in config.json: `bertjax.interop.pretrained.Pretrained.task`
 SPECIAL_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 EXTRA_ROLES = ("additional_special_tokens", "extra_special_tokens")
@@ -51,11 +45,9 @@ _NAMED_TOKENS = dict.fromkeys(SPECIAL_ROLES, _TOKEN) | dict.fromkeys(
     EXTRA_ROLES, Either(([_TOKEN], {str: _TOKEN}))
 )
 
-# config.json of transformers, and bert_config.json of google-research/bert.
+# config.json of transformers: what every model has there.
 MODEL_CONFIG = Object(
-    {field.name: field.type for field in dataclasses.fields(BertSpec) if field.name in SIZES}
-    | dict.fromkeys(("model_type", "hidden_act", "position_embedding_type", "problem_type"), str)
-    | dict.fromkeys(("is_decoder", "add_cross_attention"), bool)
+    dict.fromkeys(("model_type", "hidden_act", "problem_type"), str)
     | {"architectures": [str], "id2label": {str: Either((str, int))}}
     | {
         TASK_KEY: Object(
@@ -67,6 +59,13 @@ MODEL_CONFIG = Object(
         )
     }
 )
+
+
+def config_of_family(family: EncoderFamily) -> Object:
+    """The config.json of a family; and bert_config.json of google-research/bert."""
+    return Object({**MODEL_CONFIG.fields, **family.hugging_face.fields})
+
+
 # model.safetensors.index.json, and modules.json of sentence-transformers.
 WEIGHTS_INDEX = Object({"weight_map": {str: str}})
 MODULES = [Object({"path": str, "type": str}, needed=("path", "type"))]

@@ -24,13 +24,14 @@ def is_installed() -> bool:
 
 
 def outputs(
-    folder: Path, architecture: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
+    folder: Path, class_name: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """The outputs of transformers' model of that folder, in float64, under our names.
 
     In float64 they have no rounding of their own, which can be larger than ours.
 
     Args:
+      class_name: transformers' name of its class.
       batch: input_ids, input_mask and segment_ids.
       names: of our outputs.
 
@@ -40,7 +41,7 @@ def outputs(
     import torch
     import transformers
 
-    model, loading = getattr(transformers, architecture).from_pretrained(
+    model, loading = getattr(transformers, class_name).from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float64
     )
     trouble = {name: found for name, found in loading.items() if found}
