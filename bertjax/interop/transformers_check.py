@@ -18,9 +18,13 @@ _OUTPUTS = {
 }
 
 
-def is_installed() -> bool:
-    """Whether transformers and PyTorch are."""
-    return all(map(importlib.util.find_spec, ("torch", "transformers")))
+def knows(class_name: str) -> bool:
+    """Whether transformers and PyTorch are installed, and have such a model."""
+    if not all(map(importlib.util.find_spec, ("torch", "transformers"))):
+        return False
+    import transformers
+
+    return hasattr(transformers, class_name)
 
 
 def outputs(
