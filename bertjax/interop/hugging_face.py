@@ -244,8 +244,8 @@ def assemble(
         )
     for name in found.keys() - {entry.theirs for entry in entries}:
         raise InputError(
-            f"{origin}: {name} has no place in a {family.name} of {spec.num_hidden_layers} layers: "
-            "the model would not compute the same without it"
+            f"{origin}: {name} has no place in a {theirs.classes[kinds.ENCODER]} of "
+            f"{spec.num_hidden_layers} layers: the model would not compute the same without it"
         )
     return Pretrained(origin, kind, spec, params, tokenizer, classes, left_out)
 

@@ -200,7 +200,7 @@ def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -
         partial(
             module.apply,
             deterministic=True,
-            method=lambda m, *x, **k: m.bert.hidden_states(*x, **k),
+            method=lambda m, *x, **k: m.encoder.hidden_states(*x, **k),
         )
     )(params, *inputs)
     outputs = jax.jit(partial(module.apply, deterministic=True))(params, *inputs)

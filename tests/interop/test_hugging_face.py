@@ -172,7 +172,7 @@ def test_an_array_of_another_head_is_left_out_and_named(written):
 def test_an_array_that_changes_the_encoder_is_refused(written):
     name = "bert.encoder.layer.1.attention.self.distance_embedding.weight"
     written.save(written.arrays | {name: np.zeros(3, np.float32)})
-    with pytest.raises(InputError, match=f"{name} has no place in a BERT of 2 layers"):
+    with pytest.raises(InputError, match=f"{name} has no place in a BertModel of 2 layers"):
         written.read()
 
 
@@ -198,7 +198,9 @@ def test_parts_besides_the_architecture_are_kept_but_not_written(written, tmp_pa
 
 def test_one_layer_too_many(written):
     written.configure(num_hidden_layers=1)
-    with pytest.raises(InputError, match=r"bert.encoder.layer.1.\S+ has no place in a BERT of 1"):
+    with pytest.raises(
+        InputError, match=r"bert.encoder.layer.1.\S+ has no place in a BertModel of 1"
+    ):
         written.read()
 
 

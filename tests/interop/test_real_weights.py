@@ -127,7 +127,7 @@ def _computer(pretrained):
 
         states = apply(Bert(pretrained.spec), params["bert"], method="hidden_states")
         logits = apply(pretrained.model(), params)
-        pooled = apply(pretrained.model("BertModel"), params)["pooled"]
+        pooled = apply(pretrained.model(kinds.ENCODER), params)["pooled"]
         return *states, logits["masked_lm"], pooled, logits["next_sentence"]
 
     def ours(batch):

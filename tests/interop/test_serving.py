@@ -132,7 +132,7 @@ def tolerance(pretrained: Pretrained) -> float:
 @pytest.fixture(scope="module")
 def models(tokenizer) -> dict[str, Pretrained]:
     """Every architecture, and what a run of another storage and type trained: by a name."""
-    models = {name: make(name, tokenizer) for name in ARCHITECTURES}
+    models = {name: make(name, tokenizer) for name in KINDS}
     causal = dataclasses.replace(SPEC, causal=True, hidden_act="gelu_tanh")
     models["BertLMHeadModel"] = make("BertLMHeadModel", tokenizer, causal)
     fused = dataclasses.replace(causal, attention="fused")
@@ -166,7 +166,7 @@ def artifacts(models, tmp_path_factory) -> Path:
     return root
 
 
-NAMES = [*ARCHITECTURES, "fused", "run", "run_bfloat16"]
+NAMES = [*KINDS, "fused", "run", "run_bfloat16"]
 
 
 @pytest.mark.parametrize("name", NAMES)
