@@ -11,10 +11,11 @@ from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe
 from bertjax.corpus.store import open_tokenizer
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of
 from bertjax.errors import InputError
 from bertjax.files import local_folder, write_json
 from bertjax.initialize import with_sizes_of
-from bertjax.model.spec import BertSpec
 from bertjax.open_model import open_model
 from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
 
@@ -67,7 +68,12 @@ def run(
 
 
 def _report(
-    recipe: Recipe, spec: BertSpec, training: Training, phase: PhaseSpec, steps: int, where: Slice
+    recipe: Recipe,
+    spec: EncoderSpec,
+    training: Training,
+    phase: PhaseSpec,
+    steps: int,
+    where: Slice,
 ) -> Report:
     predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
     sizes = {"B": phase.batch_size, "S": phase.length, "P": predicted}
@@ -84,4 +90,4 @@ def _report(
         steps=steps,
         flops=tokens * spec.flops_per_token(phase.length, predicted),
     )
-    return compile_and_report(lowered, step, where)
+    return compile_and_report(lowered, step, where, family_of(spec).scopes)

@@ -31,8 +31,10 @@ def paper_config() -> ml_collections.ConfigDict:
     config.phase_1 = dict(share=0.9, length=128, batch_size=256, accumulate=1)
     config.phase_2 = dict(share=0.1, length=512, batch_size=256, accumulate=1)
 
-    # The model: a size of `bertjax.model.spec.SIZES` and the switches of `BertSpec`.
+    # The model: a family of `bertjax.encoders.registry`, one of its sizes, and the fields of its
+    # spec (`bertjax.encoders.bert.spec`): what is computed, and how.
     config.model = dict(
+        encoder="bert",
         size="base",
         hidden_act="gelu",
         hidden_dropout_prob=0.1,
@@ -104,7 +106,7 @@ def finetune_config() -> ml_collections.ConfigDict:
     # Parts are padded to one of at most so many lengths; each is compiled once.
     config.buckets = 5
 
-    # Switches of `BertSpec`; its sizes are those of the weights.
+    # Fields of the spec of the weights' encoder, which have its sizes.
     config.model = dict(
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,

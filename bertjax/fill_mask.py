@@ -7,9 +7,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bertjax.encoders import kinds
 from bertjax.errors import InputError
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.heads import BertForPreTraining
 from bertjax.open_model import open_model
 from bertjax.text.tokenizer import Tokenizer
 
@@ -57,7 +58,7 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
             raise InputError(
                 f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
             )
-    model, params = pretrained.model("BertForMaskedLM"), jax.device_put(pretrained.params)
+    model, params = pretrained.model(kinds.MASKED_LM), jax.device_put(pretrained.params)
     return [_fill_one(model, params, tokenizer, ids, top) for ids in rows]
 
 
@@ -79,7 +80,7 @@ def _fill_one(model, params, tokenizer: Tokenizer, ids: list[int], top: int) -> 
 
 
 @partial(jax.jit, static_argnums=0)
-def _logits(model: BertForPreTraining, params, ids, mask, places) -> jax.Array:
+def _logits(model: PreTrainingModel, params, ids, mask, places) -> jax.Array:
     segments = jax.numpy.zeros_like(ids)
     logits = model.apply({"params": params}, ids, mask, segments, places, deterministic=True)
     return logits["masked_lm"]

@@ -8,6 +8,9 @@ from typing import Any
 
 import jax
 
+from bertjax.encoders.computation import plain
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.storage import to_plain
 from bertjax.errors import EXIT_STOPPED, InputError
 from bertjax.files import (
     exclusive,
@@ -19,15 +22,13 @@ from bertjax.files import (
 )
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
-from bertjax.fine_tuning.model import ARCHITECTURE, bert_with_head, class_names
+from bertjax.fine_tuning.model import KIND, class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
 from bertjax.initialize import load_into
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.spec import BertSpec, plain_spec
-from bertjax.model.storage import to_plain
 from bertjax.open_model import open_model
 from bertjax.run_folder import MODEL_FOLDER, check_same_config
 from bertjax.sharding.mesh import make_mesh
@@ -38,8 +39,6 @@ from bertjax.training.hardware import keep_freed_memory
 # What may differ when a run goes on: where it runs, where its data and weights lie (their content
 # may not), how often it looks, and how much is tried.
 FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens")
-
-_TAKEN = ("bert", "pooler")  # of the given weights; heads are new in every trial
 
 
 def run(config: Any, workdir: str) -> int:
@@ -62,14 +61,15 @@ def run(config: Any, workdir: str) -> int:
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
-    taken = {part: given.params[part] for part in _TAKEN if part in given.params}
+    # The heads are new in every trial.
+    taken = {part: given.params[part] for part in (spec.encoder, "pooler") if part in given.params}
     taken = dataclasses.replace(given, params=taken)
     encode = encoder(family, given, recipe.max_length)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
     trials = Trials(
         recipe,
         data,
-        bert_with_head(family, spec),
+        encoder_with_head(family, spec),
         max_length=recipe.max_length,
         flops_per_token=lambda length: spec.flops_per_token(length, predicted=0),
         pad_id=given.tokenizer.pad_id,
@@ -116,7 +116,7 @@ class _ModelFolder:
     """The best model so far, as transformers writes one: see `bertjax.fine_tuning.search.Kept`."""
 
     def __init__(
-        self, folder: Path, recipe: TaskRecipe, given: Pretrained, spec: BertSpec, trials: Trials
+        self, folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials
     ):
         self._folder, self._recipe, self._spec = folder, recipe, spec
         self._tokenizer, self._trials = given.tokenizer, trials
@@ -126,8 +126,8 @@ class _ModelFolder:
         about = remembered(family, self._recipe.max_length)
         model = Pretrained(
             origin=str(self._folder),
-            architecture=ARCHITECTURE[family.objective],
-            spec=plain_spec(self._spec),
+            kind=KIND[family.objective],
+            spec=plain(self._spec),
             params=to_plain(params, self._spec),
             tokenizer=self._tokenizer,
             classes=class_names(family),

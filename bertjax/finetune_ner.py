@@ -17,7 +17,7 @@ from bertjax.fine_tuning.model import TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
-from bertjax.model.bilstm import BiLstmTagger
+from bertjax.heads.bilstm import BiLstmTagger
 from bertjax.open_model import open_model
 from bertjax.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded

@@ -1,29 +1,31 @@
 """Training that starts from given weights."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
+from bertjax.encoders.computation import Computation
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.storage import from_plain
 from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.spec import BertSpec
-from bertjax.model.storage import from_plain
 from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import Tokenizer
 
-# What the weights decide; the rest of a config's model section is how they are trained.
-_DECIDED = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    *("hidden_act", "initializer_range", "layer_norm_eps"),
+# Fields of a spec that are how a model is trained, and which weights do not decide.
+_HOW = (
+    *(field.name for field in dataclasses.fields(Computation)),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "causal"),
 )
 
 
 def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
     """A config's model section, with the sizes of the given weights instead of its own."""
     kept = {key: value for key, value in model.items() if key != "size"}
-    return kept | {key: getattr(given.spec, key) for key in _DECIDED}
+    sizes = {key: value for key, value in vars(given.spec).items() if key not in _HOW}
+    return kept | sizes | {"encoder": given.spec.encoder}
 
 
 def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
@@ -49,7 +51,7 @@ def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
     return tokenizer.kind, *normalization, used
 
 
-def load_into(params: dict[str, Any], given: Pretrained, spec: BertSpec) -> dict[str, Any]:
+def load_into(params: dict[str, Any], given: Pretrained, spec: EncoderSpec) -> dict[str, Any]:
     """Fresh parameters, with the parts that are given in their place on the devices.
 
     Args:

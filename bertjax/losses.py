@@ -38,7 +38,7 @@ def pretraining_sums(logits: dict[str, jax.Array], batch: dict[str, jax.Array]) 
     """Sums and counts of every loss and accuracy that the batch has labels for.
 
     Args:
-      logits: of `BertForPreTraining`.
+      logits: of `bertjax.heads.pretraining.PreTrainingModel`.
       batch: the arrays of one of `bertjax.batch.FIELDS`.
 
     Returns:
@@ -140,7 +140,7 @@ def task_sums(objective: str, outputs: Outputs, batch: Batch) -> Sums:
 
     Args:
       objective: a key of `bertjax.batch.TASK_FIELDS`; `batch` has its arrays.
-      outputs: of the model that goes with it (`bertjax.model.fine_tuning`).
+      outputs: of the model that goes with it (`bertjax.heads.tasks`).
 
     Returns:
       "task_loss" (nats; squared error of a regression) and "accuracy" (not of a regression): each

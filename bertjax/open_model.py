@@ -4,20 +4,21 @@ from pathlib import Path
 
 from bertjax import batch as batches
 from bertjax.buckets import in_bucket
+from bertjax.encoders import kinds
+from bertjax.encoders.computation import plain
+from bertjax.encoders.storage import to_plain
 from bertjax.errors import InputError
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.spec import plain_spec
-from bertjax.model.storage import to_plain
 from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
 
 # What a run of each objective trains.
-_ARCHITECTURES = {
-    batches.MASKED_LM_NEXT_SENTENCE: "BertForPreTraining",
-    batches.MASKED_LM: "BertForMaskedLM",
-    batches.LEFT_TO_RIGHT: "BertLMHeadModel",
+_KINDS = {
+    batches.MASKED_LM_NEXT_SENTENCE: kinds.PRE_TRAINING,
+    batches.MASKED_LM: kinds.MASKED_LM,
+    batches.LEFT_TO_RIGHT: kinds.CAUSAL_LM,
 }
 
 
@@ -67,8 +68,8 @@ def of_run(run: LoadedRun, origin: str) -> Pretrained:
     spec = run.model.spec
     return Pretrained(
         origin=origin,
-        architecture=_ARCHITECTURES[run.recipe.objective],
-        spec=plain_spec(spec),
+        kind=_KINDS[run.recipe.objective],
+        spec=plain(spec),
         params=to_plain(run.params, spec),
         tokenizer=run.tokenizer,
     )

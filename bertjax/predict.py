@@ -18,7 +18,7 @@ from bertjax.features.texts import decoded, read_texts
 from bertjax.files import atomic_write
 from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
-from bertjax.fine_tuning.model import Predictor, bert_with_head
+from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.interop.pretrained import Pretrained
 from bertjax.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
@@ -38,7 +38,7 @@ def run(model: str, source: str, output: str) -> None:
     """Writes a JSON object for each line, in their order.
 
     Args:
-      model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned BERT.
+      model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned encoder.
       source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
         "A", "A ||| B", words with spaces between them, or a JSON object.
       output: a file, whole or absent, here or in a bucket; or "-".
@@ -105,7 +105,7 @@ def predictions(
     placement = Placement(make_mesh(MeshSpec()), layout("data"))
     encode = encoder(family, pretrained, max_length)
     predictor = Predictor(
-        bert_with_head(family, pretrained.spec),
+        encoder_with_head(family, pretrained.spec),
         family.objective,
         placement,
         pad_id=pretrained.tokenizer.pad_id,

@@ -14,12 +14,13 @@ import optax
 from bertjax import batch as batches
 from bertjax import losses
 from bertjax.corpus.store import TokenStore
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import ENCODERS
 from bertjax.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.limits import check_numbers
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -131,12 +132,17 @@ class Recipe:
         except ValueError as error:
             raise InputError(f"config.{error}") from error
 
-    def spec(self, vocab_size: int) -> BertSpec:
+    def spec(self, vocab_size: int) -> EncoderSpec:
         """The model's shape, for a vocabulary of this size."""
         causal = self.objective == batches.LEFT_TO_RIGHT
         fields = {"vocab_size": vocab_size, "causal": causal} | dict(self.model)
-        make = BertSpec.named if "size" in fields else BertSpec
-        spec = build("model", make, fields)
+        name = fields.pop("encoder", "bert")  # configs from before there were others
+        if name not in ENCODERS:
+            choices = ", ".join(ENCODERS)
+            raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
+        family = ENCODERS[name]
+        _check_types("config.model", family.spec, fields)
+        spec = build("model", family.named if "size" in fields else family.spec, fields)
         if spec.vocab_size < vocab_size:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
@@ -179,7 +185,7 @@ def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[
     return plain
 
 
-def check_tensors(optimizer: str, spec: BertSpec) -> None:
+def check_tensors(optimizer: str, spec: EncoderSpec) -> None:
     """Raises InputError for an optimizer that is another one with layers stored as `spec` has."""
     if optimizer == "lamb" and spec.scan_layers:
         raise InputError(
@@ -240,7 +246,7 @@ def _check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
 
 
 def make_phases(
-    recipe: Recipe, spec: BertSpec, tokenizer: Tokenizer, train: TokenStore, held_out: TokenStore
+    recipe: Recipe, spec: EncoderSpec, tokenizer: Tokenizer, train: TokenStore, held_out: TokenStore
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
@@ -275,17 +281,17 @@ def held_out_examples(
     return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
 
 
-def make_model(spec: BertSpec, objective: str) -> BertForPreTraining:
+def make_model(spec: EncoderSpec, objective: str) -> PreTrainingModel:
     """The model with the heads that an objective trains."""
-    return BertForPreTraining(spec, next_sentence=losses.uses_next_sentence(objective))
+    return PreTrainingModel(spec, next_sentence=losses.uses_next_sentence(objective))
 
 
-def make_objective(model: BertForPreTraining) -> Objective:
+def make_objective(model: PreTrainingModel) -> Objective:
     """The model's losses as the training step wants them."""
     return Objective(partial(_sums, model), losses.loss_counts)
 
 
-def _sums(model: BertForPreTraining, params, batch, key: jax.Array | None) -> losses.Sums:
+def _sums(model: PreTrainingModel, params, batch, key: jax.Array | None) -> losses.Sums:
     logits = model.apply(
         {"params": params},
         batch["input_ids"],
@@ -315,7 +321,7 @@ class Training:
 
 
 def make_training(
-    recipe: Recipe, spec: BertSpec, devices: Sequence[jax.Device] | None = None
+    recipe: Recipe, spec: EncoderSpec, devices: Sequence[jax.Device] | None = None
 ) -> Training:
     """Puts a recipe's pieces together.
 
@@ -340,7 +346,7 @@ def make_training(
     return Training(placement, optimizer, init, abstract, trainer)
 
 
-def init_params(model: BertForPreTraining, key: jax.Array):
+def init_params(model: PreTrainingModel, key: jax.Array):
     """Fresh parameters, each with its logical axes."""
     ids = jax.numpy.zeros((1, 8), "int32")
     return model.init(key, ids, ids, ids, deterministic=True)["params"]

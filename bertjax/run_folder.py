@@ -12,8 +12,8 @@ import jax
 from bertjax.buckets import path_of, reach
 from bertjax.errors import InputError
 from bertjax.files import read_json
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.json_kinds import Either
-from bertjax.model.heads import BertForPreTraining
 from bertjax.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -39,7 +39,7 @@ _OF_TRIAL = {
     **{"value": Either((float, None)), "degenerate": Either((str, None))},
 }
 # What runs did that were begun before a key was there.
-_BEFORE = {"init_from": "", "model.gradient_dtype": "float32"}
+_BEFORE = {"init_from": "", "model.gradient_dtype": "float32", "model.encoder": "bert"}
 
 
 def checkpoints_folder(run: str | Path) -> Path:
@@ -129,7 +129,7 @@ class LoadedRun:
 
     recipe: Recipe
     tokenizer: Tokenizer
-    model: BertForPreTraining
+    model: PreTrainingModel
     placement: Placement
     params: Any
     step: int

@@ -375,19 +375,19 @@ CHANGES = [
         ("tests/test_losses.py::test_padding_is_no_answer", "tests/test_losses.py"),
     ),
     Change(
-        "bertjax/model/attention.py",
+        "bertjax/attention/einsum.py",
         'jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)',
         'jnp.einsum("bnst,bnth->bnsh", d_scores, key)',
         ("tests/model/test_attention.py",),
     ),
     Change(
-        "bertjax/model/attention.py",
+        "bertjax/attention/einsum.py",
         "jnp.where(sees, d_weights - mean, 0)",
         "(d_weights - mean)",
         ("tests/model/test_attention.py",),
     ),
     Change(
-        "bertjax/model/bert.py",
+        "bertjax/encoders/bert/embeddings.py",
         "self.position[:length]",
         "self.position[-length:]",
         (
@@ -396,25 +396,28 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/model/bilstm.py",
+        "bertjax/heads/bilstm.py",
         "(x[::-1], mask[::-1])[::-1]",
         "(x[::-1], mask)[::-1]",
         ("tests/model/test_bilstm.py",),
     ),
     Change(
-        "bertjax/model/dropout.py",
+        "bertjax/layers/dropout.py",
         "x * jnp.asarray(1 / (1 - rate), x.dtype)",
         "x",
         ("tests/model/test_dropout.py",),
     ),
     Change(
-        "bertjax/model/encoder.py",
-        "jnp.tril(jnp.ones((x.shape[1],) * 2, bool))",
-        "jnp.tril(jnp.ones((x.shape[1],) * 2, bool), 1)",
-        ("tests/model/test_bert.py::test_causal_attention_sees_nothing_later",),
+        "bertjax/attention/contract.py",
+        "jnp.tril(jnp.ones((length, length), bool))",
+        "jnp.tril(jnp.ones((length, length), bool), 1)",
+        (
+            "tests/model/test_bert.py::test_causal_attention_sees_nothing_later",
+            "tests/model/test_attention.py",
+        ),
     ),
     Change(
-        "bertjax/model/fine_tuning.py",
+        "bertjax/heads/tasks.py",
         "scores.reshape(input_ids.shape[:2])",
         "scores.reshape(input_ids.shape[1::-1]).T",
         (
@@ -423,7 +426,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/model/heads.py",
+        "bertjax/encoders/bert/heads.py",
         "jnp.arange(spec.padded_vocab_size) < spec.vocab_size",
         "jnp.arange(spec.padded_vocab_size) <= spec.vocab_size",
         (
@@ -432,25 +435,25 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/model/heads.py",
+        "bertjax/heads/pretraining.py",
         "exact(spec), {axes.EMBED_OUT",
         "spec, {axes.EMBED_OUT",
         ("tests/model/test_fine_tuning.py::test_heads_compute_in_float32",),
     ),
     Change(
-        "bertjax/model/layers.py",
+        "bertjax/layers/activation.py",
         'spec.hidden_act == "gelu_tanh"',
         'spec.hidden_act != "gelu_tanh"',
         ("tests/model/test_layers.py",),
     ),
     Change(
-        "bertjax/model/spec.py",
+        "bertjax/encoders/bert/spec.py",
         "attention = layers * 2 * width * length",
         "attention = layers * width * length",
         ("tests/model/test_spec.py",),
     ),
     Change(
-        "bertjax/model/storage.py",
+        "bertjax/encoders/storage.py",
         "[(0, padding)] + ",
         "[(padding, 0)] + ",
         ("tests/model/test_storage.py",),
@@ -610,16 +613,16 @@ CHANGES = [
         ("tests/interop/test_hugging_face.py::test_fields_of_another_type",),
     ),
     Change(
-        "bertjax/interop/names.py",
+        "bertjax/encoders/bert/hugging_face.py",
         'enumerate(("query", "key", "value"))',
         'enumerate(("key", "query", "value"))',
-        ("tests/interop/test_names.py",),
+        ("tests/model/test_names.py",),
     ),
     Change(
-        "bertjax/interop/names.py",
+        "bertjax/encoders/bert/hugging_face.py",
         r'return re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)',
         "return name",
-        ("tests/interop/test_names.py",),
+        ("tests/model/test_names.py",),
     ),
     Change(
         "bertjax/interop/pretrained.py",

@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from bertjax.interop import names
+from bertjax.encoders import names
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.registry import array_names
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.architectures import ARCHITECTURES
-from bertjax.model.spec import BertSpec
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = "the a of cat dog house run blue ##s ##ing , . ! ? 7".split()
@@ -20,6 +22,9 @@ SPEC = BertSpec(
     max_position_embeddings=13,
     initializer_range=0.2,
 )
+
+# transformers' name of a class -> its kind.
+KINDS = {name: kind for kind, name in BERT.hugging_face.classes.items()}
 
 PIECES = [*SPECIAL_TOKENS, *WORDS]
 
@@ -36,12 +41,12 @@ def small_model(
       classes: of a classifier.
     """
     rng = np.random.default_rng(7)
-    parts = ARCHITECTURES[architecture].parts
+    parts = ARCHITECTURES[KINDS[architecture]].parts(spec)
     if "classifier" not in parts:
         classes = ()
     elif architecture == "BertForMultipleChoice":
         classes = ("LABEL_0",)  # one score a choice
-    entries = names.table(parts, spec, len(classes))
+    entries = array_names(parts, spec, len(classes))
     arrays = {
         entry.theirs: rng.normal(
             1 if "LayerNorm.weight" in entry.theirs else 0, 0.2, entry.shape
@@ -50,7 +55,7 @@ def small_model(
     }
     return Pretrained(
         origin=f"a {architecture}",
-        architecture=architecture,
+        kind=KINDS[architecture],
         spec=spec,
         params=names.to_ours(arrays, entries, "test"),
         tokenizer=Tokenizer.open(vocabulary),

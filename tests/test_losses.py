@@ -10,7 +10,8 @@ import optax
 import pytest
 
 from bertjax import batch as batches
-from bertjax.fine_tuning.model import ARCHITECTURE
+from bertjax.encoders.bert.family import BERT
+from bertjax.fine_tuning.model import KIND
 from bertjax.interop.hugging_face import write_folder
 from bertjax.losses import (
     loss_counts,
@@ -348,16 +349,16 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     import torch
     import transformers
 
-    model = make_pretrained(ARCHITECTURE[objective])
+    model = make_pretrained(BERT.hugging_face.classes[KIND[objective]])
     kind = {batches.REGRESSION: "regression"}.get(objective, "single_label_classification")
-    if model.architecture == "BertForSequenceClassification":
+    if model.class_name == "BertForSequenceClassification":
         model = dataclasses.replace(model, task={"problem_type": kind})
     if objective == batches.REGRESSION:
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}
         model = dataclasses.replace(model, params=params, classes=("LABEL_0",))
     write_folder(model, tmp_path)
-    peer = getattr(transformers, model.architecture).from_pretrained(tmp_path)
+    peer = getattr(transformers, model.class_name).from_pretrained(tmp_path)
 
     rng = np.random.default_rng(9)
     shape = (ROWS, CLASSES, TOKENS) if objective == batches.MULTIPLE_CHOICE else (ROWS, TOKENS)

@@ -10,8 +10,8 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.optimizer import (
     OptimizerSpec,
     decays,
@@ -171,7 +171,7 @@ def test_what_decays():
 
 def test_what_decays_in_the_model():
     """Every matrix and embedding, and nothing else."""
-    model = BertForPreTraining(BertSpec.named("tiny"))
+    model = PreTrainingModel(BertSpec.named("tiny"))
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     params = jax.eval_shape(
         lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids

@@ -88,7 +88,7 @@ BAD = {
     "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
     "a size that is not whole": (
         {"model": {"hidden_size": 128.0}},
-        r"config\.model: hidden_size=128\.0: must be a whole number",
+        r"config\.model\.hidden_size=128\.0: must be a whole number",
     ),
     "a number that is a text": ({"seed": "0"}, r"config\.seed='0': must be a whole number"),
     "steps that are not whole": (

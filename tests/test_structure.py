@@ -30,7 +30,7 @@ _ALL_BELOW_PROGRAMS = [
     *_WORDS,
     "compile_report",
     *["text", "corpus", "examples", "tasks"],
-    *["model", "losses", "optimizer"],
+    *["layers", "attention", "encoders", "heads", "losses", "optimizer"],
     *["sharding", "training", "preflight", "interop", "features"],
 ]
 MAY_IMPORT = {
@@ -55,7 +55,10 @@ MAY_IMPORT = {
     "examples": [*_WORDS, "text", "corpus"],
     "tasks": [*_WORDS, "text", "corpus"],
     # floor 1b: the device; knows no mesh, no data, no optimizer
-    "model": ["errors", "axes", "batch"],
+    "layers": ["axes"],
+    "attention": ["layers"],
+    "encoders": ["errors", "axes", "layers", "attention"],
+    "heads": ["axes", "layers", "encoders"],
     "losses": ["errors", "axes", "batch"],
     "optimizer": ["errors"],
     # floor 2: placement
@@ -67,10 +70,10 @@ MAY_IMPORT = {
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
-    "interop": ["errors", "json_kinds", "files", "text", "model"],
+    "interop": ["errors", "json_kinds", "files", "text", "encoders", "heads"],
     # the vectors of texts: input, computation, result
     "features": [
-        *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],
+        *[*_WORDS, "text", "corpus", "tasks", "encoders", "sharding", "training", "interop"],
     ],
     # trials of fine-tuning: what they share, what is compiled
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
@@ -85,7 +88,8 @@ MAY_IMPORT = {
 
 # The files through which each outside library comes in. What is not listed may not be imported.
 _DEVICE_FILES = [
-    *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
+    *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
+    *["bertjax/losses.py", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
@@ -101,7 +105,8 @@ OUTSIDE = {
     # Cloud Storage; protobuf.
     "google": ["bertjax/buckets.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
-        *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
+        *["bertjax/layers/*", "bertjax/encoders/*", "bertjax/heads/*"],
+        *["bertjax/sharding/*", "bertjax/training/*"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
         "bertjax/show_sharding.py",
     ],
@@ -227,6 +232,40 @@ def test_outside_libraries_come_in_by_their_doors():
             if not any(fnmatch.fnmatchcase(_name(path), door) for door in doors):
                 broken.append(f"{_name(path)} imports {library}; its doors: {doors}")
     assert not broken
+
+
+def _words(path: Path) -> set[str]:
+    """The identifiers of a file, and the words of its texts that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and ast.get_docstring(node) is not None
+    }
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "module"):
+            found.update(re.findall(r"\w+", str(getattr(node, field, ""))))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update(re.findall(r"\w+", node.value) if id(node) not in docstrings else ())
+    return found
+
+
+# A class of a model; BertTokenizer and what it consists of are no models.
+_BERT_CLASS = re.compile(r"Bert(?!Tokenizer|Normalizer|PreTokenizer)([A-Z]\w*)?")
+_MAY_NAME_BERT = ("bertjax/encoders/bert/*", "bertjax/interop/google.py")
+
+
+def test_only_the_family_names_classes_of_bert():
+    """So that another family of encoders touches nothing but its folder and the registry."""
+    broken = {
+        _name(path): names
+        for path in _modules().values()
+        if not any(fnmatch.fnmatchcase(_name(path), pattern) for pattern in _MAY_NAME_BERT)
+        if (names := sorted(filter(_BERT_CLASS.fullmatch, _words(path))))
+    }
+    assert broken == {}
 
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess:

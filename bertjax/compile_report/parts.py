@@ -1,32 +1,33 @@
 """Which part of the model an instruction belongs to, by the path of scopes it comes from."""
 
 import re
+from collections.abc import Sequence
 
-OPTIMIZER, COPIES, OTHER = "optimizer", "layout copies", "other"
-# The first pattern that is found decides.
-_PARTS = tuple(
-    (re.compile(pattern), part)
-    for pattern, part in (
-        (r"optimizer/", OPTIMIZER),
-        (r"/attention/(qkv|output)/", "attention projections"),
-        (r"/attention/", "attention"),
-        (r"_dropout/|embeddings/dropout/", "dropout"),
-        (r"_norm/|/norm/", "layer norm"),
-        (r"/(intermediate|output|activation)/", "feed-forward"),
-        (r"/embeddings/", "embeddings"),
-        (r"/masked_lm/|/pooler/|/next_sentence_head/|bps,bsd->bpd|losses", "heads and losses"),
-    )
+OPTIMIZER, HEADS, COPIES, OTHER = "optimizer", "heads and losses", "layout copies", "other"
+# An encoder's scopes are those of its family (`bertjax.encoders.contract.EncoderFamily.scopes`).
+_ENCODER = (
+    *("attention projections", "attention", "dropout", "layer norm"),
+    *("feed-forward", "embeddings"),
 )
+PARTS = (OPTIMIZER, *_ENCODER, HEADS, COPIES, OTHER)
+
+Scopes = Sequence[tuple[str, str]]  # a pattern, and one of `PARTS`; the first that is found decides
+
+_BEFORE: Scopes = ((r"optimizer/", OPTIMIZER),)
+_AFTER: Scopes = ((r"/masked_lm/|/pooler/|/next_sentence_head/|bps,bsd->bpd|losses", HEADS),)
 _MOVES = ("copy", "transpose", "reshape", "pad", "slice", "concatenate", "convert")
-PARTS = tuple(dict.fromkeys((*(part for _, part in _PARTS), COPIES, OTHER)))
 
 FORWARD, BACKWARD = "forward", "backward"
 
 
-def part_of(opcode: str, source: str) -> str:
-    """One of `PARTS`."""
-    for pattern, part in _PARTS:
-        if pattern.search(source):
+def part_of(opcode: str, source: str, scopes: Scopes) -> str:
+    """One of `PARTS`.
+
+    Args:
+      scopes: of the encoder.
+    """
+    for pattern, part in (*_BEFORE, *scopes, *_AFTER):
+        if re.search(pattern, source):
             return part
     return COPIES if opcode in _MOVES else OTHER
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import jax
 
-from bertjax.compile_report.parts import BACKWARD, FORWARD, PARTS, direction_of, moved, part_of
+from bertjax.compile_report.parts import (
+    BACKWARD,
+    FORWARD,
+    PARTS,
+    Scopes,
+    direction_of,
+    moved,
+    part_of,
+)
 from bertjax.compile_report.program import Program
 from bertjax.compile_report.topology import GIB, Slice
 from bertjax.errors import InputError
@@ -95,8 +103,13 @@ _FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # o
 _SMALL = 2**20  # bytes
 
 
-def compile_and_report(lowered: jax.stages.Lowered, step: Step, where: Slice) -> Report:
+def compile_and_report(
+    lowered: jax.stages.Lowered, step: Step, where: Slice, scopes: Scopes
+) -> Report:
     """Compiles one update for a slice and reads what the compiler says of it.
+
+    Args:
+      scopes: of the encoder, see `bertjax.compile_report.parts`.
 
     Raises:
       InputError: it does not fit into a device's memory: by how much, and what helps.
@@ -108,10 +121,13 @@ def compile_and_report(lowered: jax.stages.Lowered, step: Step, where: Slice) ->
     memory = compiled.memory_analysis()
     not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
     temporaries = memory.temp_size_in_bytes + not_donated
-    return report_of(compiled.as_text(), step, where, memory.argument_size_in_bytes, temporaries)
+    arguments = memory.argument_size_in_bytes
+    return report_of(compiled.as_text(), step, where, scopes, arguments, temporaries)
 
 
-def report_of(text: str, step: Step, where: Slice, arguments: int, temporaries: int) -> Report:
+def report_of(
+    text: str, step: Step, where: Slice, scopes: Scopes, arguments: int, temporaries: int
+) -> Report:
     """Reads the text of a compiled step, and adds its bytes of memory on a device."""
     program = Program(text)
     parts: dict[tuple[str, str], float] = collections.Counter()
@@ -119,7 +135,7 @@ def report_of(text: str, step: Step, where: Slice, arguments: int, temporaries: 
     for instruction, times in program.executed():
         source, opcode = instruction.source, instruction.opcode
         if instruction.cycles is not None:
-            key = part_of(opcode, source), direction_of(source)
+            key = part_of(opcode, source, scopes), direction_of(source)
             parts[key] += instruction.cycles * times / where.chip.clock
         elif opcode.partition(" ")[0] in _COMPUTE and opcode.partition(" ")[2] not in _FREE:
             missing[opcode] += times * (instruction.bytes > _SMALL)

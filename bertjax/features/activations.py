@@ -36,7 +36,7 @@ _BLOCK_BYTES = 256 << 20  # of float32 activations, between two notes of what is
 
 
 class Choice(NamedTuple):
-    """Layers of the encoder, and how they become one vector (`bertjax.model.bilstm.COMBINE`).
+    """Layers of the encoder, and how they become one vector (`bertjax.heads.bilstm.COMBINE`).
 
     `layers`: 0 is the embeddings; negative ones count from the last; () stands for all but the
     embeddings.

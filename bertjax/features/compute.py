@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import make_encoder
 from bertjax.errors import InputError
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, Encoded, Encoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.limits import check_numbers
-from bertjax.model.bert import Bert
-from bertjax.model.spec import BertSpec
 from bertjax.progress import Progress
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement, inference_tokens
@@ -86,7 +86,7 @@ class Extractor:
         self._pad_id = pretrained.tokenizer.pad_id
         self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
         self._batch_tokens = inference_tokens(options.batch_tokens)
-        self._params = jax.device_put(pretrained.params["bert"], self._placement.replicated)
+        self._params = jax.device_put(pretrained.params[spec.encoder], self._placement.replicated)
         self._computed = self._needed = 0
 
     @property
@@ -166,9 +166,9 @@ def _rounded_up(length: int) -> int:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _compute(spec: BertSpec, options: Options, params, batch: dict[str, jax.Array]) -> jax.Array:
+def _compute(spec: EncoderSpec, options: Options, params, batch: dict[str, jax.Array]) -> jax.Array:
     """The vectors of a batch, float32 [B, G, W]; text b's are the first."""
-    states = Bert(spec).apply(
+    states = make_encoder(spec).apply(
         {"params": params},
         batch["ids"],
         batch["mask"],

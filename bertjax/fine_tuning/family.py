@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from bertjax import batch as batches
+from bertjax.encoders import kinds
 from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.choice import MultipleChoice
@@ -17,11 +18,10 @@ _PROBLEM_TYPES = {  # transformers' words for what it does with a sequence's log
     "regression": Regression,
 }
 _FAMILIES = {
-    "BertForMultipleChoice": MultipleChoice,
-    "BertForTokenClassification": Tagging,
-    "BertForQuestionAnswering": QuestionAnswering,
+    kinds.MULTIPLE_CHOICE: MultipleChoice,
+    kinds.TOKEN_CLASSIFICATION: Tagging,
+    kinds.QUESTION_ANSWERING: QuestionAnswering,
 }
-_SEQUENCE = "BertForSequenceClassification"
 _QUESTIONS_LENGTH = 384  # of a window, where a model does not say: that of `run_squad.py`
 
 
@@ -43,8 +43,8 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
     Raises:
       InputError: a model without the head of a task, or with one of another kind.
     """
-    task, architecture = pretrained.task, pretrained.architecture
-    if architecture == _SEQUENCE:
+    task = pretrained.task
+    if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
         kind = task["problem_type"]
         if kind not in _PROBLEM_TYPES:
             raise InputError(
@@ -57,12 +57,14 @@ def family_of(pretrained: Pretrained) -> tuple[Family, int]:
                 "those to one are served"
             )
         family = _PROBLEM_TYPES[kind]
-    elif architecture in _FAMILIES:
-        family = _FAMILIES[architecture]
+    elif pretrained.kind in _FAMILIES:
+        family = _FAMILIES[pretrained.kind]
     else:
+        classes = pretrained.family.hugging_face.classes
+        with_heads = (classes[kind] for kind in (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES))
         raise InputError(
-            f"{pretrained.origin}: {architecture} has no head of a task: give one of "
-            f"{', '.join((_SEQUENCE, *_FAMILIES))}, as launch/finetune_*.py makes them"
+            f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
+            f"{', '.join(with_heads)}, as launch/finetune_*.py makes them"
         )
     own = {field.name for field in dataclasses.fields(family) if field.init}
     fields = {name: value for name, value in task.items() if name in own and value is not None}

@@ -11,8 +11,9 @@ from flax import linen as nn
 
 from bertjax import batch as batches
 from bertjax import losses
-from bertjax.model.architectures import ARCHITECTURES
-from bertjax.model.spec import BertSpec
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.progress import Progress
 from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.tasks.buckets import in_order_of_length
@@ -20,13 +21,13 @@ from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
 from bertjax.training.step import Objective
 
-# The model that learns each objective of `bertjax.batch.TASK_FIELDS`.
-ARCHITECTURE = {
-    batches.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
-    batches.REGRESSION: "BertForSequenceClassification",
-    batches.MULTIPLE_CHOICE: "BertForMultipleChoice",
-    batches.TOKEN_CLASSIFICATION: "BertForTokenClassification",
-    batches.QUESTION_ANSWERING: "BertForQuestionAnswering",
+# The kind of model that learns each objective of `bertjax.batch.TASK_FIELDS`.
+KIND = {
+    batches.SEQUENCE_CLASSIFICATION: kinds.SEQUENCE_CLASSIFICATION,
+    batches.REGRESSION: kinds.SEQUENCE_CLASSIFICATION,
+    batches.MULTIPLE_CHOICE: kinds.MULTIPLE_CHOICE,
+    batches.TOKEN_CLASSIFICATION: kinds.TOKEN_CLASSIFICATION,
+    batches.QUESTION_ANSWERING: kinds.QUESTION_ANSWERING,
 }
 _OF_TOKENS = (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
 
@@ -72,9 +73,9 @@ class TaskModel(NamedTuple):
         return Objective(sums, partial(losses.task_counts, objective))
 
 
-def bert_with_head(family: Family, spec: BertSpec) -> TaskModel:
+def encoder_with_head(family: Family, spec: EncoderSpec) -> TaskModel:
     """The encoder with the head that learns what a family asks."""
-    architecture = ARCHITECTURES[ARCHITECTURE[family.objective]]
+    architecture = ARCHITECTURES[KIND[family.objective]]
     several = family.objective == batches.MULTIPLE_CHOICE
     ids = jax.ShapeDtypeStruct((1, 2, 8) if several else (1, 8), "int32")
     inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ids)

@@ -8,11 +8,11 @@ from typing import Any
 import ml_collections
 
 from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.encoders.contract import EncoderSpec
 from bertjax.errors import InputError
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
 from bertjax.limits import check_numbers
-from bertjax.model.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec
 from bertjax.recipe import build, check_tensors, plain_config
 from bertjax.sharding.mesh import MeshSpec
@@ -117,7 +117,7 @@ class Features:
 
     Attributes:
       choices: of `bertjax.features.activations.CHOICES`: one or more.
-      hidden, depth, dropout: of the BiLSTM: see `bertjax.model.bilstm.BiLstmTagger`.
+      hidden, depth, dropout: of the BiLSTM: see `bertjax.heads.bilstm.BiLstmTagger`.
     """
 
     choices: tuple[str, ...]
@@ -198,7 +198,7 @@ class TaskRecipe:
         combinations = itertools.product(grid.batch_size, grid.learning_rate, grid.epochs, seeds)
         return [Trial(*values) for values in combinations]
 
-    def spec(self, given: Pretrained) -> BertSpec:
+    def spec(self, given: Pretrained) -> EncoderSpec:
         """The given weights' sizes, with the switches of config.model.
 
         Raises:
@@ -216,7 +216,7 @@ class TaskRecipe:
                 f"{given.origin} reads left to right: its [CLS], which {self.task.name} is learned "
                 "from, sees no other token: take weights that read both ways"
             )
-        spec = build("model", BertSpec, dataclasses.asdict(given.spec) | dict(self.model))
+        spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
         return spec
 

@@ -5,17 +5,18 @@ from typing import Any
 
 import jax
 
+from bertjax.encoders import kinds
 from bertjax.interop.pretrained import Pretrained
 
 _TASKS = {  # the hub's names
-    "BertModel": "feature-extraction",
-    "BertForPreTraining": "fill-mask",
-    "BertForMaskedLM": "fill-mask",
-    "BertLMHeadModel": "text-generation",
-    "BertForSequenceClassification": "text-classification",
-    "BertForMultipleChoice": "multiple-choice",
-    "BertForTokenClassification": "token-classification",
-    "BertForQuestionAnswering": "question-answering",
+    kinds.ENCODER: "feature-extraction",
+    kinds.PRE_TRAINING: "fill-mask",
+    kinds.MASKED_LM: "fill-mask",
+    kinds.CAUSAL_LM: "text-generation",
+    kinds.SEQUENCE_CLASSIFICATION: "text-classification",
+    kinds.MULTIPLE_CHOICE: "multiple-choice",
+    kinds.TOKEN_CLASSIFICATION: "token-classification",
+    kinds.QUESTION_ANSWERING: "question-answering",
 }
 
 
@@ -36,18 +37,18 @@ def model_card(
     parameters = sum(leaf.size for leaf in jax.tree.leaves(pretrained.params))
     case = "cased" if tokenizer.cased else "lower-cased"
     sections = [
-        f"---\nlibrary_name: transformers\npipeline_tag: {_TASKS[pretrained.architecture]}\n"
-        "tags:\n- bert\n- bertjax\n---",
+        f"---\nlibrary_name: transformers\npipeline_tag: {_TASKS[pretrained.kind]}\n"
+        f"tags:\n- {pretrained.family.name}\n- bertjax\n---",
         f"# {name}",
-        f"`{pretrained.architecture}`: {spec.num_hidden_layers} layers of {spec.hidden_size}, "
+        f"`{pretrained.class_name}`: {spec.num_hidden_layers} layers of {spec.hidden_size}, "
         f"{spec.num_attention_heads} attention heads, {parameters:,} parameters; "
         f"{tokenizer.vocabulary_size:,} {case} {tokenizer.kind} pieces; at most "
         f"{spec.max_position_embeddings} tokens. Float32 weights, written by bertjax.",
         "## Use",
         "```python\nfrom transformers import AutoTokenizer, "
-        f"{pretrained.architecture}\n\n"
+        f"{pretrained.class_name}\n\n"
         f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-        f'model = {pretrained.architecture}.from_pretrained("{name}")\n```',
+        f'model = {pretrained.class_name}.from_pretrained("{name}")\n```',
         "## Recipe",
         _table("key", recipe) if recipe else "Converted; the recipe is that of the original.",
         "## Measured",

@@ -2,18 +2,20 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.errors import InputError
-from bertjax.interop import names
-from bertjax.interop.hugging_face import assemble, spec_of
-from bertjax.interop.json_files import MODEL_CONFIG, read_json
+from bertjax.interop.hugging_face import assemble, part_of, spec_of
+from bertjax.interop.json_files import config_of_family, read_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer
-from bertjax.model.spec import BertSpec
 
 _CONFIG_FILE = "bert_config.json"
 
@@ -27,11 +29,11 @@ _HEADS = {
 
 # What a checkpoint is, by the first of these parts that it has.
 _BY_HEAD = {
-    "classifier": "BertForSequenceClassification",
-    "span": "BertForQuestionAnswering",
-    "next_sentence_head": "BertForPreTraining",
-    "masked_lm": "BertForMaskedLM",
-    "bert": "BertModel",
+    "classifier": kinds.SEQUENCE_CLASSIFICATION,
+    "span": kinds.QUESTION_ANSWERING,
+    "next_sentence_head": kinds.PRE_TRAINING,
+    "masked_lm": kinds.MASKED_LM,
+    "bert": kinds.ENCODER,
 }
 
 
@@ -51,7 +53,7 @@ def read_release(path: Path, origin: str) -> Pretrained:
     spec = _spec(checkpoint.parent, origin)
     tokenizer = read_tokenizer(checkpoint.parent)
     arrays, left_out = _read(checkpoint, origin)
-    model = assemble(arrays, spec, _architecture(arrays, origin), tokenizer, origin)
+    model = assemble(arrays, spec, _kind(arrays, origin), tokenizer, origin)
     return dataclasses.replace(model, left_out=model.left_out | left_out)
 
 
@@ -75,7 +77,7 @@ def _checkpoint(path: Path, origin: str) -> Path:
 
 
 def _spec(folder: Path, origin: str) -> BertSpec:
-    config = read_json(folder / _CONFIG_FILE, MODEL_CONFIG)
+    config = read_json(folder / _CONFIG_FILE, config_of_family(BERT))
     if config is None:
         raise InputError(
             f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
@@ -84,7 +86,7 @@ def _spec(folder: Path, origin: str) -> BertSpec:
     # "gelu" is the tanh form in that code (modeling.py, gelu), the erf form in transformers'.
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = "gelu_new"
-    return spec_of(config, origin, _CONFIG_FILE)
+    return spec_of(config, BERT, origin, _CONFIG_FILE)
 
 
 def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -115,14 +117,30 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
             f"{origin}: {checkpoint.name} is damaged or incomplete: {error}"
         ) from error
     left_out |= {f"*/{slot}": f"optimizer state, {n} arrays" for slot, n in slots.items()}
-    return dict(names.from_google(_HEADS.get(n, n), array) for n, array in raw.items()), left_out
+    return dict(
+        in_hugging_face_terms(_HEADS.get(n, n), array) for n, array in raw.items()
+    ), left_out
 
 
-def _architecture(variables: Iterable[str], origin: str) -> str:
-    parts = {names.part_of(name) for name in variables}
+def _kind(variables: Iterable[str], origin: str) -> str:
+    parts = {part_of(name, BERT) for name in variables}
     if "bert" not in parts:
         raise InputError(
             f"{origin}: no variables of a BERT in the checkpoint, but such as "
             f"{', '.join(sorted(variables)[:3]) or 'none'}"
         )
-    return next(architecture for part, architecture in _BY_HEAD.items() if part in parts)
+    return next(kind for part, kind in _BY_HEAD.items() if part in parts)
+
+
+def in_hugging_face_terms(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """A variable of google-research/bert in Hugging Face's terms: name and orientation.
+
+    Products are stored [in, out] there, except the next-sentence head's.
+    """
+    if name.endswith("/kernel"):
+        name, array = f"{name.removesuffix('/kernel')}/weight", array.T
+    name = re.sub(r"/(word|position|token_type)_embeddings$", r"/\1_embeddings/weight", name)
+    name = re.sub(r"/output_weights$", "/weight", name)
+    name = re.sub(r"/output_bias$", "/bias", name)
+    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name)
+    return BERT.hugging_face.one_spelling(name.replace("/", ".")), array

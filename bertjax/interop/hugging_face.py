@@ -10,25 +10,22 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save
 
+from bertjax.encoders import kinds, names
+from bertjax.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.encoders.registry import ENCODERS, array_names, family_of
 from bertjax.errors import InputError
 from bertjax.files import inside, write_json
-from bertjax.interop import json_files, names
-from bertjax.interop.json_files import SIZES, TASK_KEY, read_json
+from bertjax.interop import json_files
+from bertjax.interop.json_files import TASK_KEY, read_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from bertjax.model.architectures import ARCHITECTURES
-from bertjax.model.spec import BertSpec
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 _PICKLE = "pytorch_model.bin"
 
-# transformers' activations; "gelu_new" and "gelu_pytorch_tanh" are one function.
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-_DECODER = "cls.predictions.decoder"
 
 
 # ------------------------------------------------------------------------------------ in
@@ -41,25 +38,26 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
       origin: what the user calls the folder, for messages.
 
     Raises:
-      InputError: not such a folder, not a BERT, an array that is missing, of another shape, or
-        with no place in the encoder; a pickle.
+      InputError: not such a folder, no encoder of `ENCODERS`, an array that is missing, of another
+        shape, or with no place in the encoder; a pickle.
     """
     config = read_json(folder / CONFIG_FILE, json_files.MODEL_CONFIG)
     if config is None:
         raise InputError(f"{origin}: no {CONFIG_FILE} in it: not the folder of a model")
-    spec = spec_of(config, origin)
+    family = _family(config, origin)
+    config = read_json(folder / CONFIG_FILE, json_files.config_of_family(family))
+    spec = spec_of(config, family, origin)
     files = _weight_files(folder, origin, config)
     tokenizer = read_tokenizer(folder)
     raw = {}
     for file in files:
-        raw |= _read_safetensors(file)
-    model = assemble(
-        raw, spec, _architecture(config, origin), tokenizer, origin, _classes(config, origin)
-    )
+        raw |= _read_safetensors(file, family)
+    kind, classes = _kind(config, family, origin), _classes(config, origin)
+    model = assemble(raw, spec, kind, tokenizer, origin, classes)
     return dataclasses.replace(
         model,
         left_out=model.left_out | _modules_beside(folder),
-        task=_task(config, model.architecture),
+        task=_task(config, model.kind),
     )
 
 
@@ -73,43 +71,50 @@ def _modules_beside(folder: Path) -> dict[str, str]:
     }
 
 
-def spec_of(config: Mapping[str, Any], origin: str, file: str = CONFIG_FILE) -> BertSpec:
+def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
+    """The family of a config.json; old ones of BERT do not name it."""
+    name = config.get("model_type", "bert")
+    if name not in ENCODERS:
+        raise InputError(
+            f"{origin}: model_type={name!r} in {CONFIG_FILE}: only {' and '.join(ENCODERS)} can be "
+            "read"
+        )
+    return ENCODERS[name]
+
+
+def spec_of(
+    config: Mapping[str, Any], family: EncoderFamily, origin: str, file: str = CONFIG_FILE
+) -> EncoderSpec:
     """The sizes in a config.json, or in Google's bert_config.json (`file`).
 
     Raises:
-      InputError: a model that is not a BERT as in the paper, or values that do not fit.
+      InputError: a model that the family does not compute, or values that do not fit.
     """
-    kind = config.get("model_type", "bert")
-    if kind != "bert":
-        raise InputError(f"{origin}: model_type={kind!r} in {file}: only bert can be read")
-    for key, wanted in (("position_embedding_type", "absolute"), ("add_cross_attention", False)):
-        if config.get(key, wanted) != wanted:
-            raise InputError(
-                f"{origin}: {key}={config[key]!r} in {file}: only {wanted!r} can be read"
-            )
+    activations = family.hugging_face.activations
     activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
+    if activation not in activations:
         raise InputError(
             f"{origin}: hidden_act={activation!r} in {file}: must be one of "
-            f"{', '.join(_ACTIVATIONS)}"
+            f"{', '.join(activations)}"
         )
-    sizes = {name: config[name] for name in SIZES if name in config}
     try:
-        return BertSpec(
-            hidden_act=_ACTIVATIONS[activation], causal=bool(config.get("is_decoder")), **sizes
-        )
+        fields = family.hugging_face.read_config(config)
+        return family.spec(hidden_act=activations[activation], **fields)
     except (ValueError, TypeError) as error:
         raise InputError(f"{origin}: {file}: {error}") from error
 
 
-def _architecture(config: Mapping[str, Any], origin: str) -> str:
-    name = (config.get("architectures") or ["BertModel"])[0]
-    if name not in ARCHITECTURES:
-        raise InputError(
-            f"{origin}: architectures={name!r} in {CONFIG_FILE}: can be read are "
-            f"{', '.join(ARCHITECTURES)}. To take only the encoder, write 'BertModel' there"
-        )
-    return name
+def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
+    classes = family.hugging_face.classes
+    alone = classes[kinds.ENCODER]
+    name = (config.get("architectures") or [alone])[0]
+    for kind, known in classes.items():
+        if known == name:
+            return kind
+    raise InputError(
+        f"{origin}: architectures={name!r} in {CONFIG_FILE}: can be read are "
+        f"{', '.join(classes.values())}. To take only the encoder, write {alone!r} there"
+    )
 
 
 def _classes(config: Mapping[str, Any], origin: str) -> tuple[str, ...]:
@@ -122,13 +127,13 @@ def _classes(config: Mapping[str, Any], origin: str) -> tuple[str, ...]:
     return tuple(str(labels[key]) for key in sorted(labels, key=int))
 
 
-def _task(config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
+def _task(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """What a classifier is for: ours say so themselves, others by their problem_type."""
-    kind, own = config.get("problem_type"), config.get(TASK_KEY) or {}
-    if architecture == "BertForSequenceClassification" and not kind:
+    problem, own = config.get("problem_type"), config.get(TASK_KEY) or {}
+    if kind == kinds.SEQUENCE_CLASSIFICATION and not problem:
         one = len(config.get("id2label") or {}) == 1
-        kind = "regression" if one else "single_label_classification"
-    return {"problem_type": kind} | own if kind else own
+        problem = "regression" if one else "single_label_classification"
+    return {"problem_type": problem} | own if problem else own
 
 
 def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
@@ -158,17 +163,17 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
     )
 
 
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+def _read_safetensors(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
     """The arrays of a file; floats of any width as float32 (exactly), others as None."""
     try:
         pairs = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
         raise InputError(f"{path}: damaged: {error}") from error
-    arrays = {}
+    arrays, theirs = {}, family.hugging_face
     for name, content in pairs:
         dtype = _FLOATS.get(content["dtype"])
         if dtype is None:
-            if names.in_hugging_face_terms(name) not in _BUFFERS:
+            if theirs.one_spelling(name) not in theirs.buffers:
                 raise InputError(
                     f"{path}: {name} is of type {content['dtype']}: only weights in "
                     f"{', '.join(_FLOATS)} can be read"
@@ -183,48 +188,53 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 def assemble(
     arrays: Mapping[str, np.ndarray],
-    spec: BertSpec,
-    architecture: str,
+    spec: EncoderSpec,
+    kind: str,
     tokenizer,
     origin: str,
     classes: tuple[str, ...] = (),
 ) -> Pretrained:
     """A model from arrays under any of Hugging Face's names; each is used, or left out and named.
 
+    Args:
+      kind: of `bertjax.encoders.kinds`.
+
     Raises:
       InputError: an array of the encoder that has no place here, two for one place, one with a
         value that is no number, a decoder that is not the embeddings' transpose; or as
         `names.to_ours`.
     """
+    family = family_of(spec)
+    theirs = family.hugging_face
     found: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     for name, array in arrays.items():
-        canonical = names.in_hugging_face_terms(name)
+        canonical = theirs.one_spelling(name)
         if canonical in found:
             raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
-        if canonical in _BUFFERS:
+        if canonical in theirs.buffers:
             left_out[name] = "a constant"
-        elif names.part_of(canonical) is None:
-            left_out[name] = f"not a part of {architecture}"
+        elif part_of(canonical, family) is None:
+            left_out[name] = f"not a part of {theirs.classes[kind]}"
         else:
             _check_finite(name, array, origin)
             found[canonical] = array
-    left_out |= _without_decoder(found, origin)
-    if not any(names.part_of(name) == "bert" for name in found):
+    left_out |= _without_decoder(found, family, origin)
+    if not any(part_of(name, family) == family.name for name in found):
         raise InputError(
-            f"{origin}: no array of an encoder (bert.embeddings..., or embeddings...) among its "
-            f"{len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
+            f"{origin}: no array of an encoder ({theirs.bare}embeddings..., embeddings...) among "
+            f"its {len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
-    parts = tuple(dict.fromkeys(map(names.part_of, sorted(found))))
+    parts = dict.fromkeys(part_of(name, family) for name in sorted(found))
     width = len(found["classifier.weight"]) if "classifier.weight" in found else len(classes)
-    if architecture != "BertForMultipleChoice" and len(classes) not in (0, width):
+    if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
             f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
             f"classes (id2label): are these of the same model?"
         )
     if len(classes) != width:
         classes = tuple(f"LABEL_{i}" for i in range(width))
-    entries = names.table(parts, spec, len(classes))
+    entries = array_names(parts, spec, len(classes))
     params = names.to_ours(found, entries, origin)
     # Models may have rows to spare, up to a multiple of 128.
     if spec.vocab_size - tokenizer.vocabulary_size >= 128:
@@ -234,10 +244,16 @@ def assemble(
         )
     for name in found.keys() - {entry.theirs for entry in entries}:
         raise InputError(
-            f"{origin}: {name} has no place in a BERT of {spec.num_hidden_layers} layers: the "
-            "model would not compute the same without it"
+            f"{origin}: {name} has no place in a {theirs.classes[kinds.ENCODER]} of "
+            f"{spec.num_hidden_layers} layers: the model would not compute the same without it"
         )
-    return Pretrained(origin, architecture, spec, params, tokenizer, classes, left_out)
+    return Pretrained(origin, kind, spec, params, tokenizer, classes, left_out)
+
+
+def part_of(name: str, family: EncoderFamily) -> str | None:
+    """The part of a model that an array of theirs belongs to; None: to none that we know."""
+    prefixes = family.hugging_face.prefixes.items()
+    return next((part for part, prefix in prefixes if name.startswith(prefix)), None)
 
 
 def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
@@ -251,23 +267,27 @@ def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
         )
 
 
-def _without_decoder(found: dict[str, np.ndarray], origin: str) -> dict[str, str]:
+def _without_decoder(
+    found: dict[str, np.ndarray], family: EncoderFamily, origin: str
+) -> dict[str, str]:
     """Takes out the decoder of the masked-LM head, which is the embeddings' transpose here."""
     left_out = {}
-    weight, bias = f"{_DECODER}.weight", f"{_DECODER}.bias"
+    decoder, own_bias = family.hugging_face.decoder
+    weight, bias = f"{decoder}.weight", f"{decoder}.bias"
     if weight in found:
-        embeddings = found.get("bert.embeddings.word_embeddings.weight")
+        embeddings = found.get(family.hugging_face.embeddings)
         if embeddings is None or not np.array_equal(found.pop(weight), embeddings):
             raise InputError(
                 f"{origin}: {weight} differs from the word embeddings: a decoder of its own "
-                "cannot be read, BERT's is tied to them"
+                "cannot be read, ours is tied to them"
             )
         left_out[weight] = "the word embeddings once more"
     if bias in found:
-        if not np.array_equal(found.setdefault("cls.predictions.bias", found[bias]), found[bias]):
-            raise InputError(f"{origin}: {bias} and cls.predictions.bias differ")
-        del found[bias]
-        left_out[bias] = "cls.predictions.bias once more"
+        if not np.array_equal(found.setdefault(own_bias, found[bias]), found[bias]):
+            raise InputError(f"{origin}: {bias} and {own_bias} differ")
+        if bias != own_bias:
+            del found[bias]
+            left_out[bias] = f"{own_bias} once more"
     return left_out
 
 
@@ -285,8 +305,9 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     """
     pretrained.model()  # every part is there
     arrays = names.to_theirs(pretrained.params, pretrained.entries)
-    if pretrained.architecture == "BertModel":  # saved without the prefix
-        arrays = {name.removeprefix("bert."): array for name, array in arrays.items()}
+    if pretrained.kind == kinds.ENCODER:  # saved without the prefix
+        bare = pretrained.family.hugging_face.bare
+        arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
     write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
@@ -295,21 +316,14 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
 
 def config_of(pretrained: Pretrained) -> dict[str, Any]:
     """The config.json of a model. `spec_of` reads it."""
-    spec = pretrained.spec
-    activation = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[spec.hidden_act]
     config = {
-        "architectures": [pretrained.architecture],
-        "model_type": "bert",
-        **{name: getattr(spec, name) for name in SIZES},
-        "hidden_act": activation,
-        "classifier_dropout": None,
-        "position_embedding_type": "absolute",
+        "architectures": [pretrained.class_name],
+        "model_type": pretrained.family.name,
+        **pretrained.family.hugging_face.write_config(pretrained.spec),
         "pad_token_id": pretrained.tokenizer.pad_id,
         "tie_word_embeddings": True,
         "dtype": "float32",
     }
-    if spec.causal:
-        config["is_decoder"] = True
     task = dict(pretrained.task)
     if "problem_type" in task:
         config["problem_type"] = task.pop("problem_type")

@@ -4,20 +4,13 @@ Whoever reads such a file here may take what is in its table for granted (`bertj
 Fields that no table names are free.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from bertjax.encoders.contract import EncoderFamily
 from bertjax.errors import InputError
 from bertjax.json_kinds import Either, OptionalFields, parse, problem_in
-from bertjax.model.spec import BertSpec
 
-SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    *("initializer_range", "layer_norm_eps"),
-)
 TASK_KEY = "bertjax_task"  # in config.json: `bertjax.interop.pretrained.Pretrained.task`
 SPECIAL_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 EXTRA_ROLES = ("additional_special_tokens", "extra_special_tokens")
@@ -27,11 +20,9 @@ _NAMED_TOKENS = dict.fromkeys(SPECIAL_ROLES, _TOKEN) | dict.fromkeys(
     EXTRA_ROLES, Either(([_TOKEN], {str: _TOKEN}))
 )
 
-# config.json of transformers, and bert_config.json of google-research/bert.
+# config.json of transformers: what every model has there.
 MODEL_CONFIG = OptionalFields(
-    {field.name: field.type for field in dataclasses.fields(BertSpec) if field.name in SIZES}
-    | dict.fromkeys(("model_type", "hidden_act", "position_embedding_type", "problem_type"), str)
-    | dict.fromkeys(("is_decoder", "add_cross_attention"), bool)
+    dict.fromkeys(("model_type", "hidden_act", "problem_type"), str)
     | {"architectures": [str], "id2label": {str: Either((str, int))}}
     | {
         TASK_KEY: OptionalFields(
@@ -43,6 +34,13 @@ MODEL_CONFIG = OptionalFields(
         )
     }
 )
+
+
+def config_of_family(family: EncoderFamily) -> OptionalFields:
+    """The config.json of a family; and bert_config.json of google-research/bert."""
+    return OptionalFields({**MODEL_CONFIG.fields, **family.hugging_face.fields})
+
+
 # model.safetensors.index.json, and modules.json of sentence-transformers.
 WEIGHTS_INDEX = OptionalFields({"weight_map": {str: str}})
 MODULES = [{"path": str, "type": str}]

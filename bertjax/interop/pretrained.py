@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.encoders.names import Entry
+from bertjax.encoders.registry import array_names, family_of
 from bertjax.errors import InputError
-from bertjax.interop import names
-from bertjax.model.architectures import ARCHITECTURES
-from bertjax.model.spec import BertSpec
+from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -23,9 +24,9 @@ class Pretrained:
 
     Attributes:
       origin: where it comes from, for messages.
-      architecture: what it is, a key of `ARCHITECTURES`.
+      kind: what it is, one of `bertjax.encoders.kinds`.
       spec: its sizes; unrolled layers and an unpadded vocabulary.
-      params: nested float32 numpy arrays in plain storage (`bertjax.model.storage`).
+      params: nested float32 numpy arrays in plain storage (`bertjax.encoders.storage`).
       tokenizer: the one it was trained with.
       classes: the names of a classifier's classes.
       left_out: arrays of the source that have no place here, each with the reason.
@@ -34,8 +35,8 @@ class Pretrained:
     """
 
     origin: str
-    architecture: str
-    spec: BertSpec
+    kind: str
+    spec: EncoderSpec
     params: Mapping[str, Any]
     tokenizer: Tokenizer
     classes: tuple[str, ...] = ()
@@ -50,20 +51,35 @@ class Pretrained:
             )
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """The parts of its architecture that the source does not have."""
-        return tuple(p for p in ARCHITECTURES[self.architecture].parts if p not in self.params)
+    def family(self) -> EncoderFamily:
+        """That of its encoder."""
+        return family_of(self.spec)
 
     @property
-    def entries(self) -> list[names.Entry]:
+    def architecture(self) -> Architecture:
+        """The heads that a model of its kind has."""
+        return ARCHITECTURES[self.kind]
+
+    @property
+    def class_name(self) -> str:
+        """What transformers calls such a model."""
+        return self.family.hugging_face.classes[self.kind]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts of its architecture that the source does not have."""
+        return tuple(p for p in self.architecture.parts(self.spec) if p not in self.params)
+
+    @property
+    def entries(self) -> list[Entry]:
         """The arrays of its architecture, with their names elsewhere."""
-        parts = tuple(p for p in ARCHITECTURES[self.architecture].parts if p in self.params)
-        return names.table(parts, self.spec, len(self.classes))
+        parts = [part for part in self.architecture.parts(self.spec) if part in self.params]
+        return array_names(parts, self.spec, len(self.classes))
 
     @property
     def additional(self) -> tuple[str, ...]:
         """The parts that it has besides those of its architecture."""
-        return tuple(p for p in self.params if p not in ARCHITECTURES[self.architecture].parts)
+        return tuple(p for p in self.params if p not in self.architecture.parts(self.spec))
 
     @property
     def identity(self) -> str:
@@ -73,21 +89,21 @@ class Pretrained:
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()
 
-    def model(self, architecture: str | None = None) -> nn.Module:
+    def model(self, kind: str | None = None) -> nn.Module:
         """The module that these weights are for.
 
         Args:
-          architecture: another one than its own, of which it must have every part.
+          kind: another one than its own, of which it must have every part.
 
         Raises:
           InputError: it has not.
         """
-        wanted = ARCHITECTURES[architecture or self.architecture]
-        absent = [part for part in wanted.parts if part not in self.params]
+        wanted = ARCHITECTURES[kind or self.kind]
+        absent = [part for part in wanted.parts(self.spec) if part not in self.params]
         if absent:
             raise InputError(
-                f"{self.origin}: {self.architecture} weights without {' and '.join(absent)}, "
-                f"which {architecture or self.architecture} has: take others"
+                f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
+                f"which {self.family.hugging_face.classes[kind or self.kind]} has: take others"
             )
         return wanted.build(self.spec, len(self.classes))
 
@@ -96,7 +112,7 @@ class Pretrained:
         entries = self.entries
         parameters = sum(math.prod(entry.shape) for entry in entries)
         lines = [
-            f"{self.origin}: {self.architecture}, {self.spec.num_hidden_layers} layers of "
+            f"{self.origin}: {self.class_name}, {self.spec.num_hidden_layers} layers of "
             f"{self.spec.hidden_size}, {parameters:,} parameters in {len(entries)} arrays"
         ]
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]

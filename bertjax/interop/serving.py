@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save
 from bertjax.files import write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
-from bertjax.model.architectures import ARCHITECTURES
 
 MODEL_FILE = "model.stablehlo"
 WEIGHTS_FILE = "weights.safetensors"
@@ -86,11 +85,11 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       RuntimeError: what was written is not the same function.
     """
     module = pretrained.model()
-    parts = ARCHITECTURES[pretrained.architecture].parts
+    parts = pretrained.architecture.parts(pretrained.spec)
     weights = flatten_dict({part: pretrained.params[part] for part in parts}, sep="/")
     # "fused" attention would take the kernels of the machine that exports.
     portable = module.clone(spec=dataclasses.replace(module.spec, attention="einsum"))
-    exported = _export(portable, weights, _axes(pretrained))
+    exported = _export(portable, weights, pretrained.architecture.axes)
     # safetensors writes the memory as it lies, whatever the strides.
     in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
@@ -99,11 +98,6 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))
     (folder / "README.md").write_text(_readme(pretrained, exported), "utf-8")
     return _check(pretrained, module, folder)
-
-
-def _axes(pretrained: Pretrained) -> tuple[str, ...]:
-    multiple_choice = pretrained.architecture == "BertForMultipleChoice"
-    return ("B", "C", "S") if multiple_choice else ("B", "S")
 
 
 def _export(
@@ -124,10 +118,10 @@ def _export(
 
 
 def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, Any]:
-    axes = list(_axes(pretrained))
+    axes = list(pretrained.architecture.axes)
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     return {
-        "architecture": pretrained.architecture,
+        "architecture": pretrained.class_name,
         "call": f"model(weights, {', '.join(_INPUTS)})",
         "weights": WEIGHTS_FILE,
         "inputs": {
@@ -151,10 +145,10 @@ def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, A
 
 
 def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
-    spec, axes = pretrained.spec, _axes(pretrained)
+    spec, axes = pretrained.spec, pretrained.architecture.axes
     choices = "C" in axes
     return _README.format(
-        architecture=pretrained.architecture,
+        architecture=pretrained.class_name,
         layers=spec.num_hidden_layers,
         width=spec.hidden_size,
         dtype=spec.compute_dtype,
@@ -195,7 +189,7 @@ def _sample(pretrained: Pretrained) -> list[np.ndarray]:
     """Random inputs, padded to different lengths."""
     spec, rng = pretrained.spec, np.random.default_rng(0)
     length = min(29, spec.max_position_embeddings)
-    shape = (3, 2, length)[-len(_axes(pretrained)) :]
+    shape = (3, 2, length)[-len(pretrained.architecture.axes) :]
     ids = rng.integers(0, spec.vocab_size, shape)
     ends = rng.integers(1, length + 1, (*shape[:-1], 1))
     mask = np.arange(length) < ends

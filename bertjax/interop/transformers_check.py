@@ -18,19 +18,24 @@ _OUTPUTS = {
 }
 
 
-def is_installed() -> bool:
-    """Whether transformers and PyTorch are."""
-    return all(map(importlib.util.find_spec, ("torch", "transformers")))
+def knows(class_name: str) -> bool:
+    """Whether transformers and PyTorch are installed, and have such a model."""
+    if not all(map(importlib.util.find_spec, ("torch", "transformers"))):
+        return False
+    import transformers
+
+    return hasattr(transformers, class_name)
 
 
 def outputs(
-    folder: Path, architecture: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
+    folder: Path, class_name: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """The outputs of transformers' model of that folder, in float64, under our names.
 
     In float64 they have no rounding of their own, which can be larger than ours.
 
     Args:
+      class_name: transformers' name of its class.
       batch: input_ids, input_mask and segment_ids.
       names: of our outputs.
 
@@ -40,7 +45,7 @@ def outputs(
     import torch
     import transformers
 
-    model, loading = getattr(transformers, architecture).from_pretrained(
+    model, loading = getattr(transformers, class_name).from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float64
     )
     trouble = {name: found for name, found in loading.items() if found}

@@ -16,6 +16,7 @@ import numpy as np
 
 from bertjax.batch import MASKED_LM
 from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.open_model import open_model
@@ -44,7 +45,7 @@ def main() -> None:
         masking=MaskingRule(),
     )
     examples = Examples(store, pretrained.tokenizer, spec)
-    module = pretrained.model("BertForMaskedLM")
+    module = pretrained.model(kinds.MASKED_LM)
 
     def logits(dtype: str):
         other = module.clone(spec=dataclasses.replace(module.spec, compute_dtype=dtype))

@@ -58,6 +58,7 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     """The same of what `compile_peer` writes, in that environment."""
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
+    from bertjax.encoders.bert.family import BERT
 
     name, topology, length, rows = shape
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
         text = Path(folder, "step.hlo").read_text(encoding="utf-8")
         memory = json.loads(Path(folder, "memory.json").read_text(encoding="utf-8"))
     step = Step(length=length, batch_size=rows, accumulate=1, steps=0, flops=flops)
-    return report_of(text, step, describe(topology), *memory).as_dict()
+    return report_of(text, step, describe(topology), BERT.scopes, *memory).as_dict()
 
 
 def compile_peer(name: str, topology: str, length: str, rows: str, folder: str) -> None:

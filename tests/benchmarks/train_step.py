@@ -71,7 +71,7 @@ def bertjax_step(shapes: Shapes) -> Step:
 
     import jax
 
-    from bertjax.model.spec import BertSpec
+    from bertjax.encoders.bert.spec import BertSpec
     from bertjax.optimizer import OptimizerSpec, make_optimizer
     from bertjax.recipe import init_params, make_model, make_objective
     from bertjax.sharding.mesh import MeshSpec, make_mesh

@@ -3,6 +3,7 @@
 import pytest
 
 from bertjax.compile_report.parts import direction_of, moved, part_of
+from bertjax.encoders.bert.family import BERT
 
 LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
 
@@ -26,11 +27,11 @@ LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
     ],
 )
 def test_part(source, part):
-    assert part_of("fusion", source) == part
+    assert part_of("fusion", source, BERT.scopes) == part
 
 
 def test_what_only_moves_is_a_copy():
-    assert (part_of("copy", ""), part_of("fusion", "")) == ("layout copies", "other")
+    assert (part_of("copy", "", ()), part_of("fusion", "", ())) == ("layout copies", "other")
 
 
 def test_direction():

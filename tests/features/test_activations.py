@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from bertjax.batch import TOKEN_CLASSIFICATION
+from bertjax.encoders.bert.encoder import Bert
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.errors import InputError
 from bertjax.features import activations
 from bertjax.features.activations import CHOICES, WordFeatures, all_layers, chosen_layers, compute
 from bertjax.features.compute import Extractor
 from bertjax.interop.pretrained import Pretrained
-from bertjax.model.bert import Bert
-from bertjax.model.spec import BertSpec
 from bertjax.tasks.tagging import Sentence, Tagging
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.encoded import Encoded

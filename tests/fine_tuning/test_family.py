@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from bertjax.encoders.bert.family import BERT
 from bertjax.errors import InputError
 from bertjax.fine_tuning.family import family_of, remembered
-from bertjax.fine_tuning.model import ARCHITECTURE, class_names
+from bertjax.fine_tuning.model import KIND, class_names
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
@@ -33,7 +34,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     ids=repr,
 )
 def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
-    model = make_pretrained(ARCHITECTURE[family.objective])
+    model = make_pretrained(BERT.hugging_face.classes[KIND[family.objective]])
     if isinstance(family, Regression):
         model = _with_one_output(model)
     assert class_names(family) == model.classes

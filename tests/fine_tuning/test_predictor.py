@@ -9,7 +9,7 @@ from flax import linen as nn
 from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 
 from bertjax import batch as batches
-from bertjax.fine_tuning.model import Predictor, bert_with_head
+from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -21,7 +21,7 @@ PAD = 7  # must not matter
 
 def _predictor(family, devices: int, batch_tokens: int):
     placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout("data"))
-    model = bert_with_head(family, SPEC)
+    model = encoder_with_head(family, SPEC)
     predictor = Predictor(model, family.objective, placement, pad_id=PAD, batch_tokens=batch_tokens)
     params = nn.unbox(model.init(jax.random.key(3)))
     return model, params, predictor, jax.device_put(params, placement.replicated)

@@ -10,12 +10,14 @@ from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 from task_files import change
 
 from bertjax.config import finetune_config
+from bertjax.encoders import names
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.registry import array_names
 from bertjax.fine_tuning import trials
 from bertjax.fine_tuning.data import Split, TaskData
-from bertjax.fine_tuning.model import ARCHITECTURE, bert_with_head, class_names
+from bertjax.fine_tuning.model import KIND, class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.interop import names
-from bertjax.model.architectures import ARCHITECTURES
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 
@@ -57,7 +59,7 @@ def make_trials(monkeypatch):
             return trials.Trials(
                 recipe,
                 data,
-                bert_with_head(family, SPEC),
+                encoder_with_head(family, SPEC),
                 max_length=LONGEST,
                 flops_per_token=lambda length: 1.0,
             )
@@ -188,8 +190,10 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     made = make_trials(name, encoded, devices=1, optimizer=optimizer, accumulate=2)
     params, losses = _trained(made, TRIAL, tmp_path)
 
-    architecture = ARCHITECTURE[family.objective]
-    entries = names.table(ARCHITECTURES[architecture].parts, SPEC, len(class_names(family)))
+    architecture = BERT.hugging_face.classes[KIND[family.objective]]
+    entries = array_names(
+        ARCHITECTURES[KIND[family.objective]].parts(SPEC), SPEC, len(class_names(family))
+    )
     fresh = jax.device_get(made.fresh_state(TRIAL.seed).params)
     peer = getattr(transformers, architecture)(
         transformers.BertConfig(

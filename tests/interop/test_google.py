@@ -200,7 +200,7 @@ def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -
         partial(
             module.apply,
             deterministic=True,
-            method=lambda m, *x, **k: m.bert.hidden_states(*x, **k),
+            method=lambda m, *x, **k: m.encoder.hidden_states(*x, **k),
         )
     )(params, *inputs)
     outputs = jax.jit(partial(module.apply, deterministic=True))(params, *inputs)
@@ -225,7 +225,7 @@ def release(tf, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("length", [1, 6, 17])
 def test_the_function_is_googles(tf, release, length):
     pretrained = read_release(release, "tf1:it")
-    assert pretrained.architecture == "BertForPreTraining"
+    assert pretrained.class_name == "BertForPreTraining"
     assert pretrained.spec.hidden_act == "gelu_tanh"
     assert pretrained.spec.layer_norm_eps == 1e-12
     assert pretrained.missing == ()
@@ -246,7 +246,7 @@ def test_the_function_is_googles(tf, release, length):
 def test_heads_of_fine_tuning(tf, tmp_path, heads, architecture, classes):
     write_release(tf, tmp_path, CONFIG, heads)
     pretrained = read_release(tmp_path, "tf1:it")
-    assert (pretrained.architecture, len(pretrained.classes)) == (architecture, classes)
+    assert (pretrained.class_name, len(pretrained.classes)) == (architecture, classes)
     inputs = random_inputs(CONFIG, 3, 11)
     assert_same_function(pretrained, run_reference(tf, tmp_path, inputs, heads), inputs)
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from flax.traverse_util import flatten_dict
-from small_models import CLASSES, SPEC
+from small_models import CLASSES, KINDS, SPEC
 
+from bertjax.encoders import kinds, names
 from bertjax.errors import InputError
-from bertjax.interop import names
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder, write_folder
-from bertjax.model.architectures import ARCHITECTURES
 from bertjax.text.tokenizer import Tokenizer
 
 DECODER = "cls.predictions.decoder"
@@ -55,7 +54,7 @@ def _assert_equal(params, wanted):
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", KINDS)
 def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, architecture, hidden_act):
     causal = architecture == "BertLMHeadModel"
     spec = dataclasses.replace(SPEC, causal=causal, hidden_act=hidden_act, layer_norm_eps=1e-9)
@@ -63,7 +62,7 @@ def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, architecture, hidden
     write_folder(model, tmp_path)
     again = read_folder(tmp_path, "hf:again")
     _assert_equal(again.params, model.params)
-    assert (again.spec, again.architecture, again.classes) == (spec, architecture, model.classes)
+    assert (again.spec, again.class_name, again.classes) == (spec, architecture, model.classes)
     assert again.tokenizer.tokens == model.tokenizer.tokens
     assert again.left_out == {} and again.missing == ()
     written = safetensors.numpy.load_file(tmp_path / "model.safetensors")
@@ -160,7 +159,7 @@ def test_a_missing_pooler_is_said(written):
     with pytest.raises(InputError, match="BertModel weights without pooler"):
         model.model()
     with pytest.raises(InputError, match="without masked_lm, which BertForMaskedLM has"):
-        model.model("BertForMaskedLM")
+        model.model(kinds.MASKED_LM)
 
 
 def test_an_array_of_another_head_is_left_out_and_named(written):
@@ -173,7 +172,7 @@ def test_an_array_of_another_head_is_left_out_and_named(written):
 def test_an_array_that_changes_the_encoder_is_refused(written):
     name = "bert.encoder.layer.1.attention.self.distance_embedding.weight"
     written.save(written.arrays | {name: np.zeros(3, np.float32)})
-    with pytest.raises(InputError, match=f"{name} has no place in a BERT of 2 layers"):
+    with pytest.raises(InputError, match=f"{name} has no place in a BertModel of 2 layers"):
         written.read()
 
 
@@ -199,7 +198,9 @@ def test_parts_besides_the_architecture_are_kept_but_not_written(written, tmp_pa
 
 def test_one_layer_too_many(written):
     written.configure(num_hidden_layers=1)
-    with pytest.raises(InputError, match=r"bert.encoder.layer.1.\S+ has no place in a BERT of 1"):
+    with pytest.raises(
+        InputError, match=r"bert.encoder.layer.1.\S+ has no place in a BertModel of 1"
+    ):
         written.read()
 
 
@@ -298,7 +299,7 @@ def test_files_that_are_not_what_they_should_be(written, name, content, message)
 
 def test_null_is_as_absent(written):
     written.configure(architectures=None, id2label=None, problem_type=None, bertjax_task=None)
-    assert written.read().architecture == "BertModel"
+    assert written.read().class_name == "BertModel"
 
 
 @pytest.mark.parametrize("value, shown", [(np.nan, "nan"), (-np.inf, "-inf")])
@@ -444,7 +445,7 @@ def test_a_name_without_network(tmp_path, monkeypatch):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", KINDS)
 def test_transformers_there_and_back(vocabulary, tmp_path, architecture, hidden_act):
     """What transformers saved computes the same here; what is written here it loads whole."""
     import torch

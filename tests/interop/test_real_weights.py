@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.interop import names
+from bertjax.encoders import kinds, names
+from bertjax.encoders.bert.encoder import Bert
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.registry import array_names
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.losses import pretraining_sums
-from bertjax.model.bert import Bert
-from bertjax.model.spec import BertSpec
 
 pytestmark = pytest.mark.peers
 
@@ -39,7 +40,7 @@ def minilm():
 def _with_heads(pretrained):
     """The encoder with random heads of pre-training."""
     rng = np.random.default_rng(1)
-    entries = names.table(("masked_lm", "next_sentence_head"), pretrained.spec, 0)
+    entries = array_names(("masked_lm", "next_sentence_head"), pretrained.spec, 0)
     arrays = {
         entry.theirs: rng.normal(
             1 if "LayerNorm.weight" in entry.theirs else 0, 0.02, entry.shape
@@ -48,7 +49,7 @@ def _with_heads(pretrained):
     }
     heads = names.to_ours(arrays, entries, "test")
     return dataclasses.replace(
-        pretrained, architecture="BertForPreTraining", params=dict(pretrained.params) | heads
+        pretrained, kind=kinds.PRE_TRAINING, params=dict(pretrained.params) | heads
     )
 
 
@@ -126,7 +127,7 @@ def _computer(pretrained):
 
         states = apply(Bert(pretrained.spec), params["bert"], method="hidden_states")
         logits = apply(pretrained.model(), params)
-        pooled = apply(pretrained.model("BertModel"), params)["pooled"]
+        pooled = apply(pretrained.model(kinds.ENCODER), params)["pooled"]
         return *states, logits["masked_lm"], pooled, logits["next_sentence"]
 
     def ours(batch):

@@ -14,15 +14,17 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
+from small_models import KINDS
 
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.storage import to_plain
 from bertjax.errors import InputError
 from bertjax.files import new_folder
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
-from bertjax.model.architectures import ARCHITECTURES
-from bertjax.model.spec import BertSpec
-from bertjax.model.storage import to_plain
 from bertjax.text.tokenizer import Tokenizer
 
 # Odd in every size.
@@ -80,7 +82,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 def random_params(architecture: str, spec: BertSpec) -> dict:
     """Every parameter of a module with `spec`, as it stores them."""
-    module = ARCHITECTURES[architecture].build(spec, len(CLASSES))
+    module = ARCHITECTURES[KINDS[architecture]].build(spec, len(CLASSES))
     inputs = [np.zeros(shape(architecture, 1, 4), np.int32)] * 3
     init = partial(module.init, deterministic=True)
     shapes = nn.unbox(jax.eval_shape(init, jax.random.key(0), *inputs))
@@ -94,7 +96,7 @@ def random_params(architecture: str, spec: BertSpec) -> dict:
 def make(architecture: str, tokenizer: Tokenizer, spec: BertSpec = SPEC) -> Pretrained:
     return Pretrained(
         origin="it",
-        architecture=architecture,
+        kind=KINDS[architecture],
         spec=dataclasses.replace(spec, scan_layers=False, vocab_multiple=1),
         params=to_plain(random_params(architecture, spec), spec),
         tokenizer=tokenizer,
@@ -130,7 +132,7 @@ def tolerance(pretrained: Pretrained) -> float:
 @pytest.fixture(scope="module")
 def models(tokenizer) -> dict[str, Pretrained]:
     """Every architecture, and what a run of another storage and type trained: by a name."""
-    models = {name: make(name, tokenizer) for name in ARCHITECTURES}
+    models = {name: make(name, tokenizer) for name in KINDS}
     causal = dataclasses.replace(SPEC, causal=True, hidden_act="gelu_tanh")
     models["BertLMHeadModel"] = make("BertLMHeadModel", tokenizer, causal)
     fused = dataclasses.replace(causal, attention="fused")
@@ -150,7 +152,7 @@ def artifacts(models, tmp_path_factory) -> Path:
         with new_folder(root / name) as folder:
             assert write_serving(pretrained, folder) <= tolerance(pretrained)
         for case in SHAPES:
-            inputs = random_inputs(shape(pretrained.architecture, *case))
+            inputs = random_inputs(shape(pretrained.class_name, *case))
             np.save(root / "inputs" / f"{name}.{case[0]}x{case[1]}.npy", inputs)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     result = subprocess.run(
@@ -164,7 +166,7 @@ def artifacts(models, tmp_path_factory) -> Path:
     return root
 
 
-NAMES = [*ARCHITECTURES, "fused", "run", "run_bfloat16"]
+NAMES = [*KINDS, "fused", "run", "run_bfloat16"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -172,7 +174,7 @@ def test_outputs_are_the_modules(artifacts, models, name):
     pretrained = models[name]
     with np.load(artifacts / f"results.{name}.npz") as results:
         for batch, length in SHAPES:
-            inputs = random_inputs(shape(pretrained.architecture, batch, length))
+            inputs = random_inputs(shape(pretrained.class_name, batch, length))
             expected = run(pretrained, inputs)
             prefix = f".{batch}x{length}/"
             assert {f"{prefix}{key}" for key in expected} == {
@@ -188,7 +190,7 @@ def test_outputs_are_the_modules(artifacts, models, name):
 
 def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
     """Scanned layers and a padded vocabulary."""
-    module = ARCHITECTURES["BertForPreTraining"].build(RUN, 0)
+    module = ARCHITECTURES[kinds.PRE_TRAINING].build(RUN, 0)
     params = random_params("BertForPreTraining", RUN)
     infer = jax.jit(partial(module.apply, deterministic=True))
     expected = infer({"params": params}, *random_inputs((3, 13)))
@@ -205,7 +207,7 @@ def test_the_readme_is_right(artifacts, models, tokenizer, name):
     """Its lines, run above, have the tokenizer's ids, and give what the module gives for them."""
     pretrained = models[name]
     texts = [["one text.", "another, a longer one."]]
-    if pretrained.architecture == "BertForMultipleChoice":
+    if pretrained.class_name == "BertForMultipleChoice":
         texts = [["a question", "one answer"], ["a question", "another answer"]]
         rows = [tokenizer.encode(pair) for pair in texts]
         ids = [[tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id] for a, b in rows]
@@ -217,7 +219,7 @@ def test_the_readme_is_right(artifacts, models, tokenizer, name):
             assert row[mask == 1].tolist() == wanted
             assert set(row[mask == 0]) <= {tokenizer.pad_id}
         inputs = np.array(found, np.int32)
-        if pretrained.architecture == "BertForMultipleChoice":
+        if pretrained.class_name == "BertForMultipleChoice":
             assert found[2].max() == 1
             inputs = inputs[:, None]
         for key, output in run(pretrained, inputs).items():
@@ -234,7 +236,7 @@ def test_signature(artifacts, models, name):
     sizes = dict(
         zip(
             signature["inputs"]["input_ids"]["shape"],
-            shape(pretrained.architecture, 3, 13),
+            shape(pretrained.class_name, 3, 13),
             strict=True,
         )
     )
@@ -248,7 +250,7 @@ def test_signature(artifacts, models, name):
             for key in results.files
             if key.startswith(".3x13/")
         }
-    assert signature["architecture"] == pretrained.architecture
+    assert signature["architecture"] == pretrained.class_name
     assert signature["longest"] == SPEC.max_position_embeddings
     assert signature["pad_id"] == pretrained.tokenizer.pad_id == 1
     assert signature["classes"] == list(pretrained.classes)

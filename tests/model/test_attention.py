@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.model.attention import einsum_attention
-from bertjax.model.dropout import kept
+from bertjax.attention.contract import Keys, Pattern, visible
+from bertjax.attention.einsum import einsum_attention
+from bertjax.attention.fused import fused_attention
+from bertjax.layers.dropout import kept
 
 B, S, N, H = 3, 7, 2, 5
 SEED = jnp.uint32(11)
@@ -34,14 +36,56 @@ MASKS = {
     "causal": np.tril(np.ones((1, 1, S, S), bool)),
     "nothing to see": np.arange(S) < np.array([7, 0, 1])[:, None, None, None],
     "packed": ((PACKED[:, :, None] == PACKED[:, None]) & (PACKED[:, None] >= 0))[:, None],
+    "window": np.abs(np.arange(S)[:, None] - np.arange(S))[None, None] <= 2,
+}
+ALL = np.ones((B, S), np.int32)
+# The same in the terms of the contract.
+SEEN = {
+    "padding": (Keys(MASKS["padding"][:, 0, 0].astype(np.int32)), Pattern()),
+    "causal": (Keys(ALL), Pattern(causal=True)),
+    "nothing to see": (Keys(MASKS["nothing to see"][:, 0, 0]), Pattern()),
+    "packed": (Keys(PACKED >= 0, documents=PACKED), Pattern()),
+    "window": (Keys(ALL), Pattern(window=2)),
 }
 
 
+def _attend(qkv, name, rate=0.0, seed=None):
+    keys, pattern = SEEN[name]
+    keys = jax.tree.map(jnp.asarray, keys)
+    return einsum_attention(qkv, keys, pattern, rate=rate, seed=seed)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_a_query_sees(name):
+    keys, pattern = SEEN[name]
+    found = visible(jax.tree.map(jnp.asarray, keys), pattern)
+    np.testing.assert_array_equal(
+        np.broadcast_to(found, (B, 1, S, S)), np.broadcast_to(MASKS[name], (B, 1, S, S))
+    )
+
+
+def test_all_at_once():
+    keys = jax.tree.map(jnp.asarray, SEEN["packed"][0])
+    expected = MASKS["packed"] & MASKS["causal"] & MASKS["window"]
+    np.testing.assert_array_equal(visible(keys, Pattern(causal=True, window=2)), expected)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_fused_is_the_same_function(qkv, name):
+    """Where a query sees a key; where it sees none, each has a mean of its own."""
+    keys, pattern = SEEN[name]
+    found = fused_attention(qkv, jax.tree.map(jnp.asarray, keys), pattern, rate=0.0, seed=None)
+    sees = np.broadcast_to(MASKS[name].any(-1), (B, 1, S))[:, 0]
+    np.testing.assert_allclose(found[sees], _attend(qkv, name)[sees], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_value_and_gradient(qkv, mask, rate):
+@pytest.mark.parametrize("name", MASKS)
+def test_value_and_gradient(qkv, name, rate):
+    mask = MASKS[name]
+
     def ours(qkv):
-        return einsum_attention(qkv, mask, rate=rate, seed=SEED if rate else None)
+        return _attend(qkv, name, rate, SEED if rate else None)
 
     towards = jnp.asarray(np.random.default_rng(1).normal(size=(B, S, N, H)), jnp.float32)
     value, pull = jax.vjp(ours, qkv)
@@ -50,14 +94,14 @@ def test_value_and_gradient(qkv, mask, rate):
     np.testing.assert_allclose(*pull(towards), *expected_pull(towards), rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("mask", ["nothing to see", "packed"])
-def test_a_query_that_sees_no_key_has_no_gradient(qkv, mask):
+@pytest.mark.parametrize("name", ["nothing to see", "packed"])
+def test_a_query_that_sees_no_key_has_no_gradient(qkv, name):
     """Masked scores are constant: nothing goes on to query and key, as through `jnp.where`."""
-    mask = MASKS[mask]
+    mask = MASKS[name]
     blind = ~np.broadcast_to(mask.any(-1), (B, 1, S))[:, 0]
 
     def total(qkv):  # of the outputs of those queries only
-        return jnp.square(einsum_attention(qkv, mask, rate=0.0, seed=None)[blind]).sum()
+        return jnp.square(_attend(qkv, name)[blind]).sum()
 
     of_query, of_key, of_value = jnp.moveaxis(jax.grad(total)(qkv), 2, 0)
     assert blind.any() and not of_query.any() and not of_key.any()
@@ -68,24 +112,18 @@ def test_scores_of_any_size(qkv):
     """exp would overflow, or lose a whole row, without the highest score of each row."""
     for shift in (-300.0, 300.0):
         large = qkv.at[:, :, 0].set(10.0).at[:, :, 1].add(shift)
-        value = einsum_attention(large, MASKS["padding"], rate=0.0, seed=None)
+        value = _attend(large, "padding")
         np.testing.assert_allclose(value, _plain(large, MASKS["padding"], 0.0), rtol=1e-3)
 
 
 def test_no_seed_is_no_dropout(qkv):
-    mask = MASKS["padding"]
-    np.testing.assert_array_equal(
-        einsum_attention(qkv, mask, rate=0.4, seed=None),
-        einsum_attention(qkv, mask, rate=0.0, seed=None),
-    )
+    np.testing.assert_array_equal(_attend(qkv, "padding", 0.4), _attend(qkv, "padding", 0.0))
 
 
 def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
     """In bfloat16, of [B, N, S, S]: its sign carries the mask of dropout."""
     narrow = qkv.astype(jnp.bfloat16)
-    _, pull = jax.vjp(
-        lambda qkv: einsum_attention(qkv, MASKS["padding"], rate=0.4, seed=SEED), narrow
-    )
+    _, pull = jax.vjp(lambda qkv: _attend(qkv, "padding", 0.4, SEED), narrow)
     shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]
     assert [leaf.dtype for leaf in shapes] == [jnp.bfloat16]
     dropped = np.signbit(np.asarray(shapes[0], np.float32))

@@ -9,16 +9,16 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.heads.pretraining import PreTrainingModel, gather_positions
 from bertjax.losses import pretraining_sums
-from bertjax.model.heads import BertForPreTraining, gather_positions
-from bertjax.model.spec import BertSpec
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def _initializer(spec):
     """Seed -> fresh parameters."""
-    model = BertForPreTraining(spec)
+    model = PreTrainingModel(spec)
     ids = jnp.zeros((1, 5), jnp.int32)
 
     def init(seed):
@@ -29,7 +29,7 @@ def _initializer(spec):
 
 
 def _shapes(spec, next_sentence=True):
-    model = BertForPreTraining(spec, next_sentence)
+    model = PreTrainingModel(spec, next_sentence)
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
     def init(ids):
@@ -51,7 +51,7 @@ def params(spec):
 
 
 def _logits(spec, params, batch, **inputs):
-    model = BertForPreTraining(spec, next_sentence="pooler" in params)
+    model = PreTrainingModel(spec, next_sentence="pooler" in params)
 
     @jax.jit
     def apply(params, *inputs):
@@ -62,7 +62,7 @@ def _logits(spec, params, batch, **inputs):
 
 
 def _loss_and_gradient(spec, params, batch, key=None):
-    model = BertForPreTraining(spec)
+    model = PreTrainingModel(spec)
 
     @jax.jit
     @jax.value_and_grad

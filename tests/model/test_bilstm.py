@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertjax.model import bilstm
-from bertjax.model.bilstm import BiLstmTagger
+from bertjax.heads import bilstm
+from bertjax.heads.bilstm import BiLstmTagger
 
 ROWS, WORDS, LAYERS, WIDTH, HIDDEN, CLASSES = 5, 7, 3, 4, 6, 9
 

@@ -11,9 +11,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bertjax.model.dropout import dropout, random_bits
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.layers import Dropout
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.layers.dropout import Dropout, dropout, random_bits
 
 SHAPE = (31, 3, 67, 131)  # 816,207 elements, as attention probabilities have their axes
 
@@ -162,7 +161,7 @@ class TestInTheModel:
     @staticmethod
     def _applier(spec, batch, **options):
         """Seed of dropout, or None -> what the model gives."""
-        model = BertForPreTraining(spec)
+        model = PreTrainingModel(spec)
         inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
         params = jax.jit(lambda: model.init(jax.random.key(0), *inputs, deterministic=True))()
 

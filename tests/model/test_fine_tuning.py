@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from small_models import KINDS
 
-from bertjax.model.architectures import ARCHITECTURES
+from bertjax.heads.architectures import ARCHITECTURES
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from bertjax.model.architectures import ARCHITECTURES
 def test_heads_compute_in_float32(spec, make_batch, architecture, output):
     """Where the encoder is in bfloat16: its 8 bits would make ties of close scores."""
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
-    model = ARCHITECTURES[architecture].build(half, 5)
+    model = ARCHITECTURES[KINDS[architecture]].build(half, 5)
     batch = make_batch()
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
     params = model.init(jax.random.key(0), *inputs, deterministic=True)
@@ -44,7 +45,9 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
 )
 def test_a_new_output_layer_begins_as_that_of_transformers(spec, architecture, head):
     """Normal with the `initializer_range`, uncut, where the encoder's are cut at two deviations."""
-    model = ARCHITECTURES[architecture].build(dataclasses.replace(spec, initializer_range=0.07), 29)
+    model = ARCHITECTURES[KINDS[architecture]].build(
+        dataclasses.replace(spec, initializer_range=0.07), 29
+    )
     ids = jnp.zeros((1, 3, 7) if architecture == "BertForMultipleChoice" else (3, 7), jnp.int32)
     init = jax.jit(lambda key: model.init(key, ids, ids, ids, deterministic=True)["params"])
     drawn = [nn.unbox(init(jax.random.key(seed))) for seed in range(60)]

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.model.layers import activation, add_bias, product
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.layers.activation import activation
+from bertjax.layers.dense import add_bias, product
 
 SPEC = BertSpec.named("tiny")
 

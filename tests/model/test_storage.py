@@ -9,9 +9,9 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.model.bert import Bert
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.storage import from_plain, to_plain
+from bertjax.encoders.bert.encoder import Bert
+from bertjax.encoders.storage import from_plain, to_plain
+from bertjax.heads.pretraining import PreTrainingModel
 
 STORED = {
     "plain": {},
@@ -23,7 +23,7 @@ STORED = {
 
 def _random_params(spec):
     ids = jnp.zeros((1, 5), jnp.int32)
-    params = BertForPreTraining(spec).init(jax.random.key(0), ids, ids, ids, deterministic=True)
+    params = PreTrainingModel(spec).init(jax.random.key(0), ids, ids, ids, deterministic=True)
     rng = np.random.default_rng(5)
     return jax.tree.map(
         lambda leaf: rng.normal(0.5, 0.2, leaf.shape).astype(np.float32),
@@ -48,7 +48,7 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
 
     def logits(spec, params):
-        model = BertForPreTraining(spec)
+        model = PreTrainingModel(spec)
         return jax.jit(lambda p: model.apply({"params": p}, *inputs, deterministic=True))(params)
 
     other = dataclasses.replace(spec, **switches)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bertjax.interop import names
+from bertjax.encoders import names
+from bertjax.encoders.registry import array_names
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.losses import pretraining_sums
-from bertjax.model.heads import BertForPreTraining
 
 pytestmark = pytest.mark.peers
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.peers
 def _from_transformers(state: dict[str, np.ndarray], spec) -> dict:
     """Our parameters from arrays by the names of transformers' modules."""
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head")
-    return names.to_ours(state, names.table(parts, spec, 0), "transformers")
+    return names.to_ours(state, array_names(parts, spec, 0), "transformers")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
     state = {name: p.detach().numpy() for name, p in peer.named_parameters()}
     grads = {name: p.grad.numpy() for name, p in peer.named_parameters()}
     params = _from_transformers(state, spec)
-    model = BertForPreTraining(spec)
+    model = PreTrainingModel(spec)
 
     def loss(params):
         inputs = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))

@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax import batch as batches
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
 from bertjax.recipe import init_params, make_model, make_objective
 from bertjax.sharding.mesh import MeshSpec, make_mesh

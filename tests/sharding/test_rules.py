@@ -8,9 +8,9 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import PartitionSpec as P
 
 from bertjax import axes
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.errors import InputError
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.spec import BertSpec
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
 
 D, M = "data", "model"
@@ -71,7 +71,7 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_where_every_parameter_lies(name, scanned):
-    model = BertForPreTraining(BertSpec.named("tiny", scan_layers=scanned))
+    model = PreTrainingModel(BertSpec.named("tiny", scan_layers=scanned))
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     boxed = jax.eval_shape(
         lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids

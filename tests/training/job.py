@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from bertjax import batch as batches
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
 from bertjax.recipe import init_params, make_model, make_objective
 from bertjax.sharding.hosts import join_processes

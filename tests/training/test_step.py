@@ -10,8 +10,8 @@ import pytest
 import toy
 from flax import linen as nn
 
-from bertjax.model.heads import BertForPreTraining
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.recipe import make_objective
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.state import TrainState, abstract_state
@@ -43,7 +43,7 @@ def bert():
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = BertForPreTraining(spec)
+    model = PreTrainingModel(spec)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 97, (6, 13)).astype(np.int32)
     weights = (np.arange(5) < np.array([[5], [1], [0], [4], [0], [0]])).astype(np.float32)

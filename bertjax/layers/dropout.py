@@ -6,9 +6,11 @@ depend on how the array is sharded: each device hashes the global indices it hol
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 
 def _mix(x: jax.Array) -> jax.Array:
@@ -63,3 +65,21 @@ def _backward(rate, seed, gradient):
 
 
 dropout.defvjp(_forward, _backward)
+
+
+def dropout_seed(module: nn.Module) -> jax.Array:
+    """A fresh uint32 seed from the module's "dropout" stream."""
+    return jax.random.bits(module.make_rng("dropout"), (), jnp.uint32)
+
+
+class Dropout(nn.Module):
+    """Hidden dropout (`hidden_dropout_prob`); the identity when deterministic."""
+
+    spec: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        rate = self.spec.hidden_dropout_prob
+        if deterministic or not rate:
+            return x
+        return dropout(x, dropout_seed(self), rate)

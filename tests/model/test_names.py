@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
-from small_models import SPEC
+from small_models import KINDS, SPEC
 
+from bertjax.encoders import names
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.registry import array_names
 from bertjax.errors import InputError
-from bertjax.interop import names
-from bertjax.model.architectures import ARCHITECTURES
+from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.interop.google import in_hugging_face_terms
 
 
 def _arrays(entries, seed=0):
@@ -17,26 +20,26 @@ def _arrays(entries, seed=0):
     return {entry.theirs: rng.normal(size=entry.shape).astype(np.float32) for entry in entries}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", KINDS)
 def test_it_fills_exactly_the_parameters_of_the_module(architecture):
     ids = jax.ShapeDtypeStruct(
         (2, 3, 5) if architecture == "BertForMultipleChoice" else (2, 5), "int32"
     )
     classes = 1 if architecture == "BertForMultipleChoice" else 3
-    module = ARCHITECTURES[architecture].build(SPEC, classes)
+    module = ARCHITECTURES[KINDS[architecture]].build(SPEC, classes)
 
     def init(ids):
         return module.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"]
 
     wanted = flatten_dict(nn.unbox(jax.eval_shape(init, ids)), sep="/")
-    entries = names.table(ARCHITECTURES[architecture].parts, SPEC, classes)
+    entries = array_names(ARCHITECTURES[KINDS[architecture]].parts(SPEC), SPEC, classes)
     ours = flatten_dict(names.to_ours(_arrays(entries), entries, "test"), sep="/")
     assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in wanted.items()}
 
 
 def test_there_and_back_is_bit_equal():
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head", "classifier", "span")
-    entries = names.table(parts, SPEC, 3)
+    entries = array_names(parts, SPEC, 3)
     arrays = _arrays(entries)
     assert len(arrays) == len(entries)
     again = names.to_theirs(names.to_ours(arrays, entries, "test"), entries)
@@ -48,14 +51,14 @@ def test_there_and_back_is_bit_equal():
 
 def test_our_arrays_lie_in_order():
     """Or a library that writes their memory as it is, as safetensors does, would garble them."""
-    entries = names.table(("bert", "pooler", "masked_lm"), SPEC, 0)
+    entries = array_names(("bert", "pooler", "masked_lm"), SPEC, 0)
     for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
         assert leaf.flags.c_contiguous
 
 
 def test_where_a_product_lies():
     """By hand: head 2 of the key, and the attention's output, at single elements."""
-    entries = names.table(("bert",), SPEC, 0)
+    entries = array_names(("bert",), SPEC, 0)
     arrays = _arrays(entries)
     ours = flatten_dict(names.to_ours(arrays, entries, "test"), sep="/")
     head, column, row = 2, 5, 11  # H = 8
@@ -75,7 +78,7 @@ def test_where_a_product_lies():
 
 
 def test_missing_and_misshapen_arrays():
-    entries = names.table(("bert",), SPEC, 0)
+    entries = array_names(("bert",), SPEC, 0)
     arrays = _arrays(entries)
     name = "bert.encoder.layer.1.output.dense.bias"
     with pytest.raises(InputError, match=f"here: {name} is missing"):
@@ -96,7 +99,7 @@ def test_missing_and_misshapen_arrays():
     ],
 )
 def test_old_names(name, canonical):
-    assert names.in_hugging_face_terms(name) == canonical
+    assert BERT.hugging_face.one_spelling(name) == canonical
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,6 @@ def test_old_names(name, canonical):
 )
 def test_names_of_google(name, canonical, transposed):
     array = np.arange(6).reshape(2, 3)
-    found, result = names.from_google(name, array)
+    found, result = in_hugging_face_terms(name, array)
     assert found == canonical
     np.testing.assert_array_equal(result, array.T if transposed else array)

@@ -1,26 +1,22 @@
-"""Scaled dot-product self-attention in its implementations, one signature.
-
-qkv: [B, S, 3, N, H], queries, keys and values; mask: bool, broadcastable to [B, N, S, S], True
-where a query may look; seed: uint32 scalar for the dropout of the probabilities, None for none.
-Returns [B, S, N, H].
-"""
+"""Scaled dot-product self-attention by einsum, with its gradient written by hand."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 
-from bertjax.model.dropout import kept
+from bertjax.attention.contract import Keys, Pattern, visible
+from bertjax.layers.dropout import kept
 
 
-def einsum_attention(qkv, mask, *, rate: float, seed) -> jax.Array:
-    """Section 3 of "Attention is all you need", softmax in float32.
+def einsum_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
+    """Section 3 of "Attention is all you need", softmax in float32: `bertjax.attention.contract`.
 
     Softmax's division comes after the product with the values: of H columns, not of S.
     """
     if seed is None:
         rate, seed = 0.0, jnp.uint32(0)
-    return _attend(qkv, mask, seed, rate)
+    return _attend(qkv, visible(keys, pattern), seed, rate)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -132,18 +128,3 @@ def _sum_by_product(signed: jax.Array) -> jax.Array:
         preferred_element_type=jnp.float32,
     )
     return sums[..., :1]
-
-
-def fused_attention(qkv, mask, *, rate: float, seed) -> jax.Array:
-    """`jax.nn.dot_product_attention`: cuDNN's kernel on a GPU in bfloat16, XLA's elsewhere."""
-    del rate, seed  # BertSpec refuses dropout here
-    length = qkv.shape[1]
-    cudnn = jax.default_backend() == "gpu" and qkv.dtype == jnp.bfloat16
-    return jax.nn.dot_product_attention(
-        *(qkv[:, :, i] for i in range(3)),
-        mask=jnp.broadcast_to(mask, (*mask.shape[:2], length, length)),
-        implementation="cudnn" if cudnn else "xla",
-    )
-
-
-IMPLEMENTATIONS = {"einsum": einsum_attention, "fused": fused_attention}

@@ -1,4 +1,4 @@
-"""The same parameters, stored as different switches of `BertSpec` want them.
+"""The same parameters, stored as different switches of a spec want them.
 
 Plain storage has a tree for each layer and a row for each piece of the vocabulary; a spec may
 want its layers stacked (`scan_layers`) and its vocabulary padded (`vocab_multiple`).
@@ -9,45 +9,45 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.contract import EncoderSpec
 
 
-def to_plain(params: dict[str, Any], spec: BertSpec) -> dict[str, Any]:
+def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
     """The parameters of a model with `spec`, as host arrays in plain storage."""
     params = jax.tree.map(np.asarray, params)
-    params = _with_rows(params, lambda rows: rows[: spec.vocab_size])
+    params = _with_rows(params, spec, lambda rows: rows[: spec.vocab_size])
     if spec.scan_layers:
-        stacked = params["bert"]["encoder"]["layers"]
+        stacked = params[spec.encoder]["encoder"]["layers"]
         layers = {
             f"layer_{i}": jax.tree.map(lambda leaf, i=i: leaf[i], stacked)
             for i in range(spec.num_hidden_layers)
         }
-        params = params | {"bert": params["bert"] | {"encoder": layers}}
+        params = params | {spec.encoder: params[spec.encoder] | {"encoder": layers}}
     return params
 
 
-def from_plain(params: dict[str, Any], spec: BertSpec) -> dict[str, Any]:
+def from_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
     """Host arrays in plain storage, as a model with `spec` stores them. The inverse of `to_plain`.
 
     Rows that pad the vocabulary are zero: no id reads them and they are never predicted.
     """
     padding = spec.padded_vocab_size - spec.vocab_size
     params = _with_rows(
-        params, lambda rows: np.pad(rows, [(0, padding)] + [(0, 0)] * (rows.ndim - 1))
+        params, spec, lambda rows: np.pad(rows, [(0, padding)] + [(0, 0)] * (rows.ndim - 1))
     )
     if spec.scan_layers:
-        encoder = params["bert"]["encoder"]
+        encoder = params[spec.encoder]["encoder"]
         layers = [encoder[f"layer_{i}"] for i in range(spec.num_hidden_layers)]
         stacked = {"layers": jax.tree.map(lambda *leaves: np.stack(leaves), *layers)}
-        params = params | {"bert": params["bert"] | {"encoder": stacked}}
+        params = params | {spec.encoder: params[spec.encoder] | {"encoder": stacked}}
     return params
 
 
-def _with_rows(params: dict[str, Any], change) -> dict[str, Any]:
+def _with_rows(params: dict[str, Any], spec: EncoderSpec, change) -> dict[str, Any]:
     """The parameters with `change` made to all that has a row for each piece."""
-    bert = params["bert"]
-    embeddings = bert["embeddings"] | {"token": change(bert["embeddings"]["token"])}
-    params = params | {"bert": bert | {"embeddings": embeddings}}
+    encoder = params[spec.encoder]
+    embeddings = encoder["embeddings"] | {"token": change(encoder["embeddings"]["token"])}
+    params = params | {spec.encoder: encoder | {"embeddings": embeddings}}
     if "masked_lm" in params:
         head = params["masked_lm"]
         params = params | {"masked_lm": head | {"bias": change(head["bias"])}}

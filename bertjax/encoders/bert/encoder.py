@@ -1,13 +1,17 @@
-"""The Transformer encoder: post-LayerNorm blocks, unrolled or scanned, with or without remat."""
+"""BERT (section 3): post-LayerNorm blocks, unrolled or scanned, with or without remat."""
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax import axes
-from bertjax.model.attention import IMPLEMENTATIONS
-from bertjax.model.layers import Dense, Dropout, LayerNorm, activation, dropout_seed
-from bertjax.model.spec import BertSpec
+from bertjax.attention.contract import Keys, Pattern
+from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.encoders.bert.embeddings import Embeddings
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.layers.activation import activation
+from bertjax.layers.dense import Dense
+from bertjax.layers.dropout import Dropout, dropout_seed
+from bertjax.layers.norm import LayerNorm
 
 
 class SelfAttention(nn.Module):
@@ -16,7 +20,7 @@ class SelfAttention(nn.Module):
     spec: BertSpec
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+    def __call__(self, x: jax.Array, keys: Keys, deterministic: bool) -> jax.Array:
         spec = self.spec
         heads = {axes.HEADS: spec.num_attention_heads, axes.HEAD_WIDTH: spec.head_width}
         embed = {axes.EMBED: spec.hidden_size}
@@ -27,12 +31,13 @@ class SelfAttention(nn.Module):
         rate = spec.attention_probs_dropout_prob
         seed = None if deterministic or not rate else dropout_seed(self)
 
-        def attend(qkv, mask, seed):
-            return IMPLEMENTATIONS[spec.attention](qkv, mask, rate=rate, seed=seed)
+        def attend(qkv, keys, seed):
+            implementation = IMPLEMENTATIONS[spec.attention].attend
+            return implementation(qkv, keys, Pattern(spec.causal), rate=rate, seed=seed)
 
         if spec.remat == "attention":
             attend = jax.checkpoint(attend, prevent_cse=not spec.scan_layers)
-        context = attend(qkv, mask, seed)  # [B, S, N, H]
+        context = attend(qkv, keys, seed)  # [B, S, N, H]
         return Dense(spec, heads, embed, name="output")(context)
 
 
@@ -47,11 +52,11 @@ class Block(nn.Module):
     keep: bool
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, x: jax.Array, keys: Keys) -> tuple[jax.Array, jax.Array | None]:
         spec = self.spec
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
 
-        y = SelfAttention(spec, name="attention")(x, mask, self.deterministic)
+        y = SelfAttention(spec, name="attention")(x, keys, self.deterministic)
         y = Dropout(spec, name="attention_dropout")(y, self.deterministic)
         x = LayerNorm(spec, axes.EMBED, name="attention_norm")(x + y)
 
@@ -64,7 +69,7 @@ class Block(nn.Module):
         return x, x if self.keep else None
 
 
-class Encoder(nn.Module):
+class Layers(nn.Module):
     """L blocks: x [B, S, D], input_mask [B, S] -> the outputs of all blocks, or of the last."""
 
     spec: BertSpec
@@ -74,17 +79,14 @@ class Encoder(nn.Module):
         self, x: jax.Array, input_mask: jax.Array, deterministic: bool, all_layers: bool
     ) -> list[jax.Array]:
         spec = self.spec
-        mask = input_mask[:, None, None, :].astype(bool)  # [B, 1, 1, S]
-        if spec.causal:
-            mask = mask & jnp.tril(jnp.ones((x.shape[1],) * 2, bool))  # [B, 1, S, S]
-
+        keys = Keys(tokens=input_mask)
         block = Block
         if spec.remat == "layer":
             block = nn.remat(Block, prevent_cse=not spec.scan_layers)
         if not spec.scan_layers:
             outputs = []
             for i in range(spec.num_hidden_layers):
-                x, _ = block(spec, deterministic, keep=False, name=f"layer_{i}")(x, mask)
+                x, _ = block(spec, deterministic, keep=False, name=f"layer_{i}")(x, keys)
                 outputs.append(x)
             return outputs
         stack = nn.scan(
@@ -95,5 +97,32 @@ class Encoder(nn.Module):
             length=spec.num_hidden_layers,
             metadata_params={nn.PARTITION_NAME: axes.LAYERS},
         )
-        x, outputs = stack(spec, deterministic, keep=all_layers, name="layers")(x, mask)
+        x, outputs = stack(spec, deterministic, keep=all_layers, name="layers")(x, keys)
         return list(outputs) if all_layers else [x]
+
+
+class Bert(nn.Module):
+    """The encoder with its embeddings; outputs [B, S, D] in the compute dtype."""
+
+    spec: BertSpec
+
+    def setup(self):
+        self.embeddings = Embeddings(self.spec)
+        self.encoder = Layers(self.spec)
+
+    def __call__(self, input_ids, input_mask, segment_ids, *, deterministic: bool) -> jax.Array:
+        """input_ids, input_mask, segment_ids: int [B, S]. Returns the last layer's [B, S, D]."""
+        x = self.embeddings(input_ids, segment_ids, deterministic)
+        return self.encoder(x, input_mask, deterministic, all_layers=False)[-1]
+
+    def hidden_states(
+        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+    ) -> list[jax.Array]:
+        """As calling it, but every layer's [B, S, D]: the embeddings, then layers 1 to L."""
+        x = self.embeddings(input_ids, segment_ids, deterministic)
+        return [x, *self.encoder(x, input_mask, deterministic, all_layers=True)]
+
+    @property
+    def token_embedding(self) -> jax.Array:
+        """[V (padded), D], float32: the masked-LM decoder is tied to it."""
+        return self.embeddings.token

@@ -8,61 +8,62 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax import axes
-from bertjax.model.bert import Bert, Pooler
-from bertjax.model.layers import Dense, Dropout, exact, normal
-from bertjax.model.spec import BertSpec
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of, make_encoder
+from bertjax.layers.dense import Dense, exact, normal
+from bertjax.layers.dropout import Dropout
 
 
-def _output_layer(spec: BertSpec, width: int) -> Dense:
+def _output_layer(spec: EncoderSpec, width: int) -> Dense:
     """The only new parameters of a task (section 4.1): [..., D] -> [..., width]."""
     return Dense(exact(spec), {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width}, normal)
 
 
-class BertModel(nn.Module):
+class EncoderModel(nn.Module):
     """The encoder and its pooler: "sequence" [B, S, D], "pooled" [B, D]."""
 
-    spec: BertSpec
+    spec: EncoderSpec
 
     def setup(self):
-        self.bert = Bert(self.spec)
-        self.pooler = Pooler(self.spec)
+        self.encoder = make_encoder(self.spec)
+        self.pooler = family_of(self.spec).pooler(self.spec)
 
     def __call__(
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
         pooled = self.pooler(sequence)
         return {"sequence": sequence.astype(jnp.float32), "pooled": pooled.astype(jnp.float32)}
 
 
-class BertForSequenceClassification(nn.Module):
+class SequenceClassifier(nn.Module):
     """One text or a pair of them, into classes or a number: "logits" [B, C] (Figure 4a, b)."""
 
-    spec: BertSpec
+    spec: EncoderSpec
     num_classes: int
 
     def setup(self):
-        self.bert = Bert(self.spec)
-        self.pooler = Pooler(self.spec)
+        self.encoder = make_encoder(self.spec)
+        self.pooler = family_of(self.spec).pooler(self.spec)
         self.dropout = Dropout(self.spec)
         self.classifier = _output_layer(self.spec, self.num_classes)
 
     def __call__(
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
         return {"logits": self.classifier(pooled)}
 
 
-class BertForMultipleChoice(nn.Module):
+class ChoiceScorer(nn.Module):
     """One score for each choice (section 4.4): ids, mask, segments [B, C, S] -> "logits" [B, C]."""
 
-    spec: BertSpec
+    spec: EncoderSpec
 
     def setup(self):
-        self.bert = Bert(self.spec)
-        self.pooler = Pooler(self.spec)
+        self.encoder = make_encoder(self.spec)
+        self.pooler = family_of(self.spec).pooler(self.spec)
         self.dropout = Dropout(self.spec)
         self.classifier = _output_layer(self.spec, 1)
 
@@ -70,43 +71,43 @@ class BertForMultipleChoice(nn.Module):
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, segment_ids)]
-        sequence = self.bert(*flat, deterministic=deterministic)
+        sequence = self.encoder(*flat, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
         scores = self.classifier(pooled)
         return {"logits": scores.reshape(input_ids.shape[:2])}
 
 
-class BertForTokenClassification(nn.Module):
+class TokenClassifier(nn.Module):
     """A class for each token: "logits" [B, S, C] (Figure 4d)."""
 
-    spec: BertSpec
+    spec: EncoderSpec
     num_classes: int
 
     def setup(self):
-        self.bert = Bert(self.spec)
+        self.encoder = make_encoder(self.spec)
         self.dropout = Dropout(self.spec)
         self.classifier = _output_layer(self.spec, self.num_classes)
 
     def __call__(
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
         sequence = self.dropout(sequence, deterministic)
         return {"logits": self.classifier(sequence)}
 
 
-class BertForQuestionAnswering(nn.Module):
+class SpanFinder(nn.Module):
     """Start and end of the answer's span: "start", "end" [B, S] (section 4.2, Figure 4c)."""
 
-    spec: BertSpec
+    spec: EncoderSpec
 
     def setup(self):
-        self.bert = Bert(self.spec)
+        self.encoder = make_encoder(self.spec)
         self.span = _output_layer(self.spec, 2)
 
     def __call__(
         self, input_ids, input_mask, segment_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
         start, end = jnp.moveaxis(self.span(sequence), -1, 0)
         return {"start": start, "end": end}

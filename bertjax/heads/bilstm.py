@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax import axes
-from bertjax.model.dropout import dropout
-from bertjax.model.layers import dropout_seed, parameter
+from bertjax.layers.dense import parameter
+from bertjax.layers.dropout import dropout, dropout_seed
 
 CONCAT, WEIGHTED_SUM = COMBINE = ("concat", "weighted_sum")
 
@@ -53,7 +53,7 @@ class BiLstmTagger(nn.Module):
         return {"logits": x @ kernel + bias}
 
     def flops_per_word(self, layers: int, width: int) -> float:
-        """Useful operations of a training step for each word: see `BertSpec.flops_per_token`."""
+        """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`."""
         first = width * (layers if self.combine == CONCAT else 1)
         inputs = [first] + [2 * self.hidden] * (self.depth - 1)
         gates = sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)

@@ -1,15 +1,16 @@
-"""The pieces every part of the model is made of: dense product, layer norm, activation, dropout."""
+"""Parameters with logical axes, and the dense product.
+
+A `spec` below is that of an encoder: `bertjax.encoders.contract.EncoderSpec`.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-
-from bertjax.model.dropout import dropout
-from bertjax.model.spec import BertSpec
 
 
 def parameter(module: nn.Module, name: str, axes: Sequence[str], shape, init) -> jax.Array:
@@ -19,7 +20,7 @@ def parameter(module: nn.Module, name: str, axes: Sequence[str], shape, init) ->
     )
 
 
-def truncated_normal(spec: BertSpec):
+def truncated_normal(spec: Any):
     """The reference's initializer: normal cut at two sigmas (modeling.py, create_initializer).
 
     Cut, not rescaled: the deviation that results is 0.88 of `initializer_range`, as there.
@@ -27,12 +28,12 @@ def truncated_normal(spec: BertSpec):
     return nn.initializers.truncated_normal(spec.initializer_range)
 
 
-def normal(spec: BertSpec):
+def normal(spec: Any):
     """That of transformers, and so of most published fine-tuning: normal, not cut."""
     return nn.initializers.normal(spec.initializer_range)
 
 
-def exact(spec: BertSpec) -> BertSpec:
+def exact(spec: Any) -> Any:
     """For a layer that gives logits of classes: bfloat16's few values would make ties of them."""
     return dataclasses.replace(spec, compute_dtype="float32")
 
@@ -73,7 +74,7 @@ def _add_bias_backward(bias_dims: int, gradient: jax.Array) -> tuple[jax.Array, 
 add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backward)
 
 
-def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: BertSpec, dtype) -> jax.Array:
+def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: Any, dtype) -> jax.Array:
     """einsum(subscripts, x, kernel) in the compute dtype.
 
     The kernel's gradient leaves each device in `spec.gradient_dtype`, and is summed so.
@@ -119,13 +120,13 @@ class Dense(nn.Module):
 
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
-      kernel_init: of a `BertSpec`, the kernel's initializer.
+      kernel_init: of a spec, the kernel's initializer.
     """
 
-    spec: BertSpec
+    spec: Any
     inputs: dict[str, int]
     outputs: dict[str, int]
-    kernel_init: Callable[[BertSpec], nn.initializers.Initializer] = truncated_normal
+    kernel_init: Callable[[Any], nn.initializers.Initializer] = truncated_normal
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -138,57 +139,3 @@ class Dense(nn.Module):
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
         y = product(subscripts, x, kernel, self.spec, jnp.dtype(self.spec.compute_dtype))
         return add_bias(y, bias)
-
-
-class LayerNorm(nn.Module):
-    """Layer normalization over the last axis (D), with statistics in float32."""
-
-    spec: BertSpec
-    axis: str
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        shape = x.shape[-1:]
-        scale = parameter(self, "scale", (self.axis,), shape, nn.initializers.ones)
-        bias = parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
-        wide = x.astype(jnp.float32)
-        mean = wide.mean(-1, keepdims=True)
-        variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
-        normal = (wide - mean) * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
-        return (normal * scale + bias).astype(x.dtype)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def activation(spec: BertSpec, x: jax.Array) -> jax.Array:
-    """gelu, in its erf or its tanh form; of it only x is kept for the backward pass."""
-    return _with_slope(spec, x)[0]
-
-
-def _with_slope(spec: BertSpec, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    gelu = functools.partial(jax.nn.gelu, approximate=spec.hidden_act == "gelu_tanh")
-    with jax.named_scope("activation"):
-        return jax.jvp(gelu, (x,), (jnp.ones_like(x),))
-
-
-activation.defvjp(
-    lambda spec, x: (activation(spec, x), x),
-    lambda spec, x, gradient: (_with_slope(spec, x)[1] * gradient,),
-)
-
-
-def dropout_seed(module: nn.Module) -> jax.Array:
-    """A fresh uint32 seed from the module's "dropout" stream."""
-    return jax.random.bits(module.make_rng("dropout"), (), jnp.uint32)
-
-
-class Dropout(nn.Module):
-    """Hidden dropout (`hidden_dropout_prob`); the identity when deterministic."""
-
-    spec: BertSpec
-
-    @nn.compact
-    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        rate = self.spec.hidden_dropout_prob
-        if deterministic or not rate:
-            return x
-        return dropout(x, dropout_seed(self), rate)

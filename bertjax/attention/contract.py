@@ -1,0 +1,74 @@
+"""What every implementation of attention takes, and what it may leave out.
+
+An implementation is called as `attend(qkv, keys, pattern, rate=..., seed=...)`:
+
+  qkv      [B, S, 3, N, H], queries, keys and values
+  keys     `Keys`: what is known of each place of the sequence
+  pattern  `Pattern`: which places see which, by their distance alone
+  rate     the probability of dropping an attention probability
+  seed     a uint32 scalar, which decides what is dropped; None drops nothing
+
+It returns [B, S, N, H]. A query that sees no key at all gives some mean of values, and no gradient
+to queries and keys.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Keys(NamedTuple):
+    """What is known of each place of a sequence.
+
+    Attributes:
+      tokens: int or bool [B, S], 1 on tokens and 0 on padding, which no query sees.
+      documents: int [B, S], a number for each document that is packed into the sequence: a query
+        sees only keys of its own document. None: a sequence is one document.
+    """
+
+    tokens: jax.Array
+    documents: jax.Array | None = None
+
+
+class Pattern(NamedTuple):
+    """Which places see which; known when a program is compiled.
+
+    Attributes:
+      causal: a query sees no key after it.
+      window: a query sees the keys at most so many places away on either side; None: all.
+    """
+
+    causal: bool = False
+    window: int | None = None
+
+
+class Implementation(NamedTuple):
+    """A way to compute attention, and what it supports.
+
+    Attributes:
+      attend: see above.
+      dropout: whether it can drop attention probabilities.
+    """
+
+    attend: Callable[..., jax.Array]
+    dropout: bool
+
+
+def visible(keys: Keys, pattern: Pattern) -> jax.Array:
+    """Bool, broadcastable to [B, N, S, S]: True where a query (third axis) sees a key (fourth).
+
+    For implementations that have no cheaper form of it.
+    """
+    length = keys.tokens.shape[1]
+    mask = keys.tokens[:, None, None, :].astype(bool)  # [B, 1, 1, S]
+    if pattern.causal:
+        mask = mask & jnp.tril(jnp.ones((length, length), bool))  # [B, 1, S, S]
+    if pattern.window is not None:
+        places = jnp.arange(length)
+        mask = mask & (jnp.abs(places[:, None] - places) <= pattern.window)
+    if keys.documents is not None:
+        same = keys.documents[:, :, None] == keys.documents[:, None, :]
+        mask = mask & same[:, None]
+    return mask

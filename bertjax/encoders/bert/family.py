@@ -1,0 +1,25 @@
+"""BERT (arXiv 1810.04805) as a family of encoders."""
+
+from bertjax.encoders.bert.encoder import Bert
+from bertjax.encoders.bert.heads import MaskedLanguageModel, Pooler
+from bertjax.encoders.bert.hugging_face import HUGGING_FACE
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.contract import EncoderFamily
+
+BERT = EncoderFamily(
+    name=BertSpec.encoder,
+    spec=BertSpec,
+    named=BertSpec.named,
+    module=Bert,
+    pooler=Pooler,
+    masked_lm=MaskedLanguageModel,
+    hugging_face=HUGGING_FACE,
+    scopes=(
+        (r"/attention/(qkv|output)/", "attention projections"),
+        (r"/attention/", "attention"),
+        (r"_dropout/|embeddings/dropout/", "dropout"),
+        (r"_norm/|/norm/", "layer norm"),
+        (r"/(intermediate|output|activation)/", "feed-forward"),
+        (r"/embeddings/", "embeddings"),
+    ),
+)

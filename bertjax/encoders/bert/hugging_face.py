@@ -1,0 +1,132 @@
+"""What transformers calls BERT's classes, settings and arrays (modeling_bert.py)."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.spec import BertArchitecture, BertSpec
+from bertjax.encoders.contract import HuggingFace
+from bertjax.encoders.names import Entry, dense, norm
+
+_CLASSES = {
+    kinds.ENCODER: "BertModel",
+    kinds.PRE_TRAINING: "BertForPreTraining",
+    kinds.MASKED_LM: "BertForMaskedLM",
+    kinds.CAUSAL_LM: "BertLMHeadModel",
+    kinds.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
+    kinds.MULTIPLE_CHOICE: "BertForMultipleChoice",
+    kinds.TOKEN_CLASSIFICATION: "BertForTokenClassification",
+    kinds.QUESTION_ANSWERING: "BertForQuestionAnswering",
+}
+_SIZES = tuple(
+    field.name
+    for field in dataclasses.fields(BertArchitecture)
+    if field.name not in ("hidden_act", "causal")
+)
+# "gelu_new" and "gelu_pytorch_tanh" are one function.
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+# What a config.json may say besides, where the model is not another one.
+_WANTED = {"position_embedding_type": "absolute", "add_cross_attention": False}
+
+
+def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    for key, wanted in _WANTED.items():
+        if config.get(key, wanted) != wanted:
+            raise ValueError(f"{key}={config[key]!r}: only {wanted!r} can be read")
+    sizes = {name: config[name] for name in _SIZES if name in config}
+    return sizes | {"causal": bool(config.get("is_decoder"))}
+
+
+def _write_config(spec: BertSpec) -> dict[str, Any]:
+    config = {
+        **{name: getattr(spec, name) for name in _SIZES},
+        "hidden_act": _WRITTEN[spec.hidden_act],
+        "classifier_dropout": None,
+        "position_embedding_type": "absolute",
+    }
+    return config | ({"is_decoder": True} if spec.causal else {})
+
+
+def _entries(spec: BertSpec, num_classes: int) -> dict[str, list[Entry]]:
+    width = (spec.hidden_size,)
+    entries = {
+        "bert": _encoder(spec),
+        "pooler": dense("bert.pooler.dense", "pooler/dense", width, width),
+        "masked_lm": _masked_lm(spec),
+        "next_sentence_head": dense("cls.seq_relationship", "next_sentence_head", width, (2,)),
+        "classifier": dense("classifier", "classifier", width, (num_classes,)),
+        "span": dense("qa_outputs", "span", width, (2,)),
+    }
+    return {part: list(each) for part, each in entries.items()}
+
+
+def _encoder(spec: BertSpec) -> Iterator[Entry]:
+    width, inner = (spec.hidden_size,), (spec.intermediate_size,)
+    heads = (spec.num_attention_heads, spec.head_width)
+    for theirs, ours, rows in (
+        ("word_embeddings", "token", spec.vocab_size),
+        ("position_embeddings", "position", spec.max_position_embeddings),
+        ("token_type_embeddings", "segment", spec.type_vocab_size),
+    ):
+        shape = (rows, *width)
+        yield Entry(f"bert.embeddings.{theirs}.weight", shape, f"bert/embeddings/{ours}", shape)
+    yield from norm("bert.embeddings.LayerNorm", "bert/embeddings/norm", *width)
+    for i in range(spec.num_hidden_layers):
+        theirs, ours = f"bert.encoder.layer.{i}", f"bert/encoder/layer_{i}"
+        for part, name in enumerate(("query", "key", "value")):
+            name = f"{theirs}.attention.self.{name}"
+            yield from dense(name, f"{ours}/attention/qkv", width, heads, part)
+        yield from dense(
+            f"{theirs}.attention.output.dense", f"{ours}/attention/output", heads, width
+        )
+        yield from norm(f"{theirs}.attention.output.LayerNorm", f"{ours}/attention_norm", *width)
+        yield from dense(f"{theirs}.intermediate.dense", f"{ours}/intermediate", width, inner)
+        yield from dense(f"{theirs}.output.dense", f"{ours}/output", inner, width)
+        yield from norm(f"{theirs}.output.LayerNorm", f"{ours}/output_norm", *width)
+
+
+def _masked_lm(spec: BertSpec) -> Iterator[Entry]:
+    width, rows = (spec.hidden_size,), (spec.vocab_size,)
+    yield from dense("cls.predictions.transform.dense", "masked_lm/transform", width, width)
+    yield from norm("cls.predictions.transform.LayerNorm", "masked_lm/norm", *width)
+    yield Entry("cls.predictions.bias", rows, "masked_lm/bias", rows)
+
+
+def _one_spelling(name: str) -> str:
+    """With the prefix "bert.", without gamma and beta.
+
+    BertModel alone is saved without the prefix; gamma and beta are names of before 2019.
+    """
+    if re.match(r"(embeddings|encoder|pooler)\.", name):
+        name = f"bert.{name}"
+    name = re.sub(r"\.LayerNorm\.gamma$", ".LayerNorm.weight", name)
+    return re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)
+
+
+HUGGING_FACE = HuggingFace(
+    classes=_CLASSES,
+    fields={
+        **{f.name: f.type for f in dataclasses.fields(BertArchitecture) if f.name in _SIZES},
+        **{"position_embedding_type": str, "is_decoder": bool, "add_cross_attention": bool},
+    },
+    activations=_ACTIVATIONS,
+    read_config=_read_config,
+    write_config=_write_config,
+    entries=_entries,
+    prefixes={
+        "pooler": "bert.pooler.",
+        "bert": "bert.",
+        "masked_lm": "cls.predictions.",
+        "next_sentence_head": "cls.seq_relationship.",
+        "classifier": "classifier.",
+        "span": "qa_outputs.",
+    },
+    one_spelling=_one_spelling,
+    bare="bert.",
+    buffers=("bert.embeddings.position_ids", "bert.embeddings.token_type_ids"),
+    embeddings="bert.embeddings.word_embeddings.weight",
+    decoder=("cls.predictions.decoder", "cls.predictions.bias"),
+)

@@ -1,0 +1,112 @@
+"""What an encoder family is: everything that the rest of the project asks of one.
+
+A family lies in a folder of its own beside this file, and is named in
+`bertjax.encoders.registry.ENCODERS`. Nothing else knows which families there are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from flax import linen as nn
+
+from bertjax.encoders.names import Entry
+
+
+class EncoderSpec(Protocol):
+    """The sizes and switches of one encoder: a frozen dataclass, a line for each in its config.
+
+    Its fields are those of the family's architecture (which function it is), and those of
+    `bertjax.encoders.computation.Computation` (how it is computed). Of the first, every family has
+    these:
+
+    Attributes:
+      encoder: the name of its family; a class variable, no field.
+      vocab_size: V, the pieces of the vocabulary.
+      padded_vocab_size: rows of the embedding table: V rounded up to `vocab_multiple`.
+      hidden_size: D.
+      num_hidden_layers: L.
+      num_attention_heads: N.
+      max_position_embeddings: the longest sequence.
+      type_vocab_size: how many token types it tells apart.
+      causal: whether a token sees only those before it.
+      hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, layer_norm_eps,
+        hidden_act: see BERT's.
+    """
+
+    def flops_per_token(self, length: int, predicted: int) -> float:
+        """Useful floating-point operations of one training step, for each token.
+
+        Matrix products only, forward and backward (6 per weight and token), without credit for
+        recomputation.
+
+        Args:
+          length: S.
+          predicted: positions of a sequence that go through the masked-LM head.
+        """
+
+
+class HuggingFace(NamedTuple):
+    """What the library transformers calls a family, its settings and its arrays.
+
+    Attributes:
+      classes: kind of `bertjax.encoders.kinds` -> name of the class.
+      fields: the fields of config.json that are read: name -> type (`bertjax.interop.json_files`).
+      activations: its name of an activation -> `hidden_act` of the spec.
+      read_config: a checked config.json -> the fields of the spec that it decides, but for the
+        activation. Raises ValueError for a model that the family does not compute.
+      write_config: spec -> the fields of config.json.
+      entries: (spec, number of classes) -> part of the parameters -> its arrays.
+      prefixes: part -> how the names of its arrays begin; the first that fits decides.
+      one_spelling: a name in any of its spellings -> the one that `entries` has.
+      bare: what the names begin with where the encoder is saved alone without it.
+      buffers: arrays that are constants and no weights.
+      embeddings: the name of the table of tokens.
+      decoder: what the names of the masked-LM decoder begin with, whose weight is `embeddings`
+        here; and the name of its bias.
+    """
+
+    classes: Mapping[str, str]
+    fields: Mapping[str, Any]
+    activations: Mapping[str, str]
+    read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
+    write_config: Callable[[Any], dict[str, Any]]
+    entries: Callable[[Any, int], Mapping[str, list[Entry]]]
+    prefixes: Mapping[str, str]
+    one_spelling: Callable[[str], str]
+    bare: str
+    buffers: tuple[str, ...]
+    embeddings: str
+    decoder: tuple[str, str]
+
+
+class EncoderFamily(NamedTuple):
+    """Encoders of one architecture, in all sizes.
+
+    The parameters of a model have a part for the encoder, which has the family's name, and one for
+    each head. In the encoder's, the rows of the vocabulary are at embeddings/token, and the layers
+    are encoder/layer_0, encoder/layer_1, ..., or encoder/layers where they are scanned
+    (`bertjax.encoders.storage`).
+
+    Attributes:
+      name: `config.model.encoder`, and transformers' model_type.
+      spec: the class of its specs.
+      named: (size, fields) -> a spec by the name of its size. Raises ValueError if there is none.
+      module: (spec, name=...) -> the encoder. Called with int [B, S] input_ids, input_mask and
+        segment_ids and `deterministic`, it returns [B, S, D] in the compute dtype; its method
+        `hidden_states` returns a list of such, the embeddings' and each layer's; its property
+        `token_embedding` is the table [V (padded), D] that the decoder is tied to.
+      pooler: spec -> the module [B, S, D] -> [B, D], what heads of whole sequences read.
+      masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32.
+      hugging_face: see there.
+      scopes: patterns of the scopes in a compiled program, each with the part of the model it is
+        reported as; the first that is found decides (`bertjax.compile_report.parts`).
+    """
+
+    name: str
+    spec: type
+    named: Callable[..., Any]
+    module: Callable[..., nn.Module]
+    pooler: Callable[[Any], nn.Module]
+    masked_lm: Callable[[Any], nn.Module]
+    hugging_face: HuggingFace
+    scopes: tuple[tuple[str, str], ...]

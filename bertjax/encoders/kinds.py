@@ -1,0 +1,10 @@
+"""The kinds of models, by their heads. Imports nothing."""
+
+ENCODER = "encoder"
+PRE_TRAINING = "pre_training"
+MASKED_LM = "masked_lm"
+CAUSAL_LM = "causal_lm"  # as MASKED_LM, reading left to right
+SEQUENCE_CLASSIFICATION = "sequence_classification"
+MULTIPLE_CHOICE = "multiple_choice"
+TOKEN_CLASSIFICATION = "token_classification"
+QUESTION_ANSWERING = "question_answering"

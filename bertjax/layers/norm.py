@@ -1,0 +1,27 @@
+"""Layer normalization."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.layers.dense import parameter
+
+
+class LayerNorm(nn.Module):
+    """Layer normalization over the last axis (D), with statistics in float32."""
+
+    spec: Any
+    axis: str
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        shape = x.shape[-1:]
+        scale = parameter(self, "scale", (self.axis,), shape, nn.initializers.ones)
+        bias = parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(-1, keepdims=True)
+        variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
+        normal = (wide - mean) * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
+        return (normal * scale + bias).astype(x.dtype)
