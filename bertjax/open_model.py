@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from bertjax import batch as batches
 from bertjax.buckets import in_bucket
 from bertjax.errors import InputError
 from bertjax.interop.google import read_release
@@ -13,11 +12,11 @@ from bertjax.model.spec import plain_spec
 from bertjax.model.storage import to_plain
 from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
 
-# What a run of each objective trains.
+# What a run of each objective of `bertjax.objectives.registry.OBJECTIVES` trains.
 _ARCHITECTURES = {
-    batches.MASKED_LM_NEXT_SENTENCE: "BertForPreTraining",
-    batches.MASKED_LM: "BertForMaskedLM",
-    batches.LEFT_TO_RIGHT: "BertLMHeadModel",
+    "masked_lm_next_sentence": "BertForPreTraining",
+    "masked_lm": "BertForMaskedLM",
+    "left_to_right": "BertLMHeadModel",
 }
 
 
@@ -67,7 +66,7 @@ def of_run(run: LoadedRun, origin: str) -> Pretrained:
     spec = run.model.spec
     return Pretrained(
         origin=origin,
-        architecture=_ARCHITECTURES[run.recipe.objective],
+        architecture=_ARCHITECTURES[run.recipe.objective.name],
         spec=plain_spec(spec),
         params=to_plain(run.params, spec),
         tokenizer=run.tokenizer,

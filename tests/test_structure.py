@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "batch"]
+_WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "fields"]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
     *["finetune", "finetune_glue", "finetune_ner", "predict"],
@@ -28,8 +28,8 @@ _ALL_BELOW_PROGRAMS = [
     *_WORDS,
     "compile_report",
     *["text", "corpus", "examples", "tasks"],
-    *["model", "losses", "optimizer"],
-    *["sharding", "training", "preflight", "interop", "features"],
+    *["model", "optimizer"],
+    *["sharding", "training", "objectives", "preflight", "interop", "features"],
 ]
 MAY_IMPORT = {
     # floor 0: words
@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "errors": [],
     "limits": ["errors"],
     "axes": [],
-    "batch": [],
+    "fields": [],
     "config": [],
     "buckets": ["errors"],
     "files": ["errors", "buckets"],
@@ -52,13 +52,14 @@ MAY_IMPORT = {
     "examples": [*_WORDS, "text", "corpus"],
     "tasks": [*_WORDS, "text", "corpus"],
     # floor 1b: the device; knows no mesh, no data, no optimizer
-    "model": ["errors", "axes", "batch"],
-    "losses": ["errors", "axes", "batch"],
+    "model": ["errors", "axes"],
     "optimizer": ["errors"],
     # floor 2: placement
-    "sharding": ["errors", "axes", "batch"],
+    "sharding": ["errors", "axes"],
     # floor 3: training; knows no BERT
     "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
+    # what is learned: text from the host's floor, a model, and what training minimizes
+    "objectives": [*_WORDS, "examples", "model", "training"],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
@@ -80,7 +81,7 @@ MAY_IMPORT = {
 
 # The files through which each outside library comes in. What is not listed may not be imported.
 _DEVICE_FILES = [
-    *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
+    *["bertjax/model/*", "bertjax/objectives/*", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
@@ -95,6 +96,7 @@ OUTSIDE = {
     **dict.fromkeys(("etils", "fsspec", "google"), ["bertjax/buckets.py"]),
     "flax": [
         *["bertjax/model/*", "bertjax/sharding/*", "bertjax/training/*"],
+        *["bertjax/objectives/*", "bertjax/recipe.py"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
         "bertjax/show_sharding.py",
     ],

@@ -1,39 +1,37 @@
-"""A model with the head of a task: its training objective, and its outputs for any examples."""
+"""A model with the head of a task: its loss, and its outputs for any examples."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import linen as nn
 
-from bertjax import batch as batches
-from bertjax import losses
 from bertjax.model.architectures import ARCHITECTURES
 from bertjax.model.spec import BertSpec
+from bertjax.objectives.fine_tuning import TaskObjective
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.progress import Progress
 from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.tasks.buckets import in_order_of_length
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
-from bertjax.training.step import Objective
+from bertjax.training.step import LossFunction
 
-# The model that learns each objective of `bertjax.batch.TASK_FIELDS`.
+# The model that learns each of `TASK_OBJECTIVES`.
 ARCHITECTURE = {
-    batches.SEQUENCE_CLASSIFICATION: "BertForSequenceClassification",
-    batches.REGRESSION: "BertForSequenceClassification",
-    batches.MULTIPLE_CHOICE: "BertForMultipleChoice",
-    batches.TOKEN_CLASSIFICATION: "BertForTokenClassification",
-    batches.QUESTION_ANSWERING: "BertForQuestionAnswering",
+    "sequence_classification": "BertForSequenceClassification",
+    "regression": "BertForSequenceClassification",
+    "multiple_choice": "BertForMultipleChoice",
+    "token_classification": "BertForTokenClassification",
+    "question_answering": "BertForQuestionAnswering",
 }
-_OF_TOKENS = (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
 
 
 def class_names(family: Family) -> tuple[str, ...]:
     """The names of the rows of the output layer; none where its shape is fixed."""
-    if family.objective == batches.QUESTION_ANSWERING:
+    if not TASK_OBJECTIVES[family.objective].has_classes:
         return ()
     return family.classes or ("LABEL_0",)  # as transformers calls the one of a number or a score
 
@@ -63,21 +61,17 @@ class TaskModel(NamedTuple):
             rngs=None if key is None else {"dropout": key},
         )
 
-    def objective(self, objective: str) -> Objective:
-        """Its loss as the training step wants it; `objective` of `bertjax.batch.TASK_FIELDS`."""
-
-        def sums(params, batch, key):
-            return losses.task_sums(objective, self.apply(params, batch, key), batch)
-
-        return Objective(sums, partial(losses.task_counts, objective))
+    def loss(self, objective: TaskObjective) -> LossFunction:
+        """Its loss as the training step wants it."""
+        return objective.loss(self.apply)
 
 
 def bert_with_head(family: Family, spec: BertSpec) -> TaskModel:
     """The encoder with the head that learns what a family asks."""
     architecture = ARCHITECTURES[ARCHITECTURE[family.objective]]
-    several = family.objective == batches.MULTIPLE_CHOICE
-    ids = jax.ShapeDtypeStruct((1, 2, 8) if several else (1, 8), "int32")
-    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ids)
+    objective = TASK_OBJECTIVES[family.objective]
+    some = objective.shapes(B=1, C=2, S=8)
+    inputs = {name: some[name] for name in objective.inputs}
     return TaskModel(architecture.build(spec, len(class_names(family))), inputs)
 
 
@@ -85,14 +79,14 @@ class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 
     Args:
-      objective: of `bertjax.batch.TASK_FIELDS`.
+      objective: what it has learned.
       batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
     """
 
     def __init__(
         self,
         model: TaskModel,
-        objective: str,
+        objective: TaskObjective,
         placement: Placement,
         *,
         pad_id: int,
@@ -134,7 +128,7 @@ class Predictor:
         with Progress(what, len(encoded), " examples") as progress:
             for examples, bucket in in_order_of_length(lengths, buckets, rows):
                 count = rows[bucket]
-                batch = encoded.batch(self._objective, examples, count, bucket, self._pad_id)
+                batch = encoded.batch(self._objective.fields, examples, count, bucket, self._pad_id)
                 batch = {name: batch[name] for name in self._model.inputs}
                 on_devices = self._placement.put(
                     lambda held, batch=batch: {name: x[held] for name, x in batch.items()}, count
@@ -156,7 +150,7 @@ class Predictor:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """The number of each sequence of a batch, and what one output says of it."""
         for row, example in zip(array, examples, strict=False):
-            if self._objective in _OF_TOKENS:
+            if self._objective.of_tokens:
                 yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
             elif encoded.choices > 1:
                 yield from enumerate(row, example * encoded.choices)

@@ -16,6 +16,7 @@ from bertjax.fine_tuning.model import ARCHITECTURE, bert_with_head, class_names
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.interop import names
 from bertjax.model.architectures import ARCHITECTURES
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 
@@ -209,7 +210,8 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         for group in adamw.param_groups:
             group["lr"] = TRIAL.learning_rate * min((step + 1) / 3, (12 - step) / 9)
         examples = made.epochs(TRIAL).batch(step)
-        batch = encoded.batch(family.objective, examples, len(examples), LONGEST, pad_id=0)
+        fields = TASK_OBJECTIVES[family.objective].fields
+        batch = encoded.batch(fields, examples, len(examples), LONGEST, pad_id=0)
         label = batch["targets" if name == "regression" else "label_ids"]
         ids, mask, segments = (
             torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "segment_ids")

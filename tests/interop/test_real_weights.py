@@ -18,9 +18,9 @@ import pytest
 
 from bertjax.interop import names
 from bertjax.interop.hugging_face import read_folder, write_folder
-from bertjax.losses import pretraining_sums
 from bertjax.model.bert import Bert
 from bertjax.model.spec import BertSpec
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 
 pytestmark = pytest.mark.peers
 
@@ -224,7 +224,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     @partial(jax.value_and_grad)
     def loss(params):
         logits = model.apply({"params": params}, *batch.values(), deterministic=True)
-        sums = pretraining_sums(
+        sums = MASKED_LM_NEXT_SENTENCE.sums(
             logits,
             {
                 "masked_lm_ids": jnp.maximum(labels, 0),
