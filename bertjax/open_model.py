@@ -12,13 +12,6 @@ from bertjax.model.spec import plain_spec
 from bertjax.model.storage import to_plain
 from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
 
-# What a run of each objective of `bertjax.objectives.registry.OBJECTIVES` trains.
-_ARCHITECTURES = {
-    "masked_lm_next_sentence": "BertForPreTraining",
-    "masked_lm": "BertForMaskedLM",
-    "left_to_right": "BertLMHeadModel",
-}
-
 
 def open_model(source: str) -> Pretrained:
     """Reads a model to the host.
@@ -62,11 +55,20 @@ def is_fine_tuned(source: str) -> bool:
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:
-    """The model that a run trained."""
-    spec = run.model.spec
+    """The model that a run trained.
+
+    Raises:
+      InputError: one that only its objective has a use for.
+    """
+    spec, objective = run.model.spec, run.recipe.objective
+    if not objective.architecture:
+        raise InputError(
+            f"{origin}: a run with config.objective={objective.name!r}, whose model is for "
+            "launch/pretrain.py and launch/evaluate.py alone"
+        )
     return Pretrained(
         origin=origin,
-        architecture=_ARCHITECTURES[run.recipe.objective.name],
+        architecture=objective.architecture,
         spec=plain_spec(spec),
         params=to_plain(run.params, spec),
         tokenizer=run.tokenizer,

@@ -673,9 +673,9 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/open_model.py",
-        '"left_to_right": "BertLMHeadModel"',
-        '"left_to_right": "BertForMaskedLM"',
+        "bertjax/objectives/left_to_right.py",
+        'architecture = "BertLMHeadModel"',
+        'architecture = "BertForMaskedLM"',
         ("tests/test_convert.py::test_a_run_goes_out_and_comes_back",),
     ),
     # ----------------------------------------------------------------------------- features

@@ -13,6 +13,7 @@ class LeftToRight(PretrainingObjective):
     name = "left_to_right"
     layout = SINGLE_SPANS
     causal = True
+    architecture = "BertLMHeadModel"
     loss_weights = {"mlm_loss": 1.0}
     columns = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
 

@@ -15,6 +15,7 @@ class MaskedLM(PretrainingObjective):
 
     name = "masked_lm"
     layout = SINGLE_SPANS
+    architecture = "BertForMaskedLM"
     inputs = (*INPUT, "masked_lm_positions")
     loss_weights = {"mlm_loss": 1.0}
     columns = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
@@ -45,6 +46,7 @@ class MaskedLMNextSentence(MaskedLM):
 
     name = "masked_lm_next_sentence"
     layout = PAIRS
+    architecture = "BertForPreTraining"
     loss_weights = {"mlm_loss": 1.0, "nsp_loss": 1.0}
     columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
 

@@ -143,10 +143,13 @@ class PretrainingObjective(Objective):
     Attributes:
       layout: how text is laid out in a sequence.
       causal: whether a token sees only those before it.
+      architecture: what other programs open a run as: a name of `bertjax.model.architectures`, or
+        "" where they have no use for its model.
     """
 
     layout: Layout
     causal: bool = False
+    architecture: str = ""
 
     @abc.abstractmethod
     def corruption(self, rule: MaskingRule) -> Corruption:

@@ -15,7 +15,9 @@ from tiny_run import metrics_of, tiny_config
 from bertjax import compile_check, evaluate, pretrain
 from bertjax.config import paper_config, place_on_pod
 from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.errors import InputError
 from bertjax.objectives.registry import OBJECTIVES
+from bertjax.open_model import open_model
 from bertjax.recipe import Recipe, make_phases, make_training
 from bertjax.run_folder import load_run
 from bertjax.text.tokenizer import Tokenizer
@@ -115,6 +117,11 @@ def test_its_warning_is_shown(run, capsys, monkeypatch):
     assert all(metrics["parity_accuracy"] < 0.5 for metrics in results.values())
     told = capsys.readouterr().out.splitlines()[4:]
     assert told == [f"length {length}: no better than a coin" for length in (32, 64)]
+
+
+def test_other_programs_have_no_use_for_its_model(run):
+    with pytest.raises(InputError, match="run: a run with config.objective='parity', whose model"):
+        open_model(str(run))
 
 
 def _three_steps(config, corpus, devices):
