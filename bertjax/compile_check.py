@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from bertjax import batch as batches
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe
@@ -76,11 +75,7 @@ def _report(
     where: Slice,
 ) -> Report:
     predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
-    sizes = {"B": phase.batch_size, "S": phase.length, "P": predicted}
-    batch = {
-        name: jax.ShapeDtypeStruct(tuple(sizes[letter] for letter in field.letters), field.dtype)
-        for name, field in batches.FIELDS[recipe.objective].items()
-    }
+    batch = recipe.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
     lowered = training.trainer.lowered_step(training.abstract, batch, phase.accumulate)
     tokens = phase.batch_size * phase.length
     step = Step(

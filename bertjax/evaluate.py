@@ -4,11 +4,11 @@ from bertjax.buckets import reach
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.files import write_json
 from bertjax.limits import check_numbers
-from bertjax.recipe import held_out_examples, make_objective
+from bertjax.objectives.objective import PretrainingObjective
+from bertjax.recipe import held_out_examples, make_loss
 from bertjax.run_folder import EVALUATION_FILE, load_run
-from bertjax.training.evaluation import Evaluator, one_answer
+from bertjax.training.evaluation import Evaluator
 
-_COLUMNS = ("mlm_loss", "mlm_perplexity", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
 
@@ -33,13 +33,14 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     recipe = loaded.recipe
     corpora = [corpus] if corpus else recipe.corpus
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
-    evaluator = Evaluator(make_objective(loaded.model), loaded.placement)
+    evaluator = Evaluator(make_loss(loaded.model, recipe.objective), loaded.placement)
     results = {}
     for phase in {phase.length: phase for phase in recipe.phases}.values():
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
         results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
     _print_table(
         results,
+        recipe.objective,
         f"step {loaded.step}, held-out text of {', '.join(corpora)}, "
         f"{batches * recipe.eval_batch_size:,} sequences of each length",
     )
@@ -47,14 +48,16 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     return results
 
 
-def _print_table(results: dict[str, dict[str, float]], title: str) -> None:
-    names = [name for name in _COLUMNS if name in next(iter(results.values()))]
+def _print_table(
+    results: dict[str, dict[str, float]], objective: PretrainingObjective, title: str
+) -> None:
+    names = objective.columns
     print(title)
     print("length  " + "  ".join(f"{name:>{_WIDTH}}" for name in names))
     for length, metrics in results.items():
         print(f"{length:>6}  " + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
     for length, metrics in results.items():
-        if told := one_answer(metrics):
+        if told := objective.warning(metrics):
             print(f"length {length}: {told}")
 
 

@@ -22,13 +22,14 @@ from bertjax.files import (
 )
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
-from bertjax.fine_tuning.model import KIND, class_names, encoder_with_head
+from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
 from bertjax.initialize import load_into
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.open_model import open_model
 from bertjax.run_folder import MODEL_FOLDER, check_same_config
 from bertjax.sharding.mesh import make_mesh
@@ -126,7 +127,7 @@ class _ModelFolder:
         about = remembered(family, self._recipe.max_length)
         model = Pretrained(
             origin=str(self._folder),
-            kind=KIND[family.objective],
+            kind=TASK_OBJECTIVES[family.objective].kind,
             spec=plain(self._spec),
             params=to_plain(params, self._spec),
             tokenizer=self._tokenizer,

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from bertjax import batch as batches
 from bertjax.buckets import in_bucket
-from bertjax.encoders import kinds
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
 from bertjax.errors import InputError
@@ -13,13 +11,6 @@ from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
-
-# What a run of each objective trains.
-_KINDS = {
-    batches.MASKED_LM_NEXT_SENTENCE: kinds.PRE_TRAINING,
-    batches.MASKED_LM: kinds.MASKED_LM,
-    batches.LEFT_TO_RIGHT: kinds.CAUSAL_LM,
-}
 
 
 def open_model(source: str) -> Pretrained:
@@ -64,11 +55,20 @@ def is_fine_tuned(source: str) -> bool:
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:
-    """The model that a run trained."""
-    spec = run.model.spec
+    """The model that a run trained.
+
+    Raises:
+      InputError: one that only its objective has a use for.
+    """
+    spec, objective = run.model.spec, run.recipe.objective
+    if not objective.kind:
+        raise InputError(
+            f"{origin}: a run with config.objective={objective.name!r}, whose model is for "
+            "launch/pretrain.py and launch/evaluate.py alone"
+        )
     return Pretrained(
         origin=origin,
-        kind=_KINDS[run.recipe.objective],
+        kind=objective.kind,
         spec=plain(spec),
         params=to_plain(run.params, spec),
         tokenizer=run.tokenizer,

@@ -4,6 +4,7 @@ Where this differs, knowingly, from google-research/bert `optimization.py`: see 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,10 +91,28 @@ def _scale_by_adam_without_bias_correction(b1: float, b2: float, eps: float):
     return optax.GradientTransformation(optax.scale_by_adam(b1, b2, eps).init, update)
 
 
-def make_optimizer(spec: OptimizerSpec, total_steps: int) -> optax.GradientTransformation:
-    """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order."""
-    rate = optax.scale_by_learning_rate(make_schedule(spec, total_steps))
-    return optax.chain(*_directions(spec), rate)
+def make_optimizer(
+    spec: OptimizerSpec, total_steps: int, frozen: Sequence[str] = ()
+) -> optax.GradientTransformation:
+    """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order.
+
+    Args:
+      frozen: parts of the parameters that no update changes.
+    """
+    transforms = [
+        *_directions(spec),
+        optax.scale_by_learning_rate(make_schedule(spec, total_steps)),
+    ]
+    if frozen:
+
+        def is_frozen(params):
+            return {
+                part: jax.tree.map(lambda _, part=part: part in frozen, tree)
+                for part, tree in params.items()
+            }
+
+        transforms.append(optax.masked(optax.set_to_zero(), is_frozen))
+    return optax.chain(*transforms)
 
 
 def _directions(spec: OptimizerSpec) -> list[optax.GradientTransformation]:

@@ -20,6 +20,7 @@ from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -106,7 +107,7 @@ def predictions(
     encode = encoder(family, pretrained, max_length)
     predictor = Predictor(
         encoder_with_head(family, pretrained.spec),
-        family.objective,
+        TASK_OBJECTIVES[family.objective],
         placement,
         pad_id=pretrained.tokenizer.pad_id,
         batch_tokens=0,

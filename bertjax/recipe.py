@@ -10,17 +10,17 @@ from typing import Any, TypeVar, get_origin
 import jax
 import ml_collections
 import optax
+from flax import linen as nn
 
-from bertjax import batch as batches
-from bertjax import losses
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
 from bertjax.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
-from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.limits import check_numbers
+from bertjax.objectives.objective import PretrainingObjective
+from bertjax.objectives.registry import find_objective
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -29,7 +29,7 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Intervals, Phase, Trainer
 from bertjax.training.state import TrainState, abstract_state, init_state
-from bertjax.training.step import Objective
+from bertjax.training.step import LossFunction
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Recipe:
 
     plain: Mapping[str, Any]
     corpus: tuple[str, ...]
-    objective: str
+    objective: PretrainingObjective
     seed: int
     total_steps: int
     phases: tuple[PhaseSpec, ...]
@@ -104,6 +104,8 @@ class Recipe:
         )
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
+        if "objective" in fields:
+            fields["objective"] = build("", find_objective, {"objective": fields["objective"]})
         recipe = build(
             "", cls, fields | dict(plain=plain, corpus=tuple(filter(None, names)), phases=phases)
         )
@@ -134,8 +136,7 @@ class Recipe:
 
     def spec(self, vocab_size: int) -> EncoderSpec:
         """The model's shape, for a vocabulary of this size."""
-        causal = self.objective == batches.LEFT_TO_RIGHT
-        fields = {"vocab_size": vocab_size, "causal": causal} | dict(self.model)
+        fields = {"vocab_size": vocab_size, "causal": self.objective.causal} | dict(self.model)
         name = fields.pop("encoder", "bert")  # configs from before there were others
         if name not in ENCODERS:
             choices = ", ".join(ENCODERS)
@@ -163,13 +164,13 @@ class Recipe:
     def example_spec(self, phase: PhaseSpec, stream: str, batch_size: int) -> ExampleSpec:
         """What the examples of one phase look like in one stream."""
         return ExampleSpec(
-            objective=self.objective,
+            layout=self.objective.layout,
+            corruption=self.objective.corruption(self.masking),
             length=phase.length,
             batch_size=batch_size,
             seed=self.seed,
             stream=stream,
             short_probability=self.short_probability,
-            masking=self.masking,
         )
 
 
@@ -281,28 +282,23 @@ def held_out_examples(
     return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
 
 
-def make_model(spec: EncoderSpec, objective: str) -> PreTrainingModel:
+def make_model(spec: EncoderSpec, objective: PretrainingObjective) -> nn.Module:
     """The model with the heads that an objective trains."""
-    return PreTrainingModel(spec, next_sentence=losses.uses_next_sentence(objective))
+    return objective.model(spec)
 
 
-def make_objective(model: PreTrainingModel) -> Objective:
-    """The model's losses as the training step wants them."""
-    return Objective(partial(_sums, model), losses.loss_counts)
+def make_loss(model: nn.Module, objective: PretrainingObjective) -> LossFunction:
+    """The loss of a model of `make_model`, as the training step wants it."""
 
+    def apply(params, batch, key: jax.Array | None):
+        return model.apply(
+            {"params": params},
+            *(batch[name] for name in objective.inputs),
+            deterministic=key is None,
+            rngs=None if key is None else {"dropout": key},
+        )
 
-def _sums(model: PreTrainingModel, params, batch, key: jax.Array | None) -> losses.Sums:
-    logits = model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch["input_mask"],
-        batch["segment_ids"],
-        batch.get("masked_lm_positions"),
-        deterministic=key is None,
-        rngs=None if key is None else {"dropout": key},
-    )
-    with jax.named_scope("losses"):
-        return losses.pretraining_sums(logits, batch)
+    return objective.loss(apply)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,10 +329,10 @@ def make_training(
     """
     placement = Placement(make_mesh(recipe.mesh, devices), layout(recipe.layout))
     model = make_model(spec, recipe.objective)
-    optimizer = make_optimizer(recipe.optimizer, recipe.total_steps)
+    optimizer = make_optimizer(recipe.optimizer, recipe.total_steps, recipe.objective.frozen)
     init = partial(init_params, model)
     trainer = Trainer(
-        objective=make_objective(model),
+        loss=make_loss(model, recipe.objective),
         optimizer=optimizer,
         schedule=make_schedule(recipe.optimizer, recipe.total_steps),
         seed=recipe.seed,
@@ -346,7 +342,7 @@ def make_training(
     return Training(placement, optimizer, init, abstract, trainer)
 
 
-def init_params(model: PreTrainingModel, key: jax.Array):
+def init_params(model: nn.Module, key: jax.Array):
     """Fresh parameters, each with its logical axes."""
     ids = jax.numpy.zeros((1, 8), "int32")
     return model.init(key, ids, ids, ids, deterministic=True)["params"]

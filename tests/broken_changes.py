@@ -105,7 +105,7 @@ CHANGES = [
         ("tests/sharding/test_rules.py", "tests/test_golden_shardings.py"),
     ),
     Change(
-        "bertjax/batch.py",
+        "bertjax/objectives/classification.py",
         '"label_ids": Field("BS", "int32"),  # -1 on tokens',
         '"label_ids": Field("B", "int32"),  # -1 on tokens',
         ("tests/tasks/test_encoded.py", "tests/tasks/test_tagging.py"),
@@ -223,7 +223,7 @@ CHANGES = [
     ),
     # ----------------------------------------------------------------------------- examples
     Change(
-        "bertjax/examples/batches.py",
+        "bertjax/examples/layout.py",
         "spans.is_random.astype(np.int32)",
         "(1 - spans.is_random).astype(np.int32)",
         ("tests/examples/test_batches.py", "tests/examples/test_spans.py"),
@@ -363,16 +363,19 @@ CHANGES = [
     ),
     # ----------------------------------------------------------------------------- the model
     Change(
-        "bertjax/losses.py",
-        'count = weights.sum()\n    return {\n        "mlm_loss"',
-        'count = jnp.float32(weights.size)\n    return {\n        "mlm_loss"',
-        ("tests/test_losses.py",),
+        "bertjax/objectives/objective.py",
+        "if isinstance(weights, int) else weights.sum()",
+        "if isinstance(weights, int) else jnp.float32(weights.size)",
+        ("tests/objectives/test_losses.py",),
     ),
     Change(
-        "bertjax/losses.py",
+        "bertjax/objectives/question_answering.py",
         'jnp.where(batch["input_mask"] > 0, outputs[side], jnp.finfo(jnp.float32).min)',
         "outputs[side]",
-        ("tests/test_losses.py::test_padding_is_no_answer", "tests/test_losses.py"),
+        (
+            "tests/objectives/test_losses.py::test_padding_is_no_answer",
+            "tests/objectives/test_losses.py",
+        ),
     ),
     Change(
         "bertjax/attention/einsum.py",
@@ -537,15 +540,15 @@ CHANGES = [
         ("tests/training/test_evaluation.py",),
     ),
     Change(
-        "bertjax/training/evaluation.py",
+        "bertjax/objectives/masked_lm.py",
         "if share not in (0.0, 1.0):",
         "if share != 0.0:",
-        ("tests/training/test_evaluation.py",),
+        ("tests/objectives/test_losses.py",),
     ),
     Change(
         "bertjax/training/loop.py",
-        "if told := one_answer(metrics):",
-        "if told := one_answer({}):",
+        "if told := self._loss.warning(metrics):",
+        "if told := self._loss.warning({}):",
         ("tests/training/test_loop.py",),
     ),
     Change(
@@ -574,8 +577,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/step.py",
-        "return sum(sums[name][0] / count for name, count in counts.items()), sums",
-        "return sum(sums[name][0] / jnp.maximum(sums[name][1], 1.0) for name in counts), sums",
+        "{name: sums[name][0] / count for name, count in counts.items()}",
+        "{name: sums[name][0] / jnp.maximum(sums[name][1], 1.0) for name in counts}",
         ("tests/training/test_step.py",),
     ),
     Change(
@@ -673,9 +676,9 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/open_model.py",
-        'batches.LEFT_TO_RIGHT: "BertLMHeadModel"',
-        'batches.LEFT_TO_RIGHT: "BertForMaskedLM"',
+        "bertjax/objectives/left_to_right.py",
+        'architecture = "BertLMHeadModel"',
+        'architecture = "BertForMaskedLM"',
         ("tests/test_convert.py::test_a_run_goes_out_and_comes_back",),
     ),
     # ----------------------------------------------------------------------------- features

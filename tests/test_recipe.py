@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config
 
-from bertjax.batch import LEFT_TO_RIGHT, MASKED_LM, MASKED_LM_NEXT_SENTENCE
 from bertjax.config import paper_config
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.errors import InputError
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.recipe import Recipe, init_params, make_model, make_phases
 from bertjax.text.tokenizer import Tokenizer
 from configs import pretrain_tiny
@@ -148,7 +148,7 @@ def test_a_vocabulary_smaller_than_the_corpus_has():
 
 @pytest.mark.parametrize(
     "objective,causal",
-    [(MASKED_LM_NEXT_SENTENCE, False), (MASKED_LM, False), (LEFT_TO_RIGHT, True)],
+    [("masked_lm_next_sentence", False), ("masked_lm", False), ("left_to_right", True)],
 )
 def test_left_to_right_looks_back_only(objective, causal):
     assert Recipe.from_config(tiny_config("c", objective=objective)).spec(89).causal == causal

@@ -18,7 +18,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
 _WORDS = [
-    *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes", "batch"],
+    *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes"],
+    "fields",
 ]
 _PROGRAMS = [
     *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
@@ -30,8 +31,8 @@ _ALL_BELOW_PROGRAMS = [
     *_WORDS,
     "compile_report",
     *["text", "corpus", "examples", "tasks"],
-    *["layers", "attention", "encoders", "heads", "losses", "optimizer"],
-    *["sharding", "training", "preflight", "interop", "features"],
+    *["layers", "attention", "encoders", "heads", "optimizer"],
+    *["sharding", "training", "objectives", "preflight", "interop", "features"],
 ]
 MAY_IMPORT = {
     # floor 0: words
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "errors": [],
     "limits": ["errors"],
     "axes": [],
-    "batch": [],
+    "fields": [],
     "config": [],
     "buckets": ["errors"],
     "json_kinds": ["limits"],
@@ -59,14 +60,15 @@ MAY_IMPORT = {
     "attention": ["layers"],
     "encoders": ["errors", "axes", "layers", "attention"],
     "heads": ["axes", "layers", "encoders"],
-    "losses": ["errors", "axes", "batch"],
     "optimizer": ["errors"],
     # floor 2: placement
-    "sharding": ["errors", "axes", "batch"],
-    # floor 3: training; knows no BERT
+    "sharding": ["errors", "axes"],
+    # floor 3: training; knows no model
     "training": [
         *["errors", "json_kinds", "signals", "files", "figures", "buckets", "progress", "sharding"],
     ],
+    # what is learned: text from the host's floor, a model, and what training minimizes
+    "objectives": [*_WORDS, "examples", "layers", "encoders", "heads", "training"],
     # what the hosts of a job must have alike
     "preflight": ["errors", "files", "buckets", "sharding"],
     # beside it: weights and tokenizers as others have them; knows no run
@@ -89,7 +91,7 @@ MAY_IMPORT = {
 # The files through which each outside library comes in. What is not listed may not be imported.
 _DEVICE_FILES = [
     *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
-    *["bertjax/losses.py", "bertjax/optimizer.py"],
+    *["bertjax/objectives/*", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
     *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
     *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
@@ -107,6 +109,7 @@ OUTSIDE = {
     "flax": [
         *["bertjax/layers/*", "bertjax/encoders/*", "bertjax/heads/*"],
         *["bertjax/sharding/*", "bertjax/training/*"],
+        *["bertjax/objectives/*", "bertjax/recipe.py"],
         *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
         "bertjax/show_sharding.py",
     ],

@@ -8,17 +8,17 @@ the digest of the content itself.
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import FIRST_PIECES
 from bertjax.features.texts import Encoded as EncodedText
+from bertjax.fields import Field
 from bertjax.files import (
     check_content,
     content_named,
@@ -208,7 +208,12 @@ class WordFeatures(EncodedWords):
         )
 
     def batch(
-        self, objective: str, examples: np.ndarray, rows: int, length: int, pad_id: int
+        self,
+        fields: Mapping[str, Field],
+        examples: np.ndarray,
+        rows: int,
+        length: int,
+        pad_id: int,
     ) -> dict[str, np.ndarray]:
         """As `Encoded.batch`, but for the input: words instead of tokens.
 
@@ -216,7 +221,7 @@ class WordFeatures(EncodedWords):
           "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
           "label_ids", if there are labels.
         """
-        batch = super().batch(TOKEN_CLASSIFICATION, examples, rows, length, pad_id=0)
+        batch = super().batch(fields, examples, rows, length, pad_id=0)
         numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
         del batch["segment_ids"]
         there = mask > 0

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-from bertjax import batch as batches
 from bertjax.encoders import kinds
 from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
@@ -29,10 +28,7 @@ def remembered(family: Family, max_length: int) -> dict[str, Any]:
     """What goes into `Pretrained.task`; `family_of` reads it."""
     fields = dataclasses.asdict(family)
     fields.pop("classes", None)  # a model has them besides
-    kinds = {
-        batches.SEQUENCE_CLASSIFICATION: "single_label_classification",
-        batches.REGRESSION: "regression",
-    }
+    kinds = {known.objective: kind for kind, known in _PROBLEM_TYPES.items()}
     kind = kinds.get(family.objective)
     return ({"problem_type": kind} if kind else {}) | {"max_length": max_length} | fields
 

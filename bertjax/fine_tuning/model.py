@@ -1,40 +1,28 @@
-"""A model with the head of a task: its training objective, and its outputs for any examples."""
+"""A model with the head of a task: its loss, and its outputs for any examples."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import linen as nn
 
-from bertjax import batch as batches
-from bertjax import losses
-from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.objectives.fine_tuning import TaskObjective
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.progress import Progress
 from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.tasks.buckets import in_order_of_length
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
-from bertjax.training.step import Objective
-
-# The kind of model that learns each objective of `bertjax.batch.TASK_FIELDS`.
-KIND = {
-    batches.SEQUENCE_CLASSIFICATION: kinds.SEQUENCE_CLASSIFICATION,
-    batches.REGRESSION: kinds.SEQUENCE_CLASSIFICATION,
-    batches.MULTIPLE_CHOICE: kinds.MULTIPLE_CHOICE,
-    batches.TOKEN_CLASSIFICATION: kinds.TOKEN_CLASSIFICATION,
-    batches.QUESTION_ANSWERING: kinds.QUESTION_ANSWERING,
-}
-_OF_TOKENS = (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
+from bertjax.training.step import LossFunction
 
 
 def class_names(family: Family) -> tuple[str, ...]:
     """The names of the rows of the output layer; none where its shape is fixed."""
-    if family.objective == batches.QUESTION_ANSWERING:
+    if not TASK_OBJECTIVES[family.objective].has_classes:
         return ()
     return family.classes or ("LABEL_0",)  # as transformers calls the one of a number or a score
 
@@ -64,21 +52,17 @@ class TaskModel(NamedTuple):
             rngs=None if key is None else {"dropout": key},
         )
 
-    def objective(self, objective: str) -> Objective:
-        """Its loss as the training step wants it; `objective` of `bertjax.batch.TASK_FIELDS`."""
-
-        def sums(params, batch, key):
-            return losses.task_sums(objective, self.apply(params, batch, key), batch)
-
-        return Objective(sums, partial(losses.task_counts, objective))
+    def loss(self, objective: TaskObjective) -> LossFunction:
+        """Its loss as the training step wants it."""
+        return objective.loss(self.apply)
 
 
 def encoder_with_head(family: Family, spec: EncoderSpec) -> TaskModel:
     """The encoder with the head that learns what a family asks."""
-    architecture = ARCHITECTURES[KIND[family.objective]]
-    several = family.objective == batches.MULTIPLE_CHOICE
-    ids = jax.ShapeDtypeStruct((1, 2, 8) if several else (1, 8), "int32")
-    inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ids)
+    objective = TASK_OBJECTIVES[family.objective]
+    architecture = ARCHITECTURES[objective.kind]
+    some = objective.shapes(B=1, C=2, S=8)
+    inputs = {name: some[name] for name in objective.inputs}
     return TaskModel(architecture.build(spec, len(class_names(family))), inputs)
 
 
@@ -86,14 +70,14 @@ class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 
     Args:
-      objective: of `bertjax.batch.TASK_FIELDS`.
+      objective: what it has learned.
       batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
     """
 
     def __init__(
         self,
         model: TaskModel,
-        objective: str,
+        objective: TaskObjective,
         placement: Placement,
         *,
         pad_id: int,
@@ -135,7 +119,7 @@ class Predictor:
         with Progress(what, len(encoded), " examples") as progress:
             for examples, bucket in in_order_of_length(lengths, buckets, rows):
                 count = rows[bucket]
-                batch = encoded.batch(self._objective, examples, count, bucket, self._pad_id)
+                batch = encoded.batch(self._objective.fields, examples, count, bucket, self._pad_id)
                 batch = {name: batch[name] for name in self._model.inputs}
                 on_devices = self._placement.put(
                     lambda held, batch=batch: {name: x[held] for name, x in batch.items()}, count
@@ -157,7 +141,7 @@ class Predictor:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """The number of each sequence of a batch, and what one output says of it."""
         for row, example in zip(array, examples, strict=False):
-            if self._objective in _OF_TOKENS:
+            if self._objective.of_tokens:
                 yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
             elif encoded.choices > 1:
                 yield from enumerate(row, example * encoded.choices)

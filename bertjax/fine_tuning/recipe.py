@@ -7,7 +7,6 @@ from typing import Any
 
 import ml_collections
 
-from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.errors import InputError
 from bertjax.features.activations import CHOICES
@@ -22,6 +21,7 @@ from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.table import Table
+from bertjax.tasks.tagging import Tagging
 from bertjax.tasks.task import Task
 
 TASKS = {"glue": Glue, "squad": Squad, "swag": Swag, "ner": Conll, "table": Table}
@@ -211,7 +211,7 @@ class TaskRecipe:
                 f"config.max_length={self.max_length}: must be from 8 to {longest}, what "
                 f"{given.origin} takes"
             )
-        if given.spec.causal and self.task.family.objective != TOKEN_CLASSIFICATION:
+        if given.spec.causal and self.task.family.objective != Tagging.objective:
             raise InputError(
                 f"{given.origin} reads left to right: its [CLS], which {self.task.name} is learned "
                 "from, sees no other token: take weights that read both ways"

@@ -12,6 +12,7 @@ import numpy as np
 from bertjax.fine_tuning.data import Split, TaskData
 from bertjax.fine_tuning.model import Predictor, TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.optimizer import make_adjustable_optimizer, make_schedule, with_schedule
 from bertjax.run_folder import checkpoints_folder
 from bertjax.sharding.mesh import make_mesh
@@ -53,7 +54,7 @@ class Trials:
         self._recipe, self._data = recipe, data
         self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
-        self._objective = objective = recipe.task.family.objective
+        self._objective = objective = TASK_OBJECTIVES[recipe.task.family.objective]
         placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
         self._ways = placement.ways
         self._predictor = Predictor(
@@ -64,7 +65,7 @@ class Trials:
         self._abstract = abstract_state(model.init, optimizer, placement)
         self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
         self._trainer = Trainer(
-            objective=model.objective(objective),
+            loss=model.loss(objective),
             optimizer=optimizer,
             schedule=lambda count: 0.0,
             seed=recipe.seed,
@@ -152,7 +153,7 @@ class Trials:
             return [partial(part, *examples) for examples in epochs.parts(number)]
 
         def part(examples: np.ndarray, length: int, held: slice) -> HostBatch:
-            arrays = encoded.batch(self._objective, examples, rows, length, self._pad_id)
+            arrays = encoded.batch(self._objective.fields, examples, rows, length, self._pad_id)
             return {name: array[held] for name, array in arrays.items()}
 
         tokens = round(epochs.tokens * encoded.choices)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.batch import MULTIPLE_CHOICE
 from bertjax.errors import InputError
 from bertjax.tasks.classification import encoded_pairs, softmax
 from bertjax.tasks.encoded import Encoded
@@ -45,7 +44,7 @@ class MultipleChoice:
 
     choices: int = 4
 
-    objective = MULTIPLE_CHOICE
+    objective = "multiple_choice"
     classes = ()
 
     def encode(

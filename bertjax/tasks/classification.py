@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.batch import REGRESSION, SEQUENCE_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.progress import tracked
 from bertjax.tasks.encoded import Encoded
@@ -48,7 +47,7 @@ class Classification:
     classes: tuple[str, ...]
     pairs: bool | None = None
 
-    objective = SEQUENCE_CLASSIFICATION
+    objective = "sequence_classification"
 
     def encode(
         self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
@@ -109,7 +108,7 @@ class Regression:
 
     pairs: bool | None = None
 
-    objective = REGRESSION
+    objective = "regression"
     classes = ()
 
     def encode(

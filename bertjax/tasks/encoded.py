@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from bertjax.batch import TASK_FIELDS
+from bertjax.fields import Field
 
 IGNORED = -1  # the label of a token that is not classified
 
@@ -19,7 +19,7 @@ class Encoded:
       ids: int32 [T], every sequence with its [CLS] and [SEP], one behind the other.
       starts: int64 [N + 1], where each begins in `ids`; and T.
       first: int32 [N], how many tokens of each are of segment 0; the others are of segment 1.
-      labels: what is to be predicted, under its name in `bertjax.batch.TASK_FIELDS`: an array of
+      labels: what is to be predicted, under its name in the objective's fields: an array of
         one for each example, or int32 [T] of one for each token (`IGNORED`: none).
       choices: C.
       cut: how many texts were cut off at the end, by the tokens that are left of them.
@@ -57,11 +57,17 @@ class Encoded:
         return np.diff(self.starts).reshape(-1, self.choices).max(1)
 
     def batch(
-        self, objective: str, examples: np.ndarray, rows: int, length: int, pad_id: int
+        self,
+        fields: Mapping[str, Field],
+        examples: np.ndarray,
+        rows: int,
+        length: int,
+        pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """The arrays of `bertjax.batch.TASK_FIELDS[objective]` for some examples.
+        """The arrays of an objective of fine-tuning for some examples.
 
         Args:
+          fields: the objective's.
           examples: their numbers, int [at most `rows`]; the rows behind them are filled up with
             empty ones, of which nothing counts.
           rows: B.
@@ -89,7 +95,7 @@ class Encoded:
             "segment_ids": shaped(there & (places >= self.first[numbers][:, None])),
             "is_real_example": filled(np.ones(count, np.float32)),
         }
-        for name, field in TASK_FIELDS[objective].items():
+        for name, field in fields.items():
             if name in self.labels:
                 label = self.labels[name]
                 if field.letters == "BS":

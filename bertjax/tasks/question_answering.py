@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.batch import QUESTION_ANSWERING
 from bertjax.errors import InputError
 from bertjax.progress import tracked
 from bertjax.tasks.classification import softmax
@@ -126,7 +125,7 @@ class QuestionAnswering:
     max_answer_length: int = 30
     n_best: int = 20
 
-    objective = QUESTION_ANSWERING
+    objective = "question_answering"
     classes = ()
 
     def __post_init__(self):

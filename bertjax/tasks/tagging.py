@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.errors import InputError
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
@@ -90,7 +89,7 @@ class Tagging:
     classes: tuple[str, ...]
     document_context: bool = True
 
-    objective = TOKEN_CLASSIFICATION
+    objective = "token_classification"
 
     def encode(
         self,

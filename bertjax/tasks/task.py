@@ -20,7 +20,7 @@ class Family(Protocol):
     """What goes in and what comes out: the same for all data sets of one kind.
 
     Attributes:
-      objective: a key of `bertjax.batch.TASK_FIELDS`.
+      objective: the name of what is learned: of `bertjax.objectives.registry.TASK_OBJECTIVES`.
       classes: the names of a classifier's classes; () where there are none.
     """
 

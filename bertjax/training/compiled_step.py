@@ -17,7 +17,7 @@ from bertjax.sharding.placement import Placement
 from bertjax.training.state import TrainState, where_updated
 from bertjax.training.step import (
     Batch,
-    Objective,
+    LossFunction,
     Sums,
     dropout_key,
     gradient,
@@ -32,7 +32,7 @@ class CompiledStep:
     """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
 
     Args:
-      objective, optimizer: see `train_step`.
+      loss, optimizer: see `train_step`.
       placement: where everything lies.
       abstract: shapes and shardings of the state.
       accumulate: equal parts that a batch in one program is taken in.
@@ -40,7 +40,7 @@ class CompiledStep:
 
     def __init__(
         self,
-        objective: Objective,
+        loss: LossFunction,
         optimizer: optax.GradientTransformation,
         placement: Placement,
         abstract: TrainState,
@@ -56,7 +56,7 @@ class CompiledStep:
 
         whole = partial(
             train_step,
-            objective=objective,
+            loss=loss,
             optimizer=optimizer,
             accumulate=accumulate,
             spread=spread,
@@ -68,18 +68,25 @@ class CompiledStep:
             donate_argnums=0,
         )
 
-        self._part_gradient = part_gradient = partial(gradient, objective=objective, spread=spread)
+        self._part_gradient = part_gradient = partial(gradient, loss=loss, spread=spread)
 
         def add(total, params, part, counts, step, number, seed):
             key = jax.random.fold_in(dropout_key(seed, step), number)
             return jax.tree.map(jnp.add, total, part_gradient(params, part, counts, key))
 
         def update(state, total, counts):
-            return updated(state, *total, counts, optimizer=optimizer, spread=spread)
+            return updated(
+                state,
+                *total,
+                counts,
+                weights=loss.weights,
+                optimizer=optimizer,
+                spread=spread,
+            )
 
         self._total = total = (shares, everywhere)
         self._zeros: Callable[[], tuple[Any, Sums]] | None = None
-        self._counts = jax.jit(objective.counts, out_shardings=everywhere)
+        self._counts = jax.jit(loss.counts, out_shardings=everywhere)
         self._add = jax.jit(
             add,
             in_shardings=(total, shardings.params, placement.batch, *(everywhere,) * 4),

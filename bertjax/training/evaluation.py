@@ -1,7 +1,7 @@
 """Losses and accuracies on held-out batches, by true counts."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import jax
 
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.training.feed import Feed
-from bertjax.training.step import Objective, Sums, add_sums, means
+from bertjax.training.step import LossFunction, Sums, add_sums, means, weighted
 
 
 class HeldOut(NamedTuple):
@@ -20,17 +20,22 @@ class HeldOut(NamedTuple):
 
 
 class Evaluator:
-    """An objective, compiled for evaluation (without dropout) on one placement."""
+    """A loss function, compiled for evaluation (without dropout) on one placement.
 
-    def __init__(self, objective: Objective, placement: Placement):
-        self._placement = placement
-        self._sums = jax.jit(
-            lambda params, batch: objective.sums(params, batch, None),
-            out_shardings=placement.replicated,
-        )
+    What is random besides dropout has a key of its own, which the number of the batch decides: so
+    every evaluation draws the same.
+    """
+
+    def __init__(self, loss: LossFunction, placement: Placement):
+        self._loss, self._placement = loss, placement
+
+        def sums(params, batch, number):
+            return loss.sums(params, batch, jax.random.key(number), deterministic=True)
+
+        self._sums = jax.jit(sums, out_shardings=placement.replicated)
 
     def evaluate(self, params: Any, held_out: HeldOut, batches: int) -> dict[str, float]:
-        """Means over the first `batches` batches; "loss" is the sum of the losses.
+        """Means over the first `batches` batches; "loss" is what training minimizes.
 
         Beside an accuracy NAME, "NAME_stderr" is its standard error, were each of what it counts
         independent of the others (the hidden tokens of one sequence are not quite).
@@ -41,26 +46,14 @@ class Evaluator:
 
         total: Sums = {}
         with self._placement.active():
-            for _, batch in Feed(make, range(batches)):
-                total = add_sums(total, jax.device_get(self._sums(params, batch)))
+            for number, batch in Feed(make, range(batches)):
+                total = add_sums(total, jax.device_get(self._sums(params, batch, number)))
         metrics = means(total)
-        loss = sum(value for name, value in metrics.items() if name.endswith("_loss"))
-        perplexity = math.exp(min(metrics["mlm_loss"], 700.0))  # exp(710) overflows
+        weights = self._loss.weights
+        loss = weighted({name: metrics[name] for name in weights}, weights)
         errors = {
             f"{name}_stderr": math.sqrt(metrics[name] * (1 - metrics[name]) / count)
             for name, (_, count) in total.items()
             if name.endswith("_accuracy") and count
         }
-        return {"loss": loss, **metrics, **errors, "mlm_perplexity": perplexity}
-
-
-def one_answer(metrics: Mapping[str, float]) -> str:
-    """Says so where the next-sentence head gave one answer to all it was asked; else ""."""
-    share = metrics.get("nsp_random_answers")
-    if share not in (0.0, 1.0):
-        return ""
-    answer = "B is random" if share else "B follows A"
-    return (
-        f"the next-sentence head answers {answer!r} always: its accuracy is only the share of such "
-        "examples"
-    )
+        return {"loss": loss, **metrics, **errors, **self._loss.derived(metrics)}

@@ -21,12 +21,12 @@ from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.signals import STOPPING, taken
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.compiled_step import CompiledStep
-from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
+from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, TRAIN, Journal
 from bertjax.training.state import TrainState
-from bertjax.training.step import Batch, Objective, Sums, add_sums, means
+from bertjax.training.step import Batch, LossFunction, Sums, add_sums, means
 
 _log = logging.getLogger(__name__)
 
@@ -74,10 +74,10 @@ class Intervals:
 
 
 class Trainer:
-    """One objective, one optimizer, one placement.
+    """One loss function, one optimizer, one placement.
 
     Args:
-      objective, optimizer, seed: see `bertjax.training.step.train_step`.
+      loss, optimizer, seed: see `bertjax.training.step.train_step`.
       schedule: update count -> learning rate, for the journal.
       placement: where everything lies.
     """
@@ -85,15 +85,15 @@ class Trainer:
     def __init__(
         self,
         *,
-        objective: Objective,
+        loss: LossFunction,
         optimizer: optax.GradientTransformation,
         schedule: optax.Schedule,
         seed: int,
         placement: Placement,
     ):
-        self._objective, self._optimizer, self._seed = objective, optimizer, seed
+        self._loss, self._optimizer, self._seed = loss, optimizer, seed
         self._schedule, self._placement = schedule, placement
-        self._evaluator = Evaluator(objective, placement)
+        self._evaluator = Evaluator(loss, placement)
         self._steps: dict[int, CompiledStep] = {}
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
@@ -109,7 +109,7 @@ class Trainer:
         """The update, for a state of these shapes and shardings."""
         if accumulate not in self._steps:
             self._steps[accumulate] = CompiledStep(
-                self._objective, self._optimizer, self._placement, abstract, accumulate
+                self._loss, self._optimizer, self._placement, abstract, accumulate
             )
         return self._steps[accumulate]
 
@@ -260,7 +260,7 @@ class Trainer:
                 )
                 if journal:
                     journal.write(step, HELDOUT, metrics)
-                    if told := one_answer(metrics):
+                    if told := self._loss.warning(metrics):
                         _log.warning("step %d: %s", step, told)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}

@@ -14,16 +14,24 @@ Batch = Mapping[str, jax.Array]
 Sums = dict[str, tuple[jax.Array, jax.Array]]
 
 
-class Objective(NamedTuple):
-    """What is minimized: the sum, over the names of `counts`, of sum / count.
+class LossFunction(NamedTuple):
+    """What is minimized: the sum, over the names of `weights`, of weight * sum / count.
 
     Attributes:
-      sums: (params, batch, dropout key or None) -> {name: (sum, count)} of losses and metrics.
+      sums: (params, batch, key, deterministic=...) -> {name: (sum, count)} of losses and metrics.
+        The key decides everything random; with `deterministic`, as in evaluation, there is no
+        dropout.
       counts: batch -> {loss name: count}: what divides each loss, known beforehand.
+      weights: loss name -> its weight.
+      derived: means of an evaluation -> further metrics that follow from them.
+      warning: means of an evaluation -> what is suspicious in them; or "".
     """
 
-    sums: Callable[[Any, Batch, jax.Array | None], Sums]
+    sums: Callable[..., Sums]
     counts: Callable[[Batch], dict[str, jax.Array]]
+    weights: Mapping[str, float]
+    derived: Callable[[Mapping[str, float]], dict[str, float]] = lambda metrics: {}
+    warning: Callable[[Mapping[str, float]], str] = lambda metrics: ""
 
 
 Spread = Callable[[Any], Any]
@@ -35,7 +43,7 @@ def gradient(
     counts: Mapping[str, jax.Array],
     key: jax.Array,
     *,
-    objective: Objective,
+    loss: LossFunction,
     spread: Spread,
 ) -> tuple[Any, Sums]:
     """What a part of a batch adds to the whole batch's gradient, and to its sums.
@@ -44,25 +52,37 @@ def gradient(
       part: arrays of some of the batch's rows, or of all.
       counts: of `whole_counts`. Each part's losses are divided by the whole batch's counts, so
         that the gradients of all parts add to the batch's, however its rows are spread.
-      key: of dropout.
+      key: of dropout, and of what else is random in it.
       spread: puts a tree like the parameters where the optimizer's state lies.
     """
 
-    def loss(params):
-        sums = objective.sums(params, part, key)
-        return sum(sums[name][0] / count for name, count in counts.items()), sums
+    def minimized(params):
+        sums = loss.sums(params, part, key, deterministic=False)
+        return _total(sums, counts, loss.weights), sums
 
-    grads, sums = jax.grad(loss, has_aux=True)(params)
+    grads, sums = jax.grad(minimized, has_aux=True)(params)
     return spread(grads), sums
 
 
+def _total(sums: Sums, counts: Mapping[str, jax.Array], weights: Mapping[str, float]) -> jax.Array:
+    """The losses of `sums`, each divided by the whole batch's count of it, as one number."""
+    return weighted({name: sums[name][0] / count for name, count in counts.items()}, weights)
+
+
+def weighted(losses: Mapping[str, Any], weights: Mapping[str, float]) -> Any:
+    """The sum of the losses, each times its weight; none is multiplied by 1."""
+    return sum(
+        loss if weights[name] == 1 else weights[name] * loss for name, loss in losses.items()
+    )
+
+
 def whole_counts(counts: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """What the losses of a batch are divided by, of the `Objective.counts` of all of it."""
+    """What the losses of a batch are divided by, of the `LossFunction.counts` of all of it."""
     return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
 
 def dropout_key(seed: jax.Array | int, step: jax.Array) -> jax.Array:
-    """Decides every mask of an update."""
+    """Decides every mask of an update, and what else is random in it."""
     return jax.random.fold_in(jax.random.key(seed), step)
 
 
@@ -72,6 +92,7 @@ def updated(
     sums: Sums,
     counts: Mapping[str, jax.Array],
     *,
+    weights: Mapping[str, float],
     optimizer: optax.GradientTransformation,
     spread: Spread,
 ) -> tuple[TrainState, Sums]:
@@ -82,7 +103,7 @@ def updated(
         params = optax.apply_updates(old, updates)
         norm = optax.tree.norm(grads)
     one = jnp.float32(1)
-    sums["loss"] = (sum(sums[name][0] / count for name, count in counts.items()), one)
+    sums["loss"] = (_total(sums, counts, weights), one)
     sums["grad_norm"] = (norm, one)
     return TrainState(state.step + 1, params, opt_state), sums
 
@@ -91,7 +112,7 @@ def train_step(
     state: TrainState,
     batch: Batch,
     *,
-    objective: Objective,
+    loss: LossFunction,
     optimizer: optax.GradientTransformation,
     seed: jax.Array | int,
     accumulate: int,
@@ -101,6 +122,7 @@ def train_step(
 
     Args:
       batch: arrays of B rows.
+      loss: what is minimized.
       seed: of dropout; with the step it decides every mask.
       accumulate: the batch is taken in this many parts, one after the other, to save memory.
       spread: see `gradient`.
@@ -109,8 +131,8 @@ def train_step(
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
     """
     key = dropout_key(seed, state.step)
-    counts = whole_counts(objective.counts(batch))
-    part_gradient = partial(gradient, objective=objective, spread=spread)
+    counts = whole_counts(loss.counts(batch))
+    part_gradient = partial(gradient, loss=loss, spread=spread)
     if accumulate == 1:
         grads, sums = part_gradient(state.params, batch, counts, key)
     else:
@@ -124,7 +146,9 @@ def train_step(
         first = jax.tree.map(lambda x: x[0], parts)
         zeros = zero_total(part_gradient, state.params, first, counts, key)
         (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
-    return updated(state, grads, sums, counts, optimizer=optimizer, spread=spread)
+    return updated(
+        state, grads, sums, counts, weights=loss.weights, optimizer=optimizer, spread=spread
+    )
 
 
 def zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:

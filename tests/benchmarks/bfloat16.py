@@ -14,11 +14,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bertjax.batch import MASKED_LM
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
+from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.open_model import open_model
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
@@ -36,13 +36,13 @@ def main() -> None:
     identity = pretrained.tokenizer.identity
     store = TokenStore.open([options.corpus], HELDOUT, tokenizer_identity=identity)
     spec = ExampleSpec(
-        objective=MASKED_LM,
+        layout=MASKED_LM.layout,
+        corruption=MASKED_LM.corruption(MaskingRule()),
         length=128,
         batch_size=32,
         seed=0,
         stream="bfloat16",
         short_probability=0.1,
-        masking=MaskingRule(),
     )
     examples = Examples(store, pretrained.tokenizer, spec)
     module = pretrained.model(kinds.MASKED_LM)

@@ -39,9 +39,9 @@ from typing import Any
 
 import numpy as np
 
-from bertjax import batch as batches
 from bertjax.config import finetune_config
 from bertjax.files import write_json
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks import official_files
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.glue import SETS
@@ -54,10 +54,10 @@ SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.j
 NER_TRAIN = "eng.train"
 PREDICTED = 16  # sequences of a dev batch of transformers
 AUTO_MODELS = {  # behind "AutoModelFor"
-    batches.SEQUENCE_CLASSIFICATION: "SequenceClassification",
-    batches.REGRESSION: "SequenceClassification",
-    batches.TOKEN_CLASSIFICATION: "TokenClassification",
-    batches.QUESTION_ANSWERING: "QuestionAnswering",
+    "sequence_classification": "SequenceClassification",
+    "regression": "SequenceClassification",
+    "token_classification": "TokenClassification",
+    "question_answering": "QuestionAnswering",
 }
 # What transformers calls the fields of a batch and the outputs; others as here, or not at all.
 ARGUMENTS = {
@@ -190,7 +190,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
     torch.manual_seed(seed)
     switches = {name: recipe.model[name] for name in recipe.model if name.endswith("dropout_prob")}
-    if family.objective != batches.QUESTION_ANSWERING:
+    if TASK_OBJECTIVES[family.objective].has_classes:
         switches["num_labels"] = len(family.classes) or 1
     auto_model = getattr(transformers, f"AutoModelFor{AUTO_MODELS[family.objective]}")
     folder = recipe.init_from.removeprefix("hf:")
@@ -210,10 +210,12 @@ def transformers_seed(config: Any, seed: int) -> Result:
     def inputs(encoded: Encoded, members: np.ndarray) -> dict[str, Any]:
         """A batch as long as its longest member."""
         shape = len(members), int(encoded.lengths[members].max())
-        arrays = encoded.batch(family.objective, members, *shape, given.tokenizer.pad_id)
+        arrays = encoded.batch(
+            TASK_OBJECTIVES[family.objective].fields, members, *shape, given.tokenizer.pad_id
+        )
         tensors = {ARGUMENTS[k]: torch.from_numpy(arrays[k]) for k in arrays if k in ARGUMENTS}
         tensors = {k: v if v.is_floating_point() else v.long() for k, v in tensors.items()}
-        if family.objective == batches.TOKEN_CLASSIFICATION and "labels" in tensors:
+        if family.objective == "token_classification" and "labels" in tensors:
             tensors["labels"][tensors["labels"] == IGNORED] = -100  # what its loss ignores
         return tensors
 
@@ -230,7 +232,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
     @torch.inference_mode()
     def predict(encoded: Encoded) -> Outputs:
         model.eval()
-        of_tokens = family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING)
+        of_tokens = TASK_OBJECTIVES[family.objective].of_tokens
         lengths = encoded.lengths
         order = np.argsort(-lengths, kind="stable")
         results = {name: [None] * len(order) for name in OUTPUTS}

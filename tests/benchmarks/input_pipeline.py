@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.batch import MASKED_LM_NEXT_SENTENCE
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.corruption import MaskedTokens
+from bertjax.examples.layout import PAIRS
 from bertjax.examples.masking import MaskingRule
 from bertjax.text.tokenizer import Tokenizer
 
@@ -128,7 +129,7 @@ class PerExample:
         return (*self._mask(ids, segments), is_random)
 
     def _mask(self, ids: list[int], segments: list[int]) -> tuple:
-        rng, rule, tokenizer = self._rng, self._spec.masking, self._tokenizer
+        rng, rule, tokenizer = self._rng, self._spec.corruption.rule, self._tokenizer
         candidates: list[list[int]] = []
         for place, token in enumerate(ids):
             if token in (tokenizer.cls_id, tokenizer.sep_id):
@@ -197,12 +198,12 @@ def main() -> None:
     for length in (128, 512):
         for whole_words in (False, True):
             spec = ExampleSpec(
-                objective=MASKED_LM_NEXT_SENTENCE,
+                layout=PAIRS,
+                corruption=MaskedTokens(MaskingRule(whole_words=whole_words)),
                 length=length,
                 batch_size=arguments.batch_size,
                 seed=0,
                 stream="benchmark",
-                masking=MaskingRule(whole_words=whole_words),
             )
             name = {"length": length, "masking": "whole words" if whole_words else "tokens"}
             batch = Examples(store, tokenizer, spec).batch

@@ -30,8 +30,6 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.batch import MASKED_LM_NEXT_SENTENCE
-
 Step = Callable[[], float]  # one update; its loss
 WAYS = ("bertjax", "shipped", "gathered")
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
@@ -72,8 +70,9 @@ def bertjax_step(shapes: Shapes) -> Step:
     import jax
 
     from bertjax.encoders.bert.spec import BertSpec
+    from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
     from bertjax.optimizer import OptimizerSpec, make_optimizer
-    from bertjax.recipe import init_params, make_model, make_objective
+    from bertjax.recipe import init_params, make_loss, make_model
     from bertjax.sharding.mesh import MeshSpec, make_mesh
     from bertjax.sharding.placement import Placement
     from bertjax.sharding.rules import layout
@@ -98,9 +97,9 @@ def bertjax_step(shapes: Shapes) -> Step:
     placement = Placement(make_mesh(MeshSpec()), layout("data"))
     init = partial(init_params, model)
     state = init_state(init, optimizer, abstract_state(init, optimizer, placement), seed=0)
-    objective = make_objective(model)
+    loss = make_loss(model, MASKED_LM_NEXT_SENTENCE)
     update = jax.jit(
-        partial(train_step, objective=objective, optimizer=optimizer, seed=0, accumulate=1),
+        partial(train_step, loss=loss, optimizer=optimizer, seed=0, accumulate=1),
         donate_argnums=0,
     )
     batch = jax.device_put(shapes.batch(), placement.batch)

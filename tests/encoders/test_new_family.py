@@ -1,4 +1,4 @@
-"""A family of encoders that `tests/encoders/toy.py` adds, through every program.
+"""A family of encoders that `tests/encoders/toy_family.py` adds, through every program.
 
 Nothing in bertjax knows of it, so this holds what a new family is promised: one folder, and one
 line in the registry.
@@ -14,7 +14,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from task_files import FAMILIES, tiny_finetuning
 from tiny_run import metrics_of, tiny_config
-from toy import TOY, ToySpec, register  # noqa: F401
+from toy_family import TOY, ToySpec, register  # noqa: F401
 
 from bertjax import compile_check, convert, evaluate, finetune, predict, pretrain, show_sharding
 from bertjax.config import paper_config, place_on_pod

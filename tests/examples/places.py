@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.batch import MASKED_LM_NEXT_SENTENCE
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, ShardWriter, TokenStore, write_manifest
 from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.masking import MaskingRule
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.objective import PretrainingObjective
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST = 5  # the id of the token at place 0; held-out text follows the training text
+
+_RULE = MaskingRule()
 
 Document = list[int]  # the lengths of its sentences
 
@@ -84,11 +88,22 @@ class Corpus:
         self.tokenizer = fake_tokenizer(size, continues_word)
         self.store = TokenStore.open(folder, TRAIN)
 
-    def examples(self, length: int, split: str = TRAIN, **spec) -> Examples:
+    def examples(
+        self,
+        length: int,
+        split: str = TRAIN,
+        objective: PretrainingObjective = MASKED_LM_NEXT_SENTENCE,
+        masking: MaskingRule = _RULE,
+        **spec,
+    ) -> Examples:
         """Examples of length `length`; `spec` as of ExampleSpec."""
-        spec = dict(objective=MASKED_LM_NEXT_SENTENCE, batch_size=512, seed=3, stream="x") | spec
-        store = TokenStore.open(self.folder, split)
-        return Examples(store, self.tokenizer, ExampleSpec(length=length, **spec))
+        spec = ExampleSpec(
+            objective.layout,
+            objective.corruption(masking),
+            length,
+            **dict(batch_size=512, seed=3, stream="x") | spec,
+        )
+        return Examples(TokenStore.open(self.folder, split), self.tokenizer, spec)
 
     def document(self, place: np.ndarray) -> np.ndarray:
         """The training document that a place lies in."""

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 from places import Corpus, assert_rate, decode, fake_tokenizer, many, some_documents, unmask
 
-from bertjax import batch as batches
-from bertjax.batch import FIELDS, LEFT_TO_RIGHT, MASKED_LM, OBJECTIVES
 from bertjax.corpus.store import TokenStore
 from bertjax.errors import InputError
-from bertjax.examples.batches import Examples, ExampleSpec, ragged_arange
+from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.layout import ragged_arange
 from bertjax.examples.masking import MaskingRule
+from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
+from bertjax.objectives.masked_lm import MASKED_LM
+from bertjax.objectives.registry import OBJECTIVES, find_objective
+
+MASKED = MASKED_LM.layout, MASKED_LM.corruption(MaskingRule())
 
 
 def assert_equal_batches(one, two):
@@ -20,7 +24,7 @@ def assert_equal_batches(one, two):
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 @pytest.mark.parametrize("length", [5, 33, 128])
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_fields_are_those_of_the_contract(corpus, objective, length, whole_words):
@@ -28,13 +32,13 @@ def test_fields_are_those_of_the_contract(corpus, objective, length, whole_words
     examples = corpus.examples(length, objective=objective, batch_size=12, masking=masking)
     batch = examples.batch(3)
     sizes = {"B": 12, "S": length, "P": examples.spec.predicted}
-    assert batch.keys() == FIELDS[objective].keys()
-    for name, field in FIELDS[objective].items():
+    assert batch.keys() == objective.fields.keys()
+    for name, field in objective.fields.items():
         assert batch[name].shape == tuple(sizes[letter] for letter in field.letters), name
         assert batch[name].dtype == field.dtype, name
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 @pytest.mark.parametrize("hosts", [1, 2, 4, 8])
 def test_rows_do_not_depend_on_the_number_of_hosts(corpus, objective, hosts):
     examples = corpus.examples(64, objective=objective, batch_size=48)
@@ -79,7 +83,7 @@ def test_other_seeds_and_streams_are_other_examples(corpus, change):
 
 def test_every_epoch_is_other_examples(long_documents):
     examples = long_documents.examples(128, objective=MASKED_LM, short_probability=0.0)
-    chunks = int(examples._sampler._chunk_starts[-1])
+    chunks = int(examples._lay_out.sampler._chunk_starts[-1])
     batch = many(examples, 2 * chunks // 512 + 1)
     starts = decode(batch).a_start
     first, second = starts[:chunks], starts[chunks : 2 * chunks]
@@ -102,9 +106,12 @@ def test_left_to_right_predicts_every_next_token(corpus):
 
 
 def test_predicted_places():
-    spec = ExampleSpec(MASKED_LM, 512, 8, 0, "")
+    spec = ExampleSpec(*MASKED, 512, 8, 0, "")
     assert spec.predicted == 77
-    assert dataclasses.replace(spec, objective=LEFT_TO_RIGHT).predicted == 512
+    assert (
+        dataclasses.replace(spec, corruption=LEFT_TO_RIGHT.corruption(MaskingRule())).predicted
+        == 512
+    )
 
 
 def test_sources_come_by_their_shares(corpus):
@@ -125,9 +132,9 @@ def test_corpora_mix_by_weight(tmp_path):
     folders = [f"{tmp_path / 'one'}@0.25", f"{tmp_path / 'two'}@0.75"]
     store = TokenStore.open(folders)
     tokenizer = fake_tokenizer(max(size, store.vocabulary_size, sum(tokens.values()) + 5))
-    spec = ExampleSpec(MASKED_LM, 32, 512, 0, "", short_probability=0.0)
+    spec = ExampleSpec(*MASKED, 32, 512, 0, "", short_probability=0.0)
     examples = Examples(store, tokenizer, spec)
-    spans = examples._sampler.spans(np.arange(4096))
+    spans = examples._lay_out.sampler.spans(np.arange(4096))
     assert (spans.a_start < tokens["one"]).sum() == 1024
 
 
@@ -143,19 +150,20 @@ def test_hidden_tokens_are_those_of_the_text(corpus):
 def test_a_store_of_another_tokenizer(corpus):
     other = fake_tokenizer(corpus.tokenizer.vocabulary_size)
     other.identity = "another"
-    spec = ExampleSpec(MASKED_LM, 32, 4, 0, "")
+    spec = ExampleSpec(*MASKED, 32, 4, 0, "")
     with pytest.raises(InputError, match="built with another tokenizer"):
         Examples(corpus.store, other, spec)
 
 
 def test_an_unknown_objective():
     with pytest.raises(ValueError, match="objective='nsp': must be one of masked_lm_next_sentence"):
-        ExampleSpec("nsp", 32, 4, 0, "")
+        find_objective("nsp")
 
 
 def test_the_contract_itself():
-    assert set(batches.OBJECTIVES) == {"masked_lm_next_sentence", "masked_lm", "left_to_right"}
-    for fields in FIELDS.values():
+    assert set(OBJECTIVES) == {"masked_lm_next_sentence", "masked_lm", "left_to_right"}
+    for objective in OBJECTIVES.values():
+        fields = objective.fields
         assert {"input_ids", "input_mask", "segment_ids"} <= fields.keys()
         assert all(field.letters[0] == "B" for field in fields.values())
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from places import Corpus, assert_rate, assert_uniform, decode, many, some_documents
 
-from bertjax.batch import LEFT_TO_RIGHT, MASKED_LM, OBJECTIVES
 from bertjax.corpus.store import HELDOUT
 from bertjax.errors import InputError
+from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
+from bertjax.objectives.masked_lm import MASKED_LM
+from bertjax.objectives.registry import OBJECTIVES
 
 
 @pytest.mark.parametrize("length", [5, 16, 37, 128, 512])
@@ -28,7 +30,9 @@ def test_spans_are_whole_runs_of_one_document_each(corpus, length):
     assert_rate(follows.sum(), follows.size, 0.5)
 
 
-@pytest.mark.parametrize("objective", [MASKED_LM, LEFT_TO_RIGHT])
+@pytest.mark.parametrize(
+    "objective", [MASKED_LM, LEFT_TO_RIGHT], ids=["masked_lm", "left_to_right"]
+)
 @pytest.mark.parametrize("length", [4, 33, 128])
 def test_one_span_where_there_are_no_pairs(corpus, objective, length):
     batch = many(corpus.examples(length, objective=objective, short_probability=0.3), 8)
@@ -128,7 +132,7 @@ def test_shape_does_not_tell_the_label(documents, length, request):
     """
     corpus = request.getfixturevalue(documents)
     starts = corpus.store.sentence_starts
-    spans = corpus.examples(length)._sampler.spans(np.arange(120_000))
+    spans = corpus.examples(length)._lay_out.sampler.spans(np.arange(120_000))
     a_stop, b_stop = spans.a_start + spans.a_length, spans.b_start + spans.b_length
     places = (spans.a_start, a_stop, spans.b_start, b_stop)
     borders = sum(np.isin(place, starts) * 2**n for n, place in enumerate(places))
@@ -159,7 +163,7 @@ def _guessed(shape, labels) -> float:
 def test_both_texts_have_the_same_shape(short_documents):
     """Which of them is shown is decided last: another seed of that alone changes no length."""
     corpus = short_documents
-    sampler = corpus.examples(64, short_probability=0.3)._sampler
+    sampler = corpus.examples(64, short_probability=0.3)._lay_out.sampler
     one = sampler.spans(np.arange(20_000))
     below = sampler._draws.below
     sampler._draws.below = lambda limit, purpose, *index: (
@@ -183,7 +187,7 @@ def test_both_texts_have_the_same_shape(short_documents):
 def test_boundaries_of_chunks_are_uniform(tmp_path):
     """A document three tokens short of two chunks has four ways to be cut: each is as likely."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[4] * 30 + [1]] * 2, [])])
-    sampler = corpus.examples(64, objective=MASKED_LM)._sampler
+    sampler = corpus.examples(64, objective=MASKED_LM)._lay_out.sampler
     rank = np.arange(8_000) * 4  # each epoch has four chunks
     for number in range(4):
         document, start, end = sampler._chunk(np.zeros_like(rank), rank + number)
@@ -196,7 +200,7 @@ def test_boundaries_of_chunks_are_uniform(tmp_path):
 def test_an_epoch_shows_every_chunk_once(corpus):
     """Without pairs a chunk's tokens are the example: every document comes in every epoch."""
     examples = corpus.examples(64, objective=MASKED_LM, short_probability=0.0, batch_size=100)
-    sampler, store = examples._sampler, corpus.store
+    sampler, store = examples._lay_out.sampler, corpus.store
     chunks = np.diff(sampler._chunk_starts)
     np.testing.assert_array_equal(chunks, -(-np.diff(store.document_starts) // 62))
     for number, source in enumerate(store.sources):
@@ -221,7 +225,7 @@ def test_an_epoch_shows_every_chunk_once(corpus):
 def test_chunks_begin_anywhere_that_their_number_allows(tmp_path):
     """10 tokens in 2 chunks of 8: from epoch to epoch the first has 2 to 8, each as often."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[10], [3]], [])])
-    sampler = corpus.examples(8 + 2, objective=MASKED_LM)._sampler
+    sampler = corpus.examples(8 + 2, objective=MASKED_LM)._lay_out.sampler
     document, start, end = sampler._chunk(np.zeros(9_000, int), np.arange(9_000))
     first = (document == 0) & (start == 0)
     assert first.sum() == 3_000
@@ -232,8 +236,8 @@ def test_every_document_is_reached_within_an_epoch(corpus):
     examples = corpus.examples(128)
     source = np.array([s.share for s in corpus.store.sources])
     chunks = [
-        examples._sampler._chunk_starts[s.last_document_exclusive]
-        - examples._sampler._chunk_starts[s.first_document]
+        examples._lay_out.sampler._chunk_starts[s.last_document_exclusive]
+        - examples._lay_out.sampler._chunk_starts[s.first_document]
         for s in corpus.store.sources
     ]
     # An epoch of the source that is read most slowly, and a mixing block more.
@@ -252,7 +256,7 @@ def test_coverage_is_even_over_a_document(long_documents):
     """
     corpus, total = long_documents, long_documents.store.token_count
     examples = corpus.examples(128, short_probability=0.1)
-    spans = examples._sampler.spans(np.arange(60_000))
+    spans = examples._lay_out.sampler.spans(np.arange(60_000))
     shown = np.zeros(total + 1)
     for start, length in ((spans.a_start, spans.a_length), (spans.b_start, spans.b_length)):
         np.add.at(shown, start, 1)
@@ -318,7 +322,7 @@ def test_cuts_fall_on_every_inner_sentence(tmp_path):
 
 def test_either_piece_goes_from_a_document_of_one_chunk(short_documents):
     corpus = short_documents
-    spans = corpus.examples(512, short_probability=0.0)._sampler.spans(np.arange(20_000))
+    spans = corpus.examples(512, short_probability=0.0)._lay_out.sampler.spans(np.arange(20_000))
     random = spans.is_random == 1
     # The piece that is not cut begins or ends with its document.
     starts = corpus.store.document_starts
@@ -340,7 +344,7 @@ def test_smallest_corpus(tmp_path):
     assert set(zip(a_start[label == 0], b_start[label == 0], strict=True)) == {(0, 1), (2, 3)}
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 def test_a_single_document(tmp_path, objective):
     rng = np.random.default_rng(0)
     sources = [("a", None, some_documents(rng, 9), []), ("b", None, [[5, 6, 7]], [])]
@@ -352,7 +356,7 @@ def test_a_single_document(tmp_path, objective):
         corpus.examples(16, objective=objective)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 def test_a_length_without_room(corpus, objective):
     shortest = 4 if objective in (MASKED_LM, LEFT_TO_RIGHT) else 5
     corpus.examples(shortest, objective=objective).batch(0)

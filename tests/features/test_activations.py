@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax.batch import TOKEN_CLASSIFICATION
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.errors import InputError
@@ -17,6 +16,7 @@ from bertjax.features import activations
 from bertjax.features.activations import CHOICES, WordFeatures, all_layers, chosen_layers, compute
 from bertjax.features.compute import Extractor
 from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.tagging import Sentence, Tagging
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -172,7 +172,7 @@ def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
     assert words.lengths.tolist() == [len(sentence.words) for sentence in sentences]
 
     numbers, length = np.array([7, 0, 13]), 8
-    batch = words.batch(TOKEN_CLASSIFICATION, numbers, 4, length, given.tokenizer.pad_id)
+    batch = words.batch(TOKEN_CLASSIFICATION.fields, numbers, 4, length, given.tokenizer.pad_id)
     shapes = {name: (array.shape, array.dtype.name) for name, array in batch.items()}
     assert shapes == {
         "activations": ((4, length, 2, WIDTH), "float16"),

@@ -8,8 +8,9 @@ import pytest
 from bertjax.encoders.bert.family import BERT
 from bertjax.errors import InputError
 from bertjax.fine_tuning.family import family_of, remembered
-from bertjax.fine_tuning.model import KIND, class_names
+from bertjax.fine_tuning.model import class_names
 from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.question_answering import NULL_THRESHOLD, QuestionAnswering
@@ -34,7 +35,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     ids=repr,
 )
 def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
-    model = make_pretrained(BERT.hugging_face.classes[KIND[family.objective]])
+    model = make_pretrained(BERT.hugging_face.classes[TASK_OBJECTIVES[family.objective].kind])
     if isinstance(family, Regression):
         model = _with_one_output(model)
     assert class_names(family) == model.classes

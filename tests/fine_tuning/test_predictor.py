@@ -8,8 +8,8 @@ import pytest
 from flax import linen as nn
 from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 
-from bertjax import batch as batches
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -22,7 +22,13 @@ PAD = 7  # must not matter
 def _predictor(family, devices: int, batch_tokens: int):
     placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout("data"))
     model = encoder_with_head(family, SPEC)
-    predictor = Predictor(model, family.objective, placement, pad_id=PAD, batch_tokens=batch_tokens)
+    predictor = Predictor(
+        model,
+        TASK_OBJECTIVES[family.objective],
+        placement,
+        pad_id=PAD,
+        batch_tokens=batch_tokens,
+    )
     params = nn.unbox(model.init(jax.random.key(3)))
     return model, params, predictor, jax.device_put(params, placement.replicated)
 
@@ -30,13 +36,14 @@ def _predictor(family, devices: int, batch_tokens: int):
 def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
     """All examples as one batch, each padded to the maximum."""
     numbers = np.arange(len(encoded))
-    batch = encoded.batch(family.objective, numbers, len(encoded), LONGEST, pad_id=0)
+    objective = TASK_OBJECTIVES[family.objective]
+    batch = encoded.batch(objective.fields, numbers, len(encoded), LONGEST, pad_id=0)
     outputs = jax.jit(lambda p: model.apply(p, batch, None))(params)
     sizes = np.diff(encoded.starts)
     result = {}
     for name, array in jax.device_get(outputs).items():
         rows = array.reshape(-1) if encoded.choices > 1 else array
-        if family.objective in (batches.TOKEN_CLASSIFICATION, batches.QUESTION_ANSWERING):
+        if objective.of_tokens:
             rows = [row[:size] for row, size in zip(rows, sizes, strict=True)]
         result[name] = list(rows)
     return result

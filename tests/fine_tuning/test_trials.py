@@ -15,9 +15,10 @@ from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.registry import array_names
 from bertjax.fine_tuning import trials
 from bertjax.fine_tuning.data import Split, TaskData
-from bertjax.fine_tuning.model import KIND, class_names, encoder_with_head
+from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 
@@ -190,10 +191,9 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     made = make_trials(name, encoded, devices=1, optimizer=optimizer, accumulate=2)
     params, losses = _trained(made, TRIAL, tmp_path)
 
-    architecture = BERT.hugging_face.classes[KIND[family.objective]]
-    entries = array_names(
-        ARCHITECTURES[KIND[family.objective]].parts(SPEC), SPEC, len(class_names(family))
-    )
+    kind = TASK_OBJECTIVES[family.objective].kind
+    architecture = BERT.hugging_face.classes[kind]
+    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, len(class_names(family)))
     fresh = jax.device_get(made.fresh_state(TRIAL.seed).params)
     peer = getattr(transformers, architecture)(
         transformers.BertConfig(
@@ -213,7 +213,8 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         for group in adamw.param_groups:
             group["lr"] = TRIAL.learning_rate * min((step + 1) / 3, (12 - step) / 9)
         examples = made.epochs(TRIAL).batch(step)
-        batch = encoded.batch(family.objective, examples, len(examples), LONGEST, pad_id=0)
+        fields = TASK_OBJECTIVES[family.objective].fields
+        batch = encoded.batch(fields, examples, len(examples), LONGEST, pad_id=0)
         label = batch["targets" if name == "regression" else "label_ids"]
         ids, mask, segments = (
             torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "segment_ids")

@@ -21,7 +21,7 @@ from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.interop.hugging_face import read_folder, write_folder
-from bertjax.losses import pretraining_sums
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 
 pytestmark = pytest.mark.peers
 
@@ -225,7 +225,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     @partial(jax.value_and_grad)
     def loss(params):
         logits = model.apply({"params": params}, *batch.values(), deterministic=True)
-        sums = pretraining_sums(
+        sums = MASKED_LM_NEXT_SENTENCE.sums(
             logits,
             {
                 "masked_lm_ids": jnp.maximum(labels, 0),

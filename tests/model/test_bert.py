@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel, gather_positions
-from bertjax.losses import pretraining_sums
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
@@ -74,7 +74,7 @@ def _loss_and_gradient(spec, params, batch, key=None):
             deterministic=key is None,
             rngs=None if key is None else {"dropout": key},
         )
-        sums = pretraining_sums(logits, batch)
+        sums = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
         return sum(sums[name][0] / sums[name][1] for name in ("mlm_loss", "nsp_loss"))
 
     return loss(params)

@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict
 from bertjax.encoders import names
 from bertjax.encoders.registry import array_names
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.losses import pretraining_sums
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 
 pytestmark = pytest.mark.peers
 
@@ -74,7 +74,7 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
         everywhere = model.apply({"params": params}, *inputs, None, deterministic=True)
         places = batch["masked_lm_positions"][..., None]
         masked = jnp.take_along_axis(everywhere["masked_lm"], places, axis=1)
-        sums = pretraining_sums(everywhere | {"masked_lm": masked}, batch)
+        sums = MASKED_LM_NEXT_SENTENCE.sums(everywhere | {"masked_lm": masked}, batch)
         loss = sum(sums[name][0] / sums[name][1] for name in ("mlm_loss", "nsp_loss"))
         return loss, everywhere
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bertjax import batch as batches
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
-from bertjax.recipe import init_params, make_model, make_objective
+from bertjax.recipe import init_params, make_loss, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -55,7 +55,7 @@ def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
         "masked_lm_weights": used,
         "next_sentence_labels": rng.integers(0, 2, ROWS),
     }
-    fields = batches.FIELDS[batches.MASKED_LM_NEXT_SENTENCE]
+    fields = MASKED_LM_NEXT_SENTENCE.fields
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
@@ -63,12 +63,12 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
     """Metrics of every step, and the parameters after the last."""
     mesh = make_mesh(MeshSpec(*grid), jax.devices()[: grid[0] * grid[1]])
     placement = Placement(mesh, layout(name))
-    model = make_model(spec, batches.MASKED_LM_NEXT_SENTENCE)
+    model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
     optimizer = make_optimizer(OPTIMIZER, STEPS)
     init = partial(init_params, model)
     abstract = abstract_state(init, optimizer, placement)
     trainer = Trainer(
-        objective=make_objective(model),
+        loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
         schedule=make_schedule(OPTIMIZER, STEPS),
         seed=3,

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from bertjax import batch as batches
-from bertjax.batch import TASK_FIELDS
+from bertjax.objectives.classification import (
+    MULTIPLE_CHOICE,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 from bertjax.tasks.encoded import IGNORED, Encoded
 
 _SEQUENCES = [([2, 11, 12, 3, 13, 3], 4), ([2, 14, 3], 3), ([2, 15, 16, 3], 4)]
@@ -12,8 +15,8 @@ _SEQUENCES = [([2, 11, 12, 3, 13, 3], 4), ([2, 14, 3], 3), ([2, 15, 16, 3], 4)]
 def test_batch_of_texts():
     encoded = Encoded.of(_SEQUENCES, {"label_ids": np.array([7, 8, 9], np.int32)})
     assert (len(encoded), encoded.lengths.tolist()) == (3, [6, 3, 4])
-    objective = batches.SEQUENCE_CLASSIFICATION
-    batch = encoded.batch(objective, np.array([2, 0]), rows=3, length=7, pad_id=1)
+    fields = SEQUENCE_CLASSIFICATION.fields
+    batch = encoded.batch(fields, np.array([2, 0]), rows=3, length=7, pad_id=1)
     assert batch["input_ids"].tolist() == [
         [2, 15, 16, 3, 1, 1, 1],
         [2, 11, 12, 3, 13, 3, 1],
@@ -25,13 +28,13 @@ def test_batch_of_texts():
     assert batch["is_real_example"].tolist() == [1, 1, 0]
     assert batch["label_ids"].tolist() == [9, 7, 0]
     for name, array in batch.items():
-        assert array.dtype == TASK_FIELDS[objective][name].dtype
+        assert array.dtype == fields[name].dtype
 
 
 def test_labels_of_tokens_are_padded_with_ignored():
     labels = np.arange(13, dtype=np.int32)
     encoded = Encoded.of(_SEQUENCES, {"label_ids": labels})
-    batch = encoded.batch(batches.TOKEN_CLASSIFICATION, np.array([1]), rows=2, length=4, pad_id=0)
+    batch = encoded.batch(TOKEN_CLASSIFICATION.fields, np.array([1]), rows=2, length=4, pad_id=0)
     assert batch["label_ids"].tolist() == [[6, 7, 8, IGNORED], [IGNORED] * 4]
 
 
@@ -40,10 +43,10 @@ def test_choices_are_rows_of_one_example():
     labels = {"label_ids": np.array([2, 0], np.int32)}
     encoded = Encoded.of(sequences, labels, choices=3)
     assert (len(encoded), encoded.lengths.tolist()) == (2, [5, 8])
-    batch = encoded.batch(batches.MULTIPLE_CHOICE, np.array([1]), rows=2, length=9, pad_id=0)
+    batch = encoded.batch(MULTIPLE_CHOICE.fields, np.array([1]), rows=2, length=9, pad_id=0)
     assert batch["input_ids"].shape == (2, 3, 9)
     assert batch["input_ids"][0, :, 1].tolist() == [13, 14, 15]
     assert batch["input_mask"][0].sum(1).tolist() == [6, 7, 8]
     assert batch["segment_ids"][0].sum(1).tolist() == [4, 5, 6]
     assert batch["label_ids"].tolist() == [0, 0]
-    assert set(batch) == set(TASK_FIELDS[batches.MULTIPLE_CHOICE])
+    assert set(batch) == set(MULTIPLE_CHOICE.fields)

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from bertjax.batch import QUESTION_ANSWERING
 from bertjax.errors import InputError
+from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.tasks.question_answering import (
     Answer,
     Question,
@@ -95,7 +95,7 @@ def test_windows_and_their_labels(tokenizer):
     cut = family.encode([question("Abc?", "de f g hi.", "e f g h")], tokenizer, 9, labelled=True)
     assert labels(cut) == [(0, 0)] * 3
 
-    batch = encoded.batch(QUESTION_ANSWERING, np.array([1, 3]), 3, 9, tokenizer.pad_id)
+    batch = encoded.batch(QUESTION_ANSWERING.fields, np.array([1, 3]), 3, 9, tokenizer.pad_id)
     assert batch["start_positions"].tolist() == [4, 4, 0]
     assert batch["end_positions"].tolist() == [5, 4, 0]
     assert batch["segment_ids"].tolist() == [
@@ -398,6 +398,6 @@ def test_bad_lines(line, message):
 
 def test_it_is_a_family():
     family = QuestionAnswering()
-    assert (family.objective, family.classes) == (QUESTION_ANSWERING, ())
+    assert (family.objective, family.classes) == (QUESTION_ANSWERING.name, ())
     names = {field.name for field in dataclasses.fields(family)}
     assert names == {"unanswerable", "max_query_length", "stride", "max_answer_length", "n_best"}

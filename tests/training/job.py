@@ -16,10 +16,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bertjax import batch as batches
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
-from bertjax.recipe import init_params, make_model, make_objective
+from bertjax.recipe import init_params, make_loss, make_model
 from bertjax.sharding.hosts import join_processes
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -57,20 +57,20 @@ def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
         "masked_lm_weights": used,
         "next_sentence_labels": rng.integers(0, 2, ROWS),
     }
-    fields = batches.FIELDS[batches.MASKED_LM_NEXT_SENTENCE]
+    fields = MASKED_LM_NEXT_SENTENCE.fields
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
 def abstract(placement: Placement) -> TrainState:
     """Shapes and shardings of the state."""
-    init = partial(init_params, make_model(SPEC, batches.MASKED_LM_NEXT_SENTENCE))
+    init = partial(init_params, make_model(SPEC, MASKED_LM_NEXT_SENTENCE))
     return abstract_state(init, make_optimizer(OPTIMIZER, 1000), placement)
 
 
 def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
     """Trains to step `steps` from the newest checkpoint in `folder`."""
     placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout("tensor"))
-    model = make_model(SPEC, batches.MASKED_LM_NEXT_SENTENCE)
+    model = make_model(SPEC, MASKED_LM_NEXT_SENTENCE)
     optimizer = make_optimizer(OPTIMIZER, 1000)
     shapes = abstract(placement)
     phase = Phase(
@@ -85,7 +85,7 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
         flops=1.0,
     )
     trainer = Trainer(
-        objective=make_objective(model),
+        loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
         schedule=make_schedule(OPTIMIZER, 1000),
         seed=3,

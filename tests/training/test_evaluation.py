@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import toy
 
-from bertjax.training.evaluation import Evaluator, HeldOut, one_answer
+from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.hardware import peak_flops
 
 HELD_OUT = HeldOut(lambda number, rows: toy.batch(50 + number, rows), toy.ROWS)
@@ -27,7 +27,7 @@ def _by_hand(params, numbers):
 def test_means_are_over_all_batches_and_without_dropout(devices, batches):
     where = toy.placement(devices)
     params = toy.fresh(where).params
-    metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, batches)
+    metrics = Evaluator(toy.LOSS, where).evaluate(params, HELD_OUT, batches)
     loss, accuracy, count = _by_hand(jax.device_get(params), range(batches))
     assert metrics == {
         "loss": pytest.approx(loss, rel=1e-5),
@@ -41,24 +41,35 @@ def test_means_are_over_all_batches_and_without_dropout(devices, batches):
 def test_a_huge_loss_has_a_finite_perplexity():
     where = toy.placement(1)
     params = jax.tree.map(lambda leaf: leaf * 1e3, toy.fresh(where).params)
-    metrics = Evaluator(toy.OBJECTIVE, where).evaluate(params, HELD_OUT, 1)
+    metrics = Evaluator(toy.LOSS, where).evaluate(params, HELD_OUT, 1)
     assert metrics["mlm_loss"] > 1000
     assert metrics["mlm_perplexity"] == pytest.approx(np.exp(700.0))
 
 
-@pytest.mark.parametrize(
-    "share, told",
-    [
-        (0.0, "answers 'B follows A' always"),
-        (1.0, "answers 'B is random' always"),
-        (1 / 1024, ""),
-        (0.5, ""),
-    ],
-)
-def test_a_head_with_one_answer_is_told(share, told):
-    found = one_answer({"nsp_accuracy": 0.5, "nsp_random_answers": share})
-    assert told in found and bool(found) == bool(told)
-    assert one_answer({"mlm_accuracy": 1.0}) == ""
+def test_each_loss_has_its_weight():
+    where = toy.placement(1)
+    params = toy.fresh(where).params
+    loss = toy.LOSS._replace(weights={"mlm_loss": 0.5})
+    metrics = Evaluator(loss, where).evaluate(params, HELD_OUT, 2)
+    expected, _, _ = _by_hand(jax.device_get(params), range(2))
+    assert metrics["mlm_loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(expected / 2, rel=1e-5)
+
+
+def test_what_is_random_is_the_same_at_every_evaluation():
+    """The number of a batch decides it, and no two batches share it."""
+
+    def sums(params, batch, key, *, deterministic):
+        assert deterministic
+        return {"mlm_loss": (jax.random.uniform(key), 1.0)}
+
+    where = toy.placement(1)
+    evaluator = Evaluator(toy.LOSS._replace(sums=sums), where)
+    one, again, two = (
+        evaluator.evaluate(toy.fresh(where).params, HELD_OUT, batches)["loss"]
+        for batches in (1, 1, 2)
+    )
+    assert one == again != two
 
 
 @pytest.mark.parametrize(

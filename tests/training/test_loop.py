@@ -12,6 +12,7 @@ import toy
 
 from bertjax import signals
 from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
@@ -45,9 +46,9 @@ class Recorder:
         self.events.append("waited")
 
 
-def _train(phases, intervals, *, state=None, window=None, devices=1, objective=toy.OBJECTIVE):
+def _train(phases, intervals, *, state=None, window=None, devices=1, loss=toy.LOSS):
     where, recorder = toy.placement(devices), Recorder()
-    state, complete = toy.trainer(where, objective).train(
+    state, complete = toy.trainer(where, loss).train(
         toy.fresh(where) if state is None else state,
         phases,
         intervals,
@@ -79,12 +80,12 @@ def test_order_of_effects():
 def test_a_head_that_answers_always_the_same_is_told(caplog):
     """At every evaluation where it does, with the step."""
 
-    def sums(params, batch, key):
-        return toy.OBJECTIVE.sums(params, batch, key) | {"nsp_random_answers": (5.0, 5.0)}
+    def sums(*arguments, deterministic):
+        found = toy.LOSS.sums(*arguments, deterministic=deterministic)
+        return found | {"nsp_random_answers": (5.0, 5.0)}
 
-    _train(
-        [toy.phase(0, 3)], toy.intervals(evaluate=2), objective=toy.OBJECTIVE._replace(sums=sums)
-    )
+    loss = toy.LOSS._replace(sums=sums, warning=MASKED_LM_NEXT_SENTENCE.warning)
+    _train([toy.phase(0, 3)], toy.intervals(evaluate=2), loss=loss)
     told = [record.getMessage() for record in caplog.records]
     about = "the next-sentence head answers 'B is random' always"
     assert [text.partition(": ")[0] for text in told if about in text] == ["step 2", "step 3"]
@@ -309,13 +310,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run():
-    def sums(params, batch, key):
-        loss = toy.OBJECTIVE.sums(params, batch, key)
+    def sums(params, *arguments, deterministic):
+        loss = toy.LOSS.sums(params, *arguments, deterministic=deterministic)
         cusp = jax.numpy.sqrt(jax.numpy.abs(params["b"] * 0))  # 0, with a slope of nan
         return {**loss, "mlm_loss": (loss["mlm_loss"][0] + cusp, loss["mlm_loss"][1])}
 
     with pytest.raises(NonFiniteLoss, match="step 1: the loss is [0-9.]+, the gradient's norm nan"):
-        _train([toy.phase(0, 3)], toy.intervals(), objective=toy.OBJECTIVE._replace(sums=sums))
+        _train([toy.phase(0, 3)], toy.intervals(), loss=toy.LOSS._replace(sums=sums))
 
 
 def test_check_refuses_batches_that_do_not_divide():

@@ -12,7 +12,8 @@ from flax import linen as nn
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.recipe import make_objective
+from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.recipe import make_loss
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.state import TrainState, abstract_state
 from bertjax.training.step import add_sums, means, train_step
@@ -20,9 +21,9 @@ from bertjax.training.step import add_sums, means, train_step
 SGD = optax.sgd(1.0)  # the change of the parameters is minus the gradient
 
 
-def _update(objective, params, batch, accumulate, seed=0):
+def _update(loss, params, batch, accumulate, seed=0):
     state = TrainState(jnp.int32(0), params, SGD.init(params))
-    step = partial(train_step, objective=objective, optimizer=SGD, seed=seed, accumulate=accumulate)
+    step = partial(train_step, loss=loss, optimizer=SGD, seed=seed, accumulate=accumulate)
     after, sums = jax.jit(step)(state, batch)
     assert int(after.step) == 1
     gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
@@ -58,7 +59,7 @@ def bert():
     }
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
     init = jax.jit(lambda: model.init(jax.random.key(1), *inputs, deterministic=True)["params"])
-    return make_objective(model), nn.unbox(init()), batch
+    return make_loss(model, MASKED_LM_NEXT_SENTENCE), nn.unbox(init()), batch
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +82,24 @@ def test_the_loss_is_the_sum_of_both_means(whole):
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_each_loss_has_its_weight(bert, whole, accumulate):
+    loss, params, batch = bert
+    half = loss._replace(weights={"mlm_loss": 0.5, "nsp_loss": 0.0})
+    gradient, metrics = _update(half, params, batch, accumulate)
+    alone, _ = _update(loss._replace(weights={"mlm_loss": 1, "nsp_loss": 0}), params, batch, 1)
+    assert metrics["loss"] == pytest.approx(metrics["mlm_loss"] / 2, rel=1e-6)
+    assert metrics["nsp_loss"] == pytest.approx(whole[1]["nsp_loss"], rel=1e-5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b / 2, rtol=1e-4, atol=1e-6)
+
+
 def test_a_batch_without_predictions_changes_nothing():
     params = nn.unbox(toy.init(jax.random.key(0)))
     batch = toy.batch(0, slice(None))
     batch["weight"] = np.zeros(toy.ROWS, np.float32)
     for accumulate in (1, 4):
-        gradient, metrics = _update(toy.OBJECTIVE, params, batch, accumulate)
+        gradient, metrics = _update(toy.LOSS, params, batch, accumulate)
         assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
         assert (metrics["loss"], metrics["grad_norm"]) == (0, 0)
 
@@ -97,7 +110,7 @@ def test_the_seed_and_the_step_decide_dropout():
 
     def loss(seed, step, accumulate=1):
         state = TrainState(jnp.int32(step), params, SGD.init(params))
-        options = dict(objective=toy.OBJECTIVE, optimizer=SGD, seed=seed, accumulate=accumulate)
+        options = dict(loss=toy.LOSS, optimizer=SGD, seed=seed, accumulate=accumulate)
         return float(train_step(state, batch, **options)[1]["loss"][0])
 
     assert loss(1, 0) == loss(1, 0)
@@ -106,7 +119,7 @@ def test_the_seed_and_the_step_decide_dropout():
 
 @pytest.fixture
 def equal_rows():
-    """An objective, its parameters, a batch of equal rows; and the losses of all parts, in order.
+    """A loss function, parameters, a batch of equal rows; and the losses of all parts, in order.
 
     With one mask for all parts these would be equal.
     """
@@ -115,12 +128,12 @@ def equal_rows():
     batch["weight"] = np.ones(8, np.float32)
     seen = []
 
-    def sums(params, part, key):
-        result = toy.OBJECTIVE.sums(params, part, key)
+    def sums(*arguments, deterministic):
+        result = toy.LOSS.sums(*arguments, deterministic=deterministic)
         jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
         return result
 
-    return toy.OBJECTIVE._replace(sums=sums), params, batch, seen
+    return toy.LOSS._replace(sums=sums), params, batch, seen
 
 
 def test_parts_have_masks_of_their_own(equal_rows):
@@ -130,11 +143,11 @@ def test_parts_have_masks_of_their_own(equal_rows):
     assert len(set(seen)) == 4
 
 
-def _by_parts(objective, params, batch, sizes, seed=0):
+def _by_parts(loss, params, batch, sizes, seed=0):
     """As `_update`, with parts of so many rows each."""
     where = toy.placement(1)
     abstract = abstract_state(toy.init, SGD, where)
-    step = CompiledStep(objective, SGD, where, abstract, accumulate=1)
+    step = CompiledStep(loss, SGD, where, abstract, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
     # A copy, for what is given is donated.
@@ -148,7 +161,9 @@ def _by_parts(objective, params, batch, sizes, seed=0):
 @pytest.mark.parametrize("sizes", [(8,), (1, 7), (3, 2, 3)])
 def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
     params, batch = nn.unbox(toy.init(jax.random.key(0))), toy.batch(3, slice(None))
-    still = toy.OBJECTIVE._replace(sums=lambda p, part, key: toy.OBJECTIVE.sums(p, part, None))
+    still = toy.LOSS._replace(
+        sums=lambda *arguments, deterministic: toy.LOSS.sums(*arguments, deterministic=True)
+    )
     whole, metrics = _update(still, params, batch, accumulate=1)
     gradient, of_parts = _by_parts(still, params, batch, sizes)
     assert of_parts == pytest.approx(metrics, rel=1e-5)

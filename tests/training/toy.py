@@ -10,13 +10,14 @@ import optax
 from flax import linen as nn
 
 from bertjax import axes
+from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Intervals, Phase, Trainer
 from bertjax.training.state import TrainState, abstract_state, init_state
-from bertjax.training.step import Objective
+from bertjax.training.step import LossFunction
 
 ROWS, WIDTH, SEED = 8, 24, 7
 SCHEDULE = optax.linear_schedule(0.1, 0.01, 30)
@@ -41,9 +42,9 @@ def count(number: int) -> float:
     return float(batch(number, slice(None))["weight"].sum())
 
 
-def _sums(params, batch, key):
+def _sums(params, batch, key, *, deterministic):
     x = batch["x"]
-    if key is not None:
+    if not deterministic:
         x = x * jax.random.bernoulli(key, 0.9, x.shape)
     error = (x @ params["w"] + params["b"] - batch["y"]) ** 2
     weight = batch["weight"]
@@ -53,7 +54,12 @@ def _sums(params, batch, key):
     }
 
 
-OBJECTIVE = Objective(_sums, lambda batch: {"mlm_loss": batch["weight"].sum()})
+LOSS = LossFunction(
+    _sums,
+    lambda batch: {"mlm_loss": batch["weight"].sum()},
+    weights={"mlm_loss": 1.0},
+    derived=MASKED_LM.derived,
+)
 
 
 def init(key: jax.Array):
@@ -79,11 +85,9 @@ def fresh(where: Placement) -> TrainState:
     return init_state(init, OPTIMIZER, abstract(where), SEED)
 
 
-def trainer(where: Placement, objective: Objective = OBJECTIVE) -> Trainer:
-    """A trainer of the objective."""
-    return Trainer(
-        objective=objective, optimizer=OPTIMIZER, schedule=SCHEDULE, seed=SEED, placement=where
-    )
+def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:
+    """A trainer of the loss."""
+    return Trainer(loss=loss, optimizer=OPTIMIZER, schedule=SCHEDULE, seed=SEED, placement=where)
 
 
 def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:

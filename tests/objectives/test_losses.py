@@ -1,7 +1,6 @@
 """Losses as sums and counts, against numpy by hand and against PyTorch."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +8,18 @@ import numpy as np
 import optax
 import pytest
 
-from bertjax import batch as batches
 from bertjax.encoders.bert.family import BERT
-from bertjax.fine_tuning.model import KIND
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.interop.hugging_face import write_folder
-from bertjax.losses import (
-    loss_counts,
-    pretraining_sums,
-    task_counts,
-    task_sums,
-    uses_next_sentence,
-)
+from bertjax.objectives.classification import MULTIPLE_CHOICE, TOKEN_CLASSIFICATION
+from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
+from bertjax.objectives.masked_lm import MASKED_LM, MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.objective import Objective
+from bertjax.objectives.question_answering import QUESTION_ANSWERING
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.regression import REGRESSION
 from bertjax.training.state import TrainState
-from bertjax.training.step import Objective, train_step
+from bertjax.training.step import train_step
 
 
 def _log_softmax(x: np.ndarray) -> np.ndarray:
@@ -86,16 +84,16 @@ def test_both_tasks(case):
             3,
         ),
     }
-    _assert_sums(jax.jit(pretraining_sums)(logits, batch), expected)
-    counts = loss_counts(batch)
+    _assert_sums(jax.jit(MASKED_LM_NEXT_SENTENCE.sums)(logits, batch), expected)
+    counts = MASKED_LM_NEXT_SENTENCE.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {"mlm_loss": 5, "nsp_loss": 3}
 
 
 def test_masked_lm_alone_has_no_next_sentence(case):
     logits, batch = case
     del batch["next_sentence_labels"], logits["next_sentence"]
-    assert pretraining_sums(logits, batch).keys() == {"mlm_loss", "mlm_accuracy"}
-    assert loss_counts(batch).keys() == {"mlm_loss"}
+    assert MASKED_LM.sums(logits, batch).keys() == {"mlm_loss", "mlm_accuracy"}
+    assert MASKED_LM.counts(batch).keys() == {"mlm_loss"}
 
 
 def test_left_to_right():
@@ -105,20 +103,20 @@ def test_left_to_right():
     weights = (np.arange(7) < np.array([[6], [1], [0], [7]])).astype(np.float32)
     batch = {"target_ids": targets, "target_weights": weights}
     loss, correct, count = _by_hand(logits, targets, weights)
-    sums = pretraining_sums({"masked_lm": logits}, batch)
+    sums = LEFT_TO_RIGHT.sums({"masked_lm": logits}, batch)
     _assert_sums(sums, {"mlm_loss": (loss, 14), "mlm_accuracy": (correct, 14)})
     assert count == 14
-    assert loss_counts(batch) == {"mlm_loss": 14}
+    assert LEFT_TO_RIGHT.counts(batch) == {"mlm_loss": 14}
 
 
 def test_weights_of_zero_give_zero_and_carry_no_gradient(case):
     logits, batch = case
     batch["masked_lm_weights"] = np.zeros((3, 5), np.float32)
-    sums = pretraining_sums(logits, batch)
+    sums = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
     assert tuple(map(float, sums["mlm_loss"])) == (0, 0)
     assert tuple(map(float, sums["mlm_accuracy"])) == (0, 0)
     gradient = jax.grad(
-        lambda x: pretraining_sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
+        lambda x: MASKED_LM_NEXT_SENTENCE.sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
     )(logits["masked_lm"])
     assert (gradient == 0).all()
 
@@ -127,16 +125,16 @@ def test_unused_places_do_not_count(case):
     """Whatever the label where the weight is 0."""
     logits, batch = case
     other = np.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], 7)
-    one = pretraining_sums(logits, batch)
-    two = pretraining_sums(logits, batch | {"masked_lm_ids": other})
+    one = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
+    two = MASKED_LM_NEXT_SENTENCE.sums(logits, batch | {"masked_lm_ids": other})
     assert jax.tree.map(float, one) == jax.tree.map(float, two)
 
 
 def test_sums_of_parts_add_up(case):
     logits, batch = case
-    whole = pretraining_sums(logits, batch)
+    whole = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
     parts = [
-        pretraining_sums(
+        MASKED_LM_NEXT_SENTENCE.sums(
             {name: x[rows] for name, x in logits.items()},
             {name: x[rows] for name, x in batch.items()},
         )
@@ -150,7 +148,7 @@ def test_sums_of_parts_add_up(case):
 def test_the_gradient_is_softmax_less_one_hot(case):
     logits, batch = case
     gradient = jax.grad(
-        lambda x: pretraining_sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
+        lambda x: MASKED_LM_NEXT_SENTENCE.sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
     )(logits["masked_lm"])
     expected = np.exp(_log_softmax(logits["masked_lm"])) - np.eye(11)[batch["masked_lm_ids"]]
     expected *= batch["masked_lm_weights"][..., None]
@@ -160,19 +158,36 @@ def test_the_gradient_is_softmax_less_one_hot(case):
 def test_large_logits_stay_finite():
     logits = np.array([[[1e4, -1e4, np.finfo(np.float32).min]]], np.float32)
     batch = {"target_ids": np.array([[1]]), "target_weights": np.ones((1, 1), np.float32)}
-    assert float(pretraining_sums({"masked_lm": logits}, batch)["mlm_loss"][0]) == 2e4
+    assert float(LEFT_TO_RIGHT.sums({"masked_lm": logits}, batch)["mlm_loss"][0]) == 2e4
 
 
 @pytest.mark.parametrize(
     "objective, expected",
     [
-        (batches.MASKED_LM_NEXT_SENTENCE, True),
-        (batches.MASKED_LM, False),
-        (batches.LEFT_TO_RIGHT, False),
+        (MASKED_LM_NEXT_SENTENCE, True),
+        (MASKED_LM, False),
+        (LEFT_TO_RIGHT, False),
     ],
 )
 def test_uses_next_sentence(objective, expected):
-    assert uses_next_sentence(objective) is expected
+    assert ("next_sentence_labels" in objective.fields) is expected
+    assert ("nsp_loss" in objective.loss_weights) is expected
+    assert objective.model(BertSpec(vocab_size=7)).next_sentence is expected
+
+
+@pytest.mark.parametrize(
+    "share, told",
+    [
+        (0.0, "answers 'B follows A' always"),
+        (1.0, "answers 'B is random' always"),
+        (1 / 1024, ""),
+        (0.5, ""),
+    ],
+)
+def test_a_head_with_one_answer_is_told(share, told):
+    found = MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5, "nsp_random_answers": share})
+    assert told in found and bool(found) == bool(told)
+    assert MASKED_LM.warning({"mlm_accuracy": 1.0}) == ""
 
 
 # -------------------------------------------------------------------- fine-tuning (section 4)
@@ -180,7 +195,7 @@ def test_uses_next_sentence(objective, expected):
 ROWS, TOKENS, CLASSES = 5, 7, 3
 
 
-def _task(objective: str, seed: int = 5):
+def _task(objective: Objective, seed: int = 5):
     """Outputs and a batch whose last row fills it up; of some rows only some tokens are there."""
     rng = np.random.default_rng(seed)
 
@@ -194,9 +209,9 @@ def _task(objective: str, seed: int = 5):
         "is_real_example": np.array([1, 1, 1, 1, 0], np.float32),
     }
     labels = rng.integers(0, CLASSES, ROWS).astype(np.int32)
-    if objective == batches.REGRESSION:
+    if objective == REGRESSION:
         return {"logits": normal(ROWS, 1)}, batch | {"targets": normal(ROWS)}
-    if objective == batches.QUESTION_ANSWERING:
+    if objective == QUESTION_ANSWERING:
         outputs = {"start": normal(ROWS, TOKENS), "end": normal(ROWS, TOKENS)}
         positions = {
             f"{side}_positions": (rng.integers(0, 100, ROWS) % lengths).astype(np.int32)
@@ -206,20 +221,20 @@ def _task(objective: str, seed: int = 5):
             best = np.where(there, outputs[side], -np.inf).argmax(-1)
             positions[f"{side}_positions"][0] = best[0]
         return outputs, batch | positions
-    if objective == batches.TOKEN_CLASSIFICATION:
+    if objective == TOKEN_CLASSIFICATION:
         classified = there & (rng.random(there.shape) < 0.6)
         labels = np.where(classified, rng.integers(0, CLASSES, there.shape), -1).astype(np.int32)
         return {"logits": normal(ROWS, TOKENS, CLASSES)}, batch | {"label_ids": labels}
     return {"logits": normal(ROWS, CLASSES)}, batch | {"label_ids": labels}
 
 
-def _task_by_hand(objective: str, outputs, batch) -> dict[str, tuple[float, float]]:
+def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float, float]]:
     """Sums and counts, one example or token at a time."""
     real = batch["is_real_example"]
-    if objective == batches.REGRESSION:
+    if objective == REGRESSION:
         errors = [(outputs["logits"][i, 0] - batch["targets"][i]) ** 2 for i in range(ROWS)]
         return {"task_loss": (np.dot(errors, real), real.sum())}
-    if objective == batches.QUESTION_ANSWERING:
+    if objective == QUESTION_ANSWERING:
         loss = correct = 0.0
         for i in np.flatnonzero(real):
             length = batch["input_mask"][i].sum()
@@ -238,28 +253,28 @@ def _task_by_hand(objective: str, outputs, batch) -> dict[str, tuple[float, floa
     return {"task_loss": (loss, count), "accuracy": (correct, count)}
 
 
-@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+@pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_tasks(objective):
     outputs, batch = _task(objective)
     expected = _task_by_hand(objective, outputs, batch)
-    _assert_sums(jax.jit(partial(task_sums, objective))(outputs, batch), expected)
-    counts = task_counts(objective, batch)
+    _assert_sums(jax.jit(objective.sums)(outputs, batch), expected)
+    counts = objective.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {
         "task_loss": expected["task_loss"][1]
     }
 
 
-def _assert_same_task(objective: str, one, two) -> None:
+def _assert_same_task(objective: Objective, one, two) -> None:
     for outputs, batch in (one, two):
-        assert set(batch) <= {"input_mask", *batches.TASK_FIELDS[objective]}
+        assert set(batch) <= {"input_mask", *objective.fields}
         assert set(outputs) == set(one[0])
-    sums = [task_sums(objective, *each) for each in (one, two)]
+    sums = [objective.sums(*each) for each in (one, two)]
     assert jax.tree.map(float, sums[0]) == jax.tree.map(float, sums[1])
-    counts = [task_counts(objective, batch) for _, batch in (one, two)]
+    counts = [objective.counts(batch) for _, batch in (one, two)]
     assert jax.tree.map(float, counts[0]) == jax.tree.map(float, counts[1])
 
 
-@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+@pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_rows_that_fill_up_a_batch_do_not_count(objective):
     """Whatever is in them; nor do they carry a gradient."""
     outputs, batch = _task(objective)
@@ -272,7 +287,7 @@ def test_rows_that_fill_up_a_batch_do_not_count(objective):
     _assert_same_task(
         objective, (outputs, batch), (mixed(outputs, other_outputs), mixed(batch, other_batch))
     )
-    gradient = jax.grad(lambda x: task_sums(objective, x, batch)["task_loss"][0])(outputs)
+    gradient = jax.grad(lambda x: objective.sums(x, batch)["task_loss"][0])(outputs)
     for leaf in gradient.values():
         assert (leaf[-1] == 0).all() and all((row != 0).any() for row in leaf[:-1])
 
@@ -282,28 +297,26 @@ def _over(rows: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def test_tokens_that_are_not_classified_do_not_count():
-    outputs, batch = _task(batches.TOKEN_CLASSIFICATION)
+    outputs, batch = _task(TOKEN_CLASSIFICATION)
     ignored = batch["label_ids"] < 0
     other = np.where(ignored[..., None], 1e4, outputs["logits"])
-    _assert_same_task(batches.TOKEN_CLASSIFICATION, (outputs, batch), ({"logits": other}, batch))
-    gradient = jax.grad(
-        lambda x: task_sums(batches.TOKEN_CLASSIFICATION, {"logits": x}, batch)["task_loss"][0]
-    )(outputs["logits"])
+    _assert_same_task(TOKEN_CLASSIFICATION, (outputs, batch), ({"logits": other}, batch))
+    gradient = jax.grad(lambda x: TOKEN_CLASSIFICATION.sums({"logits": x}, batch)["task_loss"][0])(
+        outputs["logits"]
+    )
     assert (gradient[ignored] == 0).all()
 
 
 def test_padding_is_no_answer():
     """As many or as few places without a token: the same loss, as in the longest batch."""
-    outputs, batch = _task(batches.QUESTION_ANSWERING)
+    outputs, batch = _task(QUESTION_ANSWERING)
 
     def wider(array, value):
         return np.pad(array, ((0, 0), (0, 5)), constant_values=value)
 
     longer = {name: wider(x, 50.0) for name, x in outputs.items()}
     mask = wider(batch["input_mask"], 0)
-    _assert_same_task(
-        batches.QUESTION_ANSWERING, (outputs, batch), (longer, batch | {"input_mask": mask})
-    )
+    _assert_same_task(QUESTION_ANSWERING, (outputs, batch), (longer, batch | {"input_mask": mask}))
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])
@@ -318,17 +331,13 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
         "label_ids": labels,
         "is_real_example": np.array([1, 1, 1, 1, 1, 0], np.float32),
     }
-    name = batches.TOKEN_CLASSIFICATION
-    objective = Objective(
-        lambda params, part, key: task_sums(name, {"logits": part["x"] @ params}, part),
-        partial(task_counts, name),
-    )
+    loss = TOKEN_CLASSIFICATION.loss(lambda params, part, key: {"logits": part["x"] @ params})
     params = rng.normal(size=(4, CLASSES)).astype(np.float32)
     optimizer = optax.sgd(1.0)
 
     def update(parts: int):
         state = TrainState(jnp.int32(0), params, optimizer.init(params))
-        options = dict(objective=objective, optimizer=optimizer, seed=0, accumulate=parts)
+        options = dict(loss=loss, optimizer=optimizer, seed=0, accumulate=parts)
         state, sums = train_step(state, batch, **options)
         return state.params - params, sums
 
@@ -343,17 +352,17 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("objective", batches.TASK_FIELDS)
+@pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     """With the same weights; both take the mean over what counts."""
     import torch
     import transformers
 
-    model = make_pretrained(BERT.hugging_face.classes[KIND[objective]])
-    kind = {batches.REGRESSION: "regression"}.get(objective, "single_label_classification")
+    model = make_pretrained(BERT.hugging_face.classes[objective.kind])
+    kind = {REGRESSION: "regression"}.get(objective, "single_label_classification")
     if model.class_name == "BertForSequenceClassification":
         model = dataclasses.replace(model, task={"problem_type": kind})
-    if objective == batches.REGRESSION:
+    if objective == REGRESSION:
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}
         model = dataclasses.replace(model, params=params, classes=("LABEL_0",))
@@ -361,12 +370,12 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     peer = getattr(transformers, model.class_name).from_pretrained(tmp_path)
 
     rng = np.random.default_rng(9)
-    shape = (ROWS, CLASSES, TOKENS) if objective == batches.MULTIPLE_CHOICE else (ROWS, TOKENS)
+    shape = (ROWS, CLASSES, TOKENS) if objective == MULTIPLE_CHOICE else (ROWS, TOKENS)
     _, batch = _task(objective)
     batch["is_real_example"] = np.ones(ROWS, np.float32)
     # transformers counts padding as a possible answer.
     lengths = rng.integers(3, TOKENS + 1, shape[:-1])
-    if objective == batches.QUESTION_ANSWERING:
+    if objective == QUESTION_ANSWERING:
         lengths[:] = TOKENS
     there = np.arange(TOKENS) < lengths[..., None]
     batch |= {
@@ -376,7 +385,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     }
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
     outputs = model.model().apply({"params": model.params}, *inputs, deterministic=True)
-    total, count = task_sums(objective, outputs, batch)["task_loss"]
+    total, count = objective.sums(outputs, batch)["task_loss"]
 
     labels = {
         "label_ids": "labels",
@@ -385,7 +394,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         "end_positions": "end_positions",
     }
     theirs = {labels[name]: torch.tensor(batch[name]) for name in labels if name in batch}
-    if objective == batches.REGRESSION:
+    if objective == REGRESSION:
         theirs["labels"] = theirs["labels"].float()
     else:
         theirs = {name: x.long().masked_fill(x < 0, -100) for name, x in theirs.items()}

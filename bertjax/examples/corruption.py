@@ -1,0 +1,102 @@
+"""How text that is laid out becomes a question and its answers: what is hidden, what is asked."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from bertjax.examples.draws import Draws
+from bertjax.examples.layout import LaidOut
+from bertjax.examples.masking import Masker, MaskingRule
+from bertjax.fields import Field
+from bertjax.text.tokenizer import Tokenizer
+
+
+class Corruption(Protocol):
+    """A way to make a question of text.
+
+    Tokens and whole words are hidden by `MaskedTokens`. Hidden spans, or tokens that are replaced
+    and to be found, are other classes beside it.
+
+    Attributes:
+      fields: the arrays that it adds to a batch.
+    """
+
+    fields: Mapping[str, Field]
+
+    def predicted(self, length: int) -> int:
+        """P, the places of a sequence of `length` tokens where tokens are predicted."""
+
+    def open(
+        self, tokenizer: Tokenizer
+    ) -> Callable[[LaidOut, Draws, np.ndarray], dict[str, np.ndarray]]:
+        """For a vocabulary: (rows, draws, index [R]) -> the arrays of `fields`.
+
+        The rows' `input_ids` are changed in place. `draws` and `index` are the stream's random
+        numbers, and the examples' indices in it.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedTokens:
+    """Tokens, or whole words, are hidden by a rule, and are to be predicted (section 3.1)."""
+
+    rule: MaskingRule
+    fields: ClassVar[Mapping[str, Field]] = {
+        "masked_lm_positions": Field("BP", "int32"),  # ascending; 0 where the weight is 0
+        "masked_lm_ids": Field("BP", "int32"),  # the original tokens; 0 where the weight is 0
+        "masked_lm_weights": Field("BP", "float32"),  # 1, or 0 on unused places
+    }
+
+    def predicted(self, length: int) -> int:
+        """See `Corruption`."""
+        return self.rule.width(length)
+
+    def open(self, tokenizer):
+        """See `Corruption`."""
+        ordinary = np.ones(tokenizer.vocabulary_size, bool)
+        ordinary[list(tokenizer.special_ids)] = False
+        masker = Masker(
+            self.rule,
+            mask_id=tokenizer.mask_id,
+            ordinary=ordinary,
+            continues_word=tokenizer.continues_word,
+        )
+
+        def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
+            masked = masker.mask(rows.arrays["input_ids"], rows.lengths, draws, index)
+            return {
+                "masked_lm_positions": masked.positions,
+                "masked_lm_ids": masked.ids,
+                "masked_lm_weights": masked.weights,
+            }
+
+        return corrupted
+
+
+@dataclasses.dataclass(frozen=True)
+class NextTokens:
+    """Nothing is hidden; every token is to be predicted from those before it (Table 5, "LTR")."""
+
+    fields: ClassVar[Mapping[str, Field]] = {
+        "target_ids": Field("BS", "int32"),  # the next token; 0 where the weight is 0
+        "target_weights": Field("BS", "float32"),
+    }
+
+    def predicted(self, length: int) -> int:
+        """See `Corruption`."""
+        return length
+
+    def open(self, tokenizer):
+        """See `Corruption`."""
+        del tokenizer
+        return self._targets
+
+    def _targets(self, rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
+        del draws, index
+        ids = rows.arrays["input_ids"]
+        column = np.arange(ids.shape[1], dtype=np.int32)
+        following = column < rows.lengths.astype(np.int32)[:, None] - 1
+        target = np.where(following, np.roll(ids, -1, axis=1), 0)
+        return {"target_ids": target, "target_weights": following.astype(np.float32)}

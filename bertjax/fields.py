@@ -1,0 +1,22 @@
+"""The contract between host and device: what one array of a batch looks like.
+
+The host makes the arrays with numpy; the step takes them as a dict. Who makes an array says its
+field: a layout or a corruption of `bertjax.examples`, or an objective of fine-tuning. Field names
+are those of google-research/bert.
+"""
+
+from typing import NamedTuple
+
+
+class Field(NamedTuple):
+    """One array of a batch: a shape letter (see `bertjax.axes`) per dimension, and a dtype."""
+
+    letters: str
+    dtype: str
+
+
+INPUT = {
+    "input_ids": Field("BS", "int32"),
+    "input_mask": Field("BS", "int32"),  # 1 on tokens, 0 on padding
+    "segment_ids": Field("BS", "int32"),  # 0 on [CLS] A [SEP], 1 on B [SEP]
+}

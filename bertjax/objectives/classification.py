@@ -1,0 +1,61 @@
+"""Classes: of sequences, of tokens, and of choices (sections 4.1, 4.4 and 5.3)."""
+
+import jax.numpy as jnp
+
+from bertjax.encoders import kinds
+from bertjax.fields import INPUT, Field
+from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
+
+
+class SequenceClassification(TaskObjective):
+    """A class for each sequence."""
+
+    name = "sequence_classification"
+    kind = kinds.SEQUENCE_CLASSIFICATION
+    fields = {**INPUT, **IS_REAL, "label_ids": Field("B", "int32")}
+
+    def values(self, outputs, batch):
+        """Of "logits" [B, C]; [B, S, C] where tokens are classified."""
+        logits, labels = outputs["logits"], batch["label_ids"]
+        return {
+            "task_loss": {
+                "task_loss": cross_entropy(logits, labels),
+                "accuracy": (logits.argmax(-1) == labels).astype(jnp.float32),
+            }
+        }
+
+
+class MultipleChoice(SequenceClassification):
+    """One of C sequences; "logits" [B, C] are their scores."""
+
+    name = "multiple_choice"
+    kind = kinds.MULTIPLE_CHOICE
+    fields = {
+        **{name: Field("BCS", "int32") for name in INPUT},
+        **IS_REAL,
+        "label_ids": Field("B", "int32"),
+    }
+
+
+class TokenClassification(SequenceClassification):
+    """A class for some tokens of each sequence."""
+
+    name = "token_classification"
+    kind = kinds.TOKEN_CLASSIFICATION
+    fields = {
+        **INPUT,
+        **IS_REAL,
+        "label_ids": Field("BS", "int32"),  # -1 on tokens that are not classified
+    }
+    of_tokens = True
+
+    def weights(self, batch):
+        """1 on each token that is classified."""
+        real, labels = batch["is_real_example"], batch["label_ids"]
+        return {"task_loss": real[:, None] * (labels >= 0)}
+
+
+SEQUENCE_CLASSIFICATION = SequenceClassification()
+MULTIPLE_CHOICE = MultipleChoice()
+TOKEN_CLASSIFICATION = TokenClassification()

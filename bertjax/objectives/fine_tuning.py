@@ -1,0 +1,27 @@
+"""What the objectives of fine-tuning share (section 4)."""
+
+from bertjax.fields import Field
+from bertjax.objectives.objective import Objective
+
+IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a batch
+
+
+class TaskObjective(Objective):
+    """What a model learns from the labels of a task; a batch without labels is for prediction.
+
+    Its losses are "task_loss" and, but for a regression, the metric "accuracy".
+
+    Attributes:
+      kind: the model that learns it: one of `bertjax.encoders.kinds`.
+      of_tokens: whether the outputs have a place for each token of a sequence.
+      has_classes: whether the output layer has a row for each class.
+    """
+
+    kind: str
+    loss_weights = {"task_loss": 1.0}
+    of_tokens: bool = False
+    has_classes: bool = True
+
+    def weights(self, batch):
+        """1 on each example."""
+        return {"task_loss": batch["is_real_example"]}

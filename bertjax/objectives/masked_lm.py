@@ -1,0 +1,86 @@
+"""Masked tokens (section 3.1, Task #1), with and without the next sentence (Task #2; Table 5)."""
+
+import jax.numpy as jnp
+
+from bertjax.encoders import kinds
+from bertjax.examples.corruption import MaskedTokens
+from bertjax.examples.layout import PAIRS, SINGLE_SPANS
+from bertjax.fields import INPUT
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.objectives.cross_entropy import cross_entropy, perplexity, token_values
+from bertjax.objectives.objective import PretrainingObjective
+
+
+class MaskedLM(PretrainingObjective):
+    """Hidden tokens of one span are predicted (Table 5, "No NSP")."""
+
+    name = "masked_lm"
+    layout = SINGLE_SPANS
+    kind = kinds.MASKED_LM
+    inputs = (*INPUT, "masked_lm_positions")
+    loss_weights = {"mlm_loss": 1.0}
+    columns = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
+
+    def corruption(self, rule):
+        """Tokens or whole words are hidden."""
+        return MaskedTokens(rule)
+
+    def model(self, spec):
+        """With the masked-LM head."""
+        return PreTrainingModel(spec, next_sentence=False)
+
+    def weights(self, batch):
+        """1 on each hidden token."""
+        return {"mlm_loss": batch["masked_lm_weights"]}
+
+    def values(self, outputs, batch):
+        """Of "masked_lm" [B, P, V]."""
+        return {"mlm_loss": token_values(outputs["masked_lm"], batch["masked_lm_ids"])}
+
+    def derived(self, metrics):
+        """The perplexity."""
+        return {"mlm_perplexity": perplexity(metrics["mlm_loss"])}
+
+
+class MaskedLMNextSentence(MaskedLM):
+    """Both tasks of BERT: hidden tokens of two spans, and whether the second follows the first."""
+
+    name = "masked_lm_next_sentence"
+    layout = PAIRS
+    kind = kinds.PRE_TRAINING
+    loss_weights = {"mlm_loss": 1.0, "nsp_loss": 1.0}
+    columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
+
+    def model(self, spec):
+        """With the masked-LM head, the pooler and the next-sentence head."""
+        return PreTrainingModel(spec)
+
+    def weights(self, batch):
+        """Also 1 on each sequence."""
+        return super().weights(batch) | {"nsp_loss": batch["next_sentence_labels"].size}
+
+    def values(self, outputs, batch):
+        """Also of "next_sentence" [B, 2]; "nsp_random_answers": the answer is that B is random."""
+        logits, labels = outputs["next_sentence"], batch["next_sentence_labels"]
+        answers = logits.argmax(-1)
+        next_sentence = {
+            "nsp_loss": cross_entropy(logits, labels),
+            "nsp_accuracy": (answers == labels).astype(jnp.float32),
+            "nsp_random_answers": answers.astype(jnp.float32),
+        }
+        return super().values(outputs, batch) | {"nsp_loss": next_sentence}
+
+    def warning(self, metrics):
+        """Says so where the next-sentence head gave one answer to all it was asked."""
+        share = metrics["nsp_random_answers"]
+        if share not in (0.0, 1.0):
+            return ""
+        answer = "B is random" if share else "B follows A"
+        return (
+            f"the next-sentence head answers {answer!r} always: its accuracy is only the share of "
+            "such examples"
+        )
+
+
+MASKED_LM = MaskedLM()
+MASKED_LM_NEXT_SENTENCE = MaskedLMNextSentence()
