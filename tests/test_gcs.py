@@ -434,7 +434,9 @@ def test_a_damaged_corpus_is_never_used(cloud, bucket, corpus, tiny_corpus, cach
 def test_no_room_for_the_copy(corpus, cache, monkeypatch):
     usage = shutil.disk_usage("/")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(InputError, match="room for 1,000: free some space, or set BERTJAX_CACHE"):
+    with pytest.raises(
+        InputError, match="1,000 bytes are free: free some space, or set BERTJAX_CACHE"
+    ):
         TokenStore.open(corpus)
     assert not list(cache.rglob("*.bin"))
 

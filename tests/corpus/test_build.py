@@ -256,7 +256,7 @@ def test_a_hint_where_a_compressed_file_keeps_processes_idle(tmp_path, capsys):
     make_corpus(tmp_path / "packed")
     build_store(tmp_path / "packed", packed, workers=2)
     hint = capsys.readouterr().out
-    assert "1 shards for 2 workers" in hint and "a.txt.gz is read by one of them" in hint
+    assert "1 shards for 2 workers" in hint and "a.txt.gz cannot be cut" in hint
     for plan, workers in ((packed, 1), (plain, 2), (plain, 100)):
         module._hint_at_splitting(plan, workers)
     assert capsys.readouterr().out == ""

@@ -244,7 +244,7 @@ def test_offsets_that_do_not_fit_are_found_without_verify(directory):
         path = store_directory(directory) / name
         for offset in (0, 3, path.stat().st_size - 1):
             flip(path, offset)
-            with pytest.raises(InputError, match=r"train-00001.*offsets that do not fit together"):
+            with pytest.raises(InputError, match=r"train-00001.*their offsets do not agree"):
                 TokenStore.open(directory)
             flip(path, offset)
 
