@@ -88,7 +88,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
         ),
         (
             lambda config, data: (data / "eng.testb").write_text("moo NN O I-\n"),
-            "'I-' is no tag of an entity",
+            "'I-' is not an entity tag",
         ),
         (lambda config, data: config.grid.update(batch_size=(12,)), "does not divide"),
     ],

@@ -126,7 +126,7 @@ class _Input(io.TextIOWrapper):
         ("MRPC", "baa\tmoo", "line 4: baa\tmoo: one text, but the model learned from two: write"),
         ("STS-B", '{"text": "baa"}', 'line 4: {"text": "baa"}: one text, but'),
         ("SWAG", "baa", "line 4: "),
-        ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices in it"),
+        ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices, or one is"),
         ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
         ("SQuAD 1.1", '{"question": "Who?"}', "line 4: no 'context', or an empty one"),
         ("SQuAD 1.1", "Who?", "line 4: not JSON"),

@@ -125,10 +125,20 @@ def test_any_scheme_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("split", "text", "fields", "message"),
     [
-        ("dev", "a NN O O\nb O\n", {}, "eng.testa line 2: 2 columns, but 4 above: 'b O'"),
-        ("dev", "a N N O\n\nb N\t\tN O\n\nc O x\n", {}, "testa line 5: 3 columns, but 4 above"),
+        (
+            "dev",
+            "a NN O O\nb O\n",
+            {},
+            "eng.testa line 2: 2 columns, but 4 in the lines above: 'b O'",
+        ),
+        (
+            "dev",
+            "a N N O\n\nb N\t\tN O\n\nc O x\n",
+            {},
+            "testa line 5: 3 columns, but 4 in the lines above",
+        ),
         ("dev", "a N N O\nb N N B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training"),
-        ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is no tag of an entity"),
+        ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is not an entity tag"),
         ("dev", "a\nb\n", {}, "eng.testa line 1: no tags: 1 columns"),
         # The third column is no tag because it is the last one: the training file has four.
         ("dev", "a NN I-NP\n", {}, r"line 1: no tags: 3 columns \(4 in the training file\)"),
@@ -232,7 +242,7 @@ def test_tfds(tmp_path, monkeypatch):
         _ = Conll("tfds:tiny_conll", test="nowhere", document_context=False).dev_splits
     with pytest.raises(InputError, match="other example 0: the tag 'B-LOC' is not in the training"):
         Conll("tfds:tiny_conll", dev="other", document_context=False).read("dev")
-    with pytest.raises(InputError, match="document_context=False, or take the official files"):
+    with pytest.raises(InputError, match="document_context=False, or use the official files"):
         Conll("tfds:tiny_conll").read("train")
     with pytest.raises(InputError, match="tfds:no_such_set: "):
         Conll("tfds:no_such_set", document_context=False).read("train")

@@ -75,7 +75,7 @@ def test_places_that_are_not_exact_are_not_learned_from(tmp_path, capsys):
     assert len(Squad(str(tmp_path)).read("dev")) == 3
     assert capsys.readouterr().out == ""
     assert [each.id for each in Squad(str(tmp_path)).read(TRAIN)] == ["2", "3"]
-    assert "SQuAD 1.1: 1 of 3 questions to learn from left out" in capsys.readouterr().out
+    assert "SQuAD 1.1: 1 of 3 training questions left out" in capsys.readouterr().out
 
 
 def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, capsys):
@@ -86,7 +86,7 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         write(tmp_path / f"{split}-v1.1.json", [*ENTRIES, wrong])
     assert [each.id for each in Squad(str(tmp_path)).read(TRAIN)] == ["1", "2", "3"]
     output = capsys.readouterr().out
-    assert "SQuAD 1.1: 1 of 4 questions to learn from left out: their answer is not at" in output
+    assert "SQuAD 1.1: 1 of 4 training questions left out: their answer is not at" in output
     assert output.endswith("train-v1.1.json question 9\n")
     assert [each.id for each in Squad(str(tmp_path)).read("dev")] == ["1", "2", "3", "9"]
     write(tmp_path / "train-v1.1.json", [wrong])
@@ -103,10 +103,10 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         ({"answers": None}, "question 9: 'answers' is None, not of type list"),
         ({"answers": [{"text": "a"}]}, "question 9: no field 'answer_start'"),
         ({"answers": [{"text": "a", "answer_start": "3"}]}, "'answer_start' is '3', not of type i"),
-        ({"is_impossible": True}, "question 9: marked is_impossible, which SQuAD 1.1 has not"),
+        ({"is_impossible": True}, "question 9: is_impossible is not part of SQuAD 1.1"),
         ({"is_impossible": "false"}, "question 9: is_impossible='false': must be true or false"),
         ({"question": 5}, "'question' is 5, not of type str"),
-        ({"id": "1"}, "question 1: the id is taken: .*question 1 has it too"),
+        ({"id": "1"}, "question 1: duplicate id: .*question 1 has it too"),
         ({"id": 9}, r"dev-v1\.1\.json article 2 paragraph 1: 'id' is 9, not of type str"),
     ],
 )
@@ -317,7 +317,7 @@ def test_real_training_questions(shared_data, capsys):
     task = Squad(str(shared_data / "squad"), train="train-v1.1.partial.json")
     questions = task.read(TRAIN)
     assert len(questions) == 3547
-    assert "453 of 4,000 questions" in capsys.readouterr().out
+    assert "453 of 4,000 training questions" in capsys.readouterr().out
     tokenizer = Tokenizer.open(shared_data / "vocab/bert-base-uncased-vocab.txt")
     encoded = task.family.encode(questions, tokenizer, 384, labelled=True)
     starts, ends = (encoded.labels[f"{name}_positions"] for name in ("start", "end"))

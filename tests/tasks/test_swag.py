@@ -81,7 +81,7 @@ def test_predictions_scores_and_files(folder, tmp_path):
     [
         (
             lambda text: text.replace(",d,2", ",d,4"),
-            "train.csv line 3: 'label' is 4, not of 0 to 3",
+            "train.csv line 3: 'label' is 4, not one of 0 to 3",
         ),
         (lambda text: text.replace(",d,2", ",d,"), "'label' is '', not a number"),
         (lambda text: text.replace(",d,2", ",2"), "line 3: 11 columns, but 12 in the first line"),

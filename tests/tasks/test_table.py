@@ -127,18 +127,18 @@ def test_tagging(tmp_path):
 
 
 def test_tags_that_are_nearly_those_of_entities(tmp_path, capsys):
-    """They are classes of words, as others may be, and that is told."""
+    """Such tags are classes of words, and a warning says so."""
     rows = ["O B-LOC", "O NN", "O Q-FOO"]
     lines = [json.dumps({"words": "a b", "tags": row}) for row in rows]
     data = write(tmp_path, train_jsonl="\n".join(lines) + "\n")
     task = Table(data, problem="tagging")
     assert (task.metric, task.family.classes) == ("accuracy", ("B-LOC", "NN", "O", "Q-FOO"))
-    told = capsys.readouterr().out
-    assert told.startswith(f"warning: {data}/train.jsonl line 2: 'NN' is no tag of an entity")
-    assert told.count("\n") == 1
+    output = capsys.readouterr().out
+    assert output.startswith(f"warning: {data}/train.jsonl line 2: 'NN' is not an entity tag")
+    assert output.count("\n") == 1
     write(tmp_path, train_jsonl="\n".join([lines[0], lines[2].replace("Q-FOO", "B-")]) + "\n")
     assert Table(data, problem="tagging").metric == "accuracy"
-    assert "train.jsonl line 2: 'B-' is no tag" in capsys.readouterr().out
+    assert "train.jsonl line 2: 'B-' is not an entity tag" in capsys.readouterr().out
     for rows in (lines[:1], lines[1:]):  # all of entities, and none
         write(tmp_path, train_jsonl="\n".join(rows) + "\n")
         _ = Table(data, problem="tagging").family
@@ -205,7 +205,7 @@ def test_bad_tables(tmp_path, problem, train, message):
 
 def test_two_files_to_learn_from(tmp_path):
     data = write(tmp_path, train_csv="text,label\na,1\n", train_tsv="text\tlabel\nb\t2\n")
-    with pytest.raises(InputError, match="has train.csv and train.tsv, and one of them is read"):
+    with pytest.raises(InputError, match="has train.csv and train.tsv, but only one may exist"):
         Table(data).read(TRAIN)
     (example,) = Table(data, train="train.tsv").read(TRAIN)
     assert example.a == "b"
