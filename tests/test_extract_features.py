@@ -310,7 +310,7 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
         run(model, tmp_path, Options(WORDS), suffix=suffix)
     assert not (tmp_path / f"features{suffix}").exists()
     for other in (Options(FIRST_PIECES), Options(WORDS, layers=(0,))):
-        with pytest.raises(InputError, match=r"has parts with another (features|layers): give the"):
+        with pytest.raises(InputError, match=r"has parts with another (features|layers): repeat"):
             run(model, tmp_path, other, suffix=suffix)
     with pytest.raises(InputError, match="has parts with another input"):
         run(model, tmp_path, Options(WORDS), TEXTS[::-1], suffix=suffix)

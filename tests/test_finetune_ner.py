@@ -72,7 +72,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
     data, _ = finished
     with pytest.raises(InputError, match="choices=.*first.*: must be one or more of embeddings"):
         finetune_ner.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
-    with pytest.raises(InputError, match="4 layers of a model that has 1"):
+    with pytest.raises(InputError, match="4 layers chosen, but the model has 1"):
         finetune_ner.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

@@ -211,5 +211,5 @@ def test_choices_of_table_7():
     }
     assert chosen_layers(CHOICES["last"], 1) == (1,)
     assert chosen_layers(CHOICES["concat_last_four"], 4) == (1, 2, 3, 4)
-    with pytest.raises(InputError, match="4 layers of a model that has 3"):
+    with pytest.raises(InputError, match="4 layers chosen, but the model has 3"):
         chosen_layers(CHOICES["weighted_sum_last_four"], 3)
