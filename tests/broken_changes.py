@@ -266,7 +266,7 @@ CHANGES = [
     ),
     Change(
         "bertjax/examples/spans.py",
-        "sentences[following - a_goes]",
+        "sentences[following - replaces_a]",
         "sentences[following]",
         ("tests/examples/test_spans.py",),
     ),

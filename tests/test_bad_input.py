@@ -280,7 +280,7 @@ def test_no_whole_checkpoint(tiny_run, tmp_path):
         shutil.rmtree(checkpoint / "optimizer")
     config = json.loads((tiny_run / "config.json").read_text())
     lines = metrics_of(tmp_path / "run")
-    with pytest.raises(InputError, match=r"none of the checkpoints \[150, 160\] is whole"):
+    with pytest.raises(InputError, match=r"all checkpoints \[150, 160\] are damaged"):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
 

@@ -203,7 +203,7 @@ def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, d
 def test_all_damaged_is_said(copy):
     for step in ("1", "2"):
         _flip(_largest(copy / step))
-    with pytest.raises(InputError, match=r"none of the checkpoints \[1, 2\] is whole: restore"):
+    with pytest.raises(InputError, match=r"all checkpoints \[1, 2\] are damaged: restore"):
         _restore(copy, toy.placement(8, "fsdp"))
 
 
@@ -229,7 +229,7 @@ def test_one_that_may_not_be_read_is_not_passed_over(copy, monkeypatch):
     """It may be whole; going on from the one before it would lose what lies between."""
     real, closed = os.access, _metadata_file(copy)
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
-    with pytest.raises(InputError, match=f"{closed}: you may not read it, .*: chmod -R"):
+    with pytest.raises(InputError, match=f"{closed}: you have no permission .*: run chmod -R"):
         _restore(copy, toy.placement(1))
     assert toy.folders(copy) == ["1", "2"]
 
@@ -272,7 +272,7 @@ def test_wrong_numbers_are_damage(copy, saved, monkeypatch):
     monkeypatch.setattr(
         "bertjax.training.checkpoint._checksums", lambda tree: jax.tree.map(lambda x: 0, tree)
     )
-    with pytest.raises(InputError, match="none of the checkpoints"):
+    with pytest.raises(InputError, match="all checkpoints"):
         _restore(copy, toy.placement(1))
 
 

@@ -135,7 +135,7 @@ def test_lines_without_a_checkpoint_are_told(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Journal(tmp_path, 0).close()
     (record,) = caplog.records
-    assert "has lines up to step 6, and there is no checkpoint: the run begins again" in caplog.text
+    assert "has lines up to step 6, but no checkpoint exists: the run begins again" in caplog.text
     assert read_metrics(tmp_path) == []
 
 
