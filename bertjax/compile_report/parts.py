@@ -1,9 +1,9 @@
-"""Which part of the model an instruction belongs to, by the path of scopes it comes from."""
+"""Assigns an instruction to a part of the model, by the path of JAX scopes that it comes from."""
 
 import re
 
 OPTIMIZER, COPIES, OTHER = "optimizer", "layout copies", "other"
-# The first pattern that is found decides.
+# The first pattern that matches decides.
 _PARTS = tuple(
     (re.compile(pattern), part)
     for pattern, part in (
@@ -24,7 +24,7 @@ FORWARD, BACKWARD = "forward", "backward"
 
 
 def part_of(opcode: str, source: str) -> str:
-    """One of `PARTS`."""
+    """The part of the model, one of `PARTS`."""
     for pattern, part in _PARTS:
         if pattern.search(source):
             return part
@@ -32,17 +32,17 @@ def part_of(opcode: str, source: str) -> str:
 
 
 def direction_of(source: str) -> str:
-    """ "backward" for what comes of a gradient, or goes on after it."""
+    """Returns "backward" for gradients and all that is computed from them, else "forward"."""
     return BACKWARD if "transpose(" in source or "optimizer/" in source else FORWARD
 
 
 def moved(kind: str, source: str) -> str:
-    """What a collective moves: "gradients", "weights", ..."""
+    """The kind of data that a collective moves: "gradients", "weights", ..."""
     if "optimizer/" in source:
         return "updated weights" if kind == "all-gather" else "norms and gradients of the optimizer"
     if "transpose(" in source:
         return "weights, for gradients" if kind == "all-gather" else "gradients"
-    # An all-reduce without a source is one of shares and zeros: XLA's other way to gather.
+    # An all-reduce without a source adds shares and zeros, which is XLA's other way to gather.
     if kind == "all-gather" or not source:
         return "weights"
     return "sums of losses and activations"

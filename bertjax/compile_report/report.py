@@ -1,4 +1,4 @@
-"""The report of one phase, and of the whole run: numbers first, then as a table."""
+"""Reports of one phase and of the whole run, as numbers and as tables."""
 
 import collections
 import dataclasses
@@ -15,12 +15,12 @@ from bertjax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What is asked of the compiler: a phase of a run.
+    """A phase of a run, which is to be compiled.
 
     Attributes:
-      length, batch_size, accumulate: of the phase.
-      steps: how many of the run's updates it makes.
-      flops: useful operations of one update, over all chips.
+      length, batch_size, accumulate: the phase's settings.
+      steps: the number of the run's updates in this phase.
+      flops: the useful operations of one update, on all chips together.
     """
 
     length: int
@@ -32,7 +32,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Collectives of one kind that move the same: how many a step, and their bytes on a device."""
+    """Collectives of one kind and content: their number in a step, and their bytes on a device."""
 
     kind: str
     moves: str
@@ -43,13 +43,14 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """One phase on one slice. Bytes and seconds are those of one device and one update.
+    """The report of one phase on one slice. Bytes and seconds are for one device and one update.
 
     Attributes:
-      arguments, temporaries: bytes of parameters, optimizer state and batch; of all the rest.
+      arguments: the bytes of parameters, optimizer state and batch.
+      temporaries: the bytes of all other arrays.
       parts: (part, "forward" or "backward") -> seconds.
-      collective_seconds: of all collectives, if they had their links to themselves at full speed.
-      without_estimate: opcode -> instructions that the compiler gives no cycles for.
+      collective_seconds: the time of all collectives, if each could use the links at full speed.
+      without_estimate: opcode -> the number of instructions without the compiler's estimate.
     """
 
     step: Step
@@ -66,21 +67,21 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Estimated, of one update: all instructions, one after the other; no collectives."""
+        """The estimated time of one update: the sum over all instructions, without collectives."""
         return sum(self.parts.values())
 
     @property
     def mfu(self) -> float:
-        """Useful operations by what all chips could do in that time."""
+        """The useful operations, divided by what all chips could do in the estimated time."""
         return self.step.flops / (self.seconds * self.chips * self.peak)
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all chips, padding included."""
+        """The tokens per second of all chips, including padding."""
         return self.step.batch_size * self.step.length / self.seconds
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as a JSON object."""
         plain = dataclasses.asdict(self)
         plain["parts"] = {
             part: {way: self.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
@@ -91,15 +92,16 @@ class Report:
 
 
 _COMPUTE = ("fusion", "convolution", "custom-call")
-_FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # only say something
+_FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # annotations
 _SMALL = 2**20  # bytes
 
 
 def compile_and_report(lowered: jax.stages.Lowered, step: Step, where: Slice) -> Report:
-    """Compiles one update for a slice and reads what the compiler says of it.
+    """Compiles one update for a slice, and reports the compiler's estimates.
 
     Raises:
-      InputError: it does not fit into a device's memory: by how much, and what helps.
+      InputError: the update does not fit into a device's memory. The message says by how much, and
+        what helps.
     """
     try:
         compiled = lowered.compile()
@@ -112,7 +114,7 @@ def compile_and_report(lowered: jax.stages.Lowered, step: Step, where: Slice) ->
 
 
 def report_of(text: str, step: Step, where: Slice, arguments: int, temporaries: int) -> Report:
-    """Reads the text of a compiled step, and adds its bytes of memory on a device."""
+    """Makes a report from the text of a compiled step and its bytes of memory on a device."""
     program = Program(text)
     parts: dict[tuple[str, str], float] = collections.Counter()
     missing: dict[str, int] = collections.Counter()
@@ -170,7 +172,7 @@ def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
 
 
 def table(report: Report) -> str:
-    """Everything a person wants to know of one phase, as lines of text."""
+    """The report of one phase, as lines of text."""
     step, total = report.step, report.seconds
     used = report.arguments + report.temporaries
     lines = [
@@ -210,7 +212,7 @@ LEFT_OUT = (
 
 
 def run_table(reports: list[Report]) -> str:
-    """The run as a whole: if every collective hides behind the rest, and if none does."""
+    """The whole run, for two cases: all collectives overlap with computation, or none does."""
     steps, chips = sum(report.step.steps for report in reports), reports[0].chips
     hidden = sum(report.seconds * report.step.steps for report in reports)
     bare = hidden + sum(report.collective_seconds * report.step.steps for report in reports)
