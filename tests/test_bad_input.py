@@ -269,8 +269,12 @@ def test_a_damaged_config_file(tiny_run, tmp_path, damage):
     config = json.loads((tiny_run / "config.json").read_text())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes(damage)
-    refuse(config, tmp_path, r"config\.json: damaged, or not ours .*: restore it from a copy")
-    with pytest.raises(InputError, match=r"config\.json: damaged, or not ours"):
+    refuse(
+        config,
+        tmp_path,
+        r"config\.json: damaged, or not written by bertjax .*: restore it from a copy",
+    )
+    with pytest.raises(InputError, match=r"config\.json: damaged, or not written by bertjax"):
         fill_mask.run(str(tmp_path / "run"), ["[MASK]"], 1)
 
 

@@ -36,8 +36,8 @@ def test_cosines_are_those_of_the_extracted_vectors(tiny_run, tmp_path, capsys):
     "word, texts, output, message",
     [
         ("moo", TEXTS, "moo.jpg", "moo.jpg: must be a .png file"),
-        ("moo", TEXTS, "nowhere/moo.png", "in a folder that is there"),
-        ("moo", TEXTS[:1], "moo.png", "--text: give it twice or more"),
+        ("moo", TEXTS, "nowhere/moo.png", "in an existing folder"),
+        ("moo", TEXTS[:1], "moo.png", "--text: give it at least twice"),
         ("mo", TEXTS, "moo.png", "no 'mo' in 'Moo moo baa.': every --text must have"),
         ("moo", [*TEXTS, "moo " * 63], "moo.png", "65 tokens .* more than 64: shorten it"),
     ],

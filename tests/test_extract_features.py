@@ -372,7 +372,7 @@ def test_options_that_do_not_fit(model, options, message):
 @pytest.mark.parametrize("text", ["", "last", "-1,,2", "1.5"])
 def test_layers_that_are_no_numbers(text):
     assert parse_layers("-4,-3, 0,2") == (-4, -3, 0, 2)
-    with pytest.raises(InputError, match=f"--layers={text}: must be numbers between commas"):
+    with pytest.raises(InputError, match=f"--layers={text}: must be numbers with commas"):
         parse_layers(text)
 
 
@@ -415,7 +415,9 @@ def test_a_damaged_plan_of_parts(tmp_path, plan):
     folder = tmp_path / "a.npz.parts"
     folder.mkdir()
     (folder / "plan.json").write_text(plan)
-    message = f"plan.json: damaged, or not ours .*: remove {folder}, and the command begins again"
+    message = (
+        f"plan.json: damaged, or not written .*: remove {folder}, and the command begins again"
+    )
     with pytest.raises(InputError, match=message), Parts.open(tmp_path / "a.npz", 1, {}):
         pass
 

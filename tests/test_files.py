@@ -194,7 +194,9 @@ def test_damaged_json_is_told_with_its_cure(tmp_path, content, wrong):
         **{"step": 3, "value": None, "splits": {"train": {"files": {}, "more": 1}}}
     }
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"^{path}: damaged, or not ours \({wrong}.*\): mend it$"):
+    with pytest.raises(
+        InputError, match=rf"^{path}: damaged, or not written by bertjax \({wrong}.*\): mend it$"
+    ):
         read_json(path, FIELDS, cure="mend it")
 
 
@@ -202,7 +204,7 @@ def test_damaged_json_is_told_with_its_cure(tmp_path, content, wrong):
     "name", ["../a", "/etc/passwd", "a/../../b", "..", ".", "", "a\\b", "a\0", "gs://b/c", None, 7]
 )
 def test_a_name_from_outside_stays_in_its_folder(tmp_path, name):
-    with pytest.raises(InputError, match="^list.json: names the file .*lie directly in"):
+    with pytest.raises(InputError, match="^list.json: names the file .*files directly in"):
         inside(tmp_path, name, "list.json")
 
 

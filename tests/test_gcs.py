@@ -256,7 +256,7 @@ def test_one_job_at_a_time(cloud, bucket, quick_leases, capsys):
     with pytest.raises(KeyError), exclusive(folder):
         raise KeyError
     assert cloud.names(bucket) == set()
-    assert "looking for 1 s whether it is alive" in capsys.readouterr().out
+    assert "checking for 1 s whether it is alive" in capsys.readouterr().out
 
 
 def test_a_killed_job_loses_its_folder(cloud, bucket, quick_leases):

@@ -164,7 +164,7 @@ def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
 
 def test_a_table_is_no_lines(tmp_path):
     for name in ("in.csv", "in.tsv.gz"):
-        with pytest.raises(InputError, match=f"{name}: a table, of which each line would be taken"):
+        with pytest.raises(InputError, match=f"{name}: a table, but each line would be read"):
             predict.run("run", name, str(tmp_path / "out"))
 
 

@@ -75,7 +75,7 @@ def test_chips_are_counted_by_their_coordinates():
 
 def test_another_number_than_asked_for(tiny_corpus, tmp_path):
     config, run = tiny_config(tiny_corpus), tmp_path / "run"
-    with pytest.raises(InputError, match="this job has 1 host, --hosts=4 was asked for"):
+    with pytest.raises(InputError, match="this job has 1 host, but the flag is --hosts=4"):
         pretrain.run(config, str(run), hosts=4)
     with pytest.raises(InputError, match=r"this job has 8 chips \(8 cpu devices .*--chips=16"):
         pretrain.run(config, str(run), hosts=1, chips=16)

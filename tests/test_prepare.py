@@ -144,7 +144,7 @@ def test_another_request_for_the_same_folder(tmp_path, text):
         ({"cased": True}, "vocabulary was .*'cased': False.* now .*'cased': True"),
         ({"language": "de"}, "language was 'en', now 'de'"),
     ):
-        with pytest.raises(InputError, match=rf"prepared otherwise \({message}"):
+        with pytest.raises(InputError, match=rf"with other settings \({message}"):
             run(text, output, **more)
     with pytest.raises(InputError, match="source was .* now .'installed-docs'"):
         run("installed-docs", output)

@@ -260,7 +260,9 @@ def test_a_damaged_manifest_is_found(directory):
         TokenStore.open(directory)
     for content in (json.dumps(manifest)[:-50], "null", "[]", "[" * 100_000):
         path.write_text(content)
-        with pytest.raises(InputError, match=r"manifest\.json: damaged, or not ours .*: delete"):
+        with pytest.raises(
+            InputError, match=r"manifest\.json: damaged, or not written by bertjax .*: delete"
+        ):
             TokenStore.open(directory)
 
 
@@ -274,7 +276,7 @@ def test_a_manifest_that_leads_out_of_its_folder(directory, name):
     files[name] = files.pop("train-00000.tokens.bin")
     identity = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({**manifest, "identity": identity}))
-    with pytest.raises(InputError, match=rf"manifest\.json: names the file '{name}', and may name"):
+    with pytest.raises(InputError, match=rf"manifest\.json: names the file '{name}', but may name"):
         TokenStore.open(directory)
 
 

@@ -121,7 +121,7 @@ def test_damage_is_told(given, encoded, tmp_path):
     flipped = content[:-7] + bytes([content[-7] ^ 4]) + content[-6:]
     for damaged in (flipped, content[:-2], b""):
         file.write_bytes(damaged)
-        with pytest.raises(InputError, match=rf"{file}: damaged \(.*\): remove it and give the"):
+        with pytest.raises(InputError, match=rf"{file}: damaged \(.*\): remove it and repeat"):
             compute(tmp_path, "dev", encoded, extractor)
     file.unlink()
     compute(tmp_path, "dev", encoded, extractor)

@@ -210,7 +210,7 @@ def test_damaged_results(search, run, damage):
     for path in (run / "results.json", trial):
         content = path.read_bytes()
         path.write_text(damage)
-        cure = f"{path}: damaged, or not ours .*: remove it, and the same command makes it again"
+        cure = f"{path}: damaged, or not written .*: remove it, and the same command makes it again"
         with pytest.raises(InputError, match=cure):
             search()[0].complete()
         path.write_bytes(content)
@@ -282,9 +282,9 @@ def test_a_grid_without_the_trial_of_the_model_is_told(search, run, capsys):
     one, _, kept = search(learning_rate=(TOO_LOW,))
     capsys.readouterr()
     one.announce()
-    told = capsys.readouterr().out.splitlines()[3:]
+    warnings = capsys.readouterr().out.splitlines()[3:]
     (name,) = _names(rates=(LEARNS,))
-    assert [line.partition(": the best of")[0] for line in told] == [
+    assert [line.partition(": the best model of")[0] for line in warnings] == [
         f"warning: the model in {run} is of {name}, which the grid does not have"
     ]
     one, _, _ = search(learning_rate=(LEARNS, TOO_LOW / 10))

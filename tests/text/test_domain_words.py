@@ -101,7 +101,7 @@ def test_again_is_the_same_and_otherwise_is_refused(source, vocabulary, tmp_path
     (output / "report.json").unlink()
     assert run(source, output, vocabulary, domain_words=2)["domain_words"] == report["domain_words"]
     for number in (0, 3):
-        with pytest.raises(InputError, match="holds a corpus prepared otherwise"):
+        with pytest.raises(InputError, match="holds a corpus with other settings"):
             run(source, output, vocabulary, domain_words=number)
 
 

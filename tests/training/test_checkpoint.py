@@ -241,7 +241,7 @@ def test_metadata_without_arrays(saved, copy, tmp_path):
     assert newest_metadata(tmp_path / "new") == {}
     (tmp_path / "file").touch()
     assert newest_metadata(tmp_path / "file") == {}
-    with pytest.raises(InputError, match="file: a file, where a folder is to be: move it away"):
+    with pytest.raises(InputError, match="file: a file, but a folder is needed here: move it away"):
         Checkpoints(tmp_path / "file", keep=1)
 
 

@@ -141,7 +141,7 @@ def test_lines_without_a_checkpoint_are_told(tmp_path, caplog):
 
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "tensorboard").touch()
-    with pytest.raises(InputError, match="tensorboard: a file, where a folder is to be"):
+    with pytest.raises(InputError, match="tensorboard: a file, but a folder is needed"):
         Journal(tmp_path, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
 
