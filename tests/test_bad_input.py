@@ -1,7 +1,6 @@
-"""Bad input to the programs of a run: one clear error, and nothing half-written.
+"""Bad input to the programs of a run: it gives one clear error, and no incomplete files.
 
-What is wrong with a corpus's sources or its own files is in tests/test_prepare.py and
-tests/corpus/.
+Errors in a corpus's sources or files are tested in tests/test_prepare.py and tests/corpus/.
 """
 
 import errno
@@ -34,7 +33,7 @@ from bertjax.training.journal import Journal
 
 
 def refuse(config, folder, message, **options):
-    """That the run is refused with `message` before it makes a model, and leaves nothing."""
+    """Asserts that the run is refused with `message`, makes no model, and leaves no file."""
     before = sorted(folder.rglob("*"))
     with mock.patch.object(recipe, "init_state", None), pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
@@ -121,7 +120,7 @@ def test_a_store_of_another_tokenizer(tiny_corpus, tmp_path):
     other = prepared(tmp_path, text)
     config = tiny_config(f"{tiny_corpus}@0.5,{other}@0.5")
     refuse(config, tmp_path, f"{other}: built with another tokenizer")
-    # The vocabulary was exchanged after the store was built.
+    # The vocabulary was replaced after the store was built.
     for name in ("vocab.txt", "tokenizer.json"):
         shutil.copy(tiny_corpus / name, other / name)
     refuse(tiny_config(other), tmp_path, f"{other}: built with another tokenizer")
@@ -220,7 +219,7 @@ def test_a_folder_of_another_run(tiny_run, tmp_path, changes, message):
 
 @pytest.mark.parametrize("lost", ["config.json", ""])
 def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
-    """Where config.json is lost, and where that of another run lies in its place."""
+    """config.json is deleted, or replaced by that of another run."""
     shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns(lost or "nothing"))
     config = json.loads((tiny_run / "config.json").read_text()) | {"seed": 7}
     if not lost:
@@ -334,7 +333,7 @@ class TestReadingARun:
         assert not (tmp_path / "run" / "evaluation.json").exists()
 
     def test_a_damaged_checkpoint_is_passed_over(self, read, tiny_run, tmp_path, caplog):
-        lost = shutil.ignore_patterns("config.json")  # the checkpoints know it
+        lost = shutil.ignore_patterns("config.json")  # the checkpoints have it
         shutil.copytree(tiny_run, tmp_path / "run", ignore=lost)
         shutil.rmtree(tmp_path / "run" / "checkpoints" / "160" / "params")
         read(tmp_path / "run")
@@ -352,7 +351,7 @@ class TestReadingARun:
 
 
 def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
-    """It stops with the step and the batch, before a checkpoint could hold it."""
+    """The run stops with a message about step and batch, before it saves a checkpoint."""
     config = tiny_config(
         tiny_corpus, optimizer={"learning_rate": 1e30}, intervals={"checkpoint": 1}
     )
@@ -365,7 +364,7 @@ def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
 
 
 def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
-    """The error comes out; with room again the run goes on to the same end."""
+    """The error is raised; with free space, the run continues to the same end."""
     config = tiny_config(tiny_corpus)
     real = Journal.write
 
@@ -393,7 +392,7 @@ def test_a_loss_that_is_not_finite_at_the_door(tiny_corpus, tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_does_not_take_the_checkpoint(tiny_corpus, tmp_path):
-    """Files over 20 kB fail, as on a full disk: not 0, no checkpoint, and it can go on."""
+    """Files over 20 kB fail, as on a full disk; the run makes no checkpoint, and can be resumed."""
     config = tiny_config(tiny_corpus)
     process = start_pretraining(tmp_path, config, tmp_path / "run", largest_file=20)
     _, errors = process.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Named entities from fixed features (Table 7), end to end."""
+"""Complete runs with named entities from fixed features (Table 7)."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Preparing a corpus, as the door does it."""
+"""Preparing a corpus, with the function of launch/prepare_corpus.py."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 def made_up_documents(count):
-    """Paragraphs of sentences over 300 words; every word stands in many documents."""
+    """Makes paragraphs of sentences with 300 words; every word is in many documents."""
     numbers = random.Random(0)
     syllables = ["ka", "lo", "Mi", "nu", "st", "ra", "pe", "tho", "42", "world", "in"]
     words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(300)]
@@ -284,7 +284,7 @@ def test_two_runs_on_one_folder(tmp_path, text):
 
 
 def test_a_compressed_sample_ends_at_its_bytes(tmp_path):
-    """Bytes of text count, not of the file, and every file gives its part."""
+    """The limit counts bytes of text, not of the file, and every file contributes."""
     for name in "ab":
         with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
             file.writelines(f"{name} {n:06d} é\n\n" for n in range(20_000))

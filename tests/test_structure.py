@@ -1,4 +1,4 @@
-"""The structure of the code as law: floors, doors of outside libraries, the map of files."""
+"""The rules of the code's structure: floors, the files that import libraries, the map of files."""
 
 import ast
 import fnmatch
@@ -78,7 +78,7 @@ MAY_IMPORT = {
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
 }
 
-# The files through which each outside library comes in. What is not listed may not be imported.
+# The files that may import each outside library. A library that is not listed may not be imported.
 _DEVICE_FILES = [
     *["bertjax/model/*", "bertjax/losses.py", "bertjax/optimizer.py"],
     *["bertjax/sharding/*", "bertjax/training/*"],
@@ -142,7 +142,7 @@ def _sources() -> list[Path]:
 
 
 def _imports(path: Path) -> set[str]:
-    """Dotted names of everything a file imports, inside functions too.
+    """The dotted names of all imports of a file, also inside functions.
 
     `from a import b` counts as `a.b`, where `b` may be a module or a name in one.
     """
@@ -205,7 +205,7 @@ def test_no_circular_imports():
 
 
 def test_packages_import_nothing():
-    """So that importing one file of a package never brings in its neighbours."""
+    """Therefore the import of one file of a package never imports the other files."""
     packages = [path for path in _modules().values() if path.name == "__init__.py"]
     assert {_name(path): _imports(path) for path in packages if _imports(path)} == {}
 
@@ -314,7 +314,7 @@ def test_config_loads_and_says_how_to_run_it(path):
 
 
 def _files() -> set[str]:
-    """Every file of the checkout that is not ignored; empty ones say nothing and do not count."""
+    """All files of the checkout that are neither ignored nor empty."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -334,7 +334,7 @@ MAPPED_FOLDERS = ("bertjax", "configs", "constraints", "launch", "tests")
 
 
 def _what_it_is(name: str) -> str:
-    """The first line of a file's docstring, to start its line in the map with."""
+    """The first line of a file's docstring, as a proposal for its line in the map."""
     if not name.endswith(".py"):
         return "..."
     docstring = ast.get_docstring(ast.parse((REPOSITORY / name).read_text(encoding="utf-8")))

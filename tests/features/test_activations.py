@@ -27,7 +27,7 @@ LETTERS = "abcdefgh"
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory) -> Pretrained:
-    """Three layers of 24, of random weights; a piece for each letter."""
+    """A model of three layers of 24 with random weights, and a piece for each letter."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     file.write_text("\n".join(pieces) + "\n")
@@ -52,7 +52,7 @@ def given(tmp_path_factory) -> Pretrained:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[Sentence]:
-    """Two documents of several windows each, and a sentence alone."""
+    """Two documents of several windows each, and a single sentence."""
     rng = np.random.default_rng(0)
     result = []
     for document in [1] * 6 + [2] * 7 + [0]:
@@ -69,7 +69,7 @@ def encoded(given, sentences):
 
 @pytest.fixture(scope="module")
 def expected(given, encoded) -> np.ndarray:
-    """[layers, words, D], window by window."""
+    """The activations [layers, words, D], computed window by window."""
     bert = Bert(given.spec)
     forward = jax.jit(
         lambda params, *batch: bert.apply(
@@ -103,7 +103,7 @@ def test_computed_once(given, encoded, tmp_path, monkeypatch):
         patch.setattr(Extractor, "vectors", lambda *_: pytest.fail("computed again"))
         np.testing.assert_array_equal(compute(tmp_path, "dev", encoded, extractor), first)
 
-    # Other words, windows or weights: another file.
+    # Other words, windows or weights give another file.
     ids = np.where(encoded.ids == 5, 6, encoded.ids)
     other = compute(tmp_path, "dev", dataclasses.replace(encoded, ids=ids), extractor)
     assert np.abs(other - first).max() > 0.1
@@ -194,7 +194,7 @@ def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
     assert not batch["word_mask"][3].any()
     assert batch["is_real_example"].tolist() == [1, 1, 1, 0]
 
-    # Outputs are decoded as those of any tagging.
+    # Outputs are decoded as in other tagging models.
     right = np.eye(len(CLASSES))[family.class_ids(sentences)].astype(np.float32)
     outputs = {"logits": np.split(right, ends[:-1])}
     assert family.decode(sentences, words, outputs) == [each.tags for each in sentences]

@@ -74,7 +74,7 @@ def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
     write(folder / "eng.testb", TRAIN)
     task = Conll(str(folder))
     assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
-    # Words alone, or with the columns before the tags'.
+    # The words alone, or with the columns before the tags.
     for untagged in ("EU\nrejects\n\nBonn\n", "EU NNP I-NP\n. . O\n\nBonn NNP I-NP\n"):
         write(folder / "eng.testb", f"-DOCSTART-\n\n{untagged}")
         task = Conll(str(folder))
@@ -140,7 +140,7 @@ def test_any_scheme_of_ones_own(tmp_path):
         ("dev", "a N N O\nb N N B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training"),
         ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is not an entity tag"),
         ("dev", "a\nb\n", {}, "eng.testa line 1: no tags: 1 columns"),
-        # The third column is no tag because it is the last one: the training file has four.
+        # The third column is the last one, but no tag: the training file has four columns.
         ("dev", "a NN I-NP\n", {}, r"line 1: no tags: 3 columns \(4 in the training file\)"),
         ("test", "a NN I-NP O O\n", {}, r"line 1: no tags: 5 columns \(4 in the training file\)"),
         ("dev", "a O\n", {"tag_column": 3}, "eng.testa line 1: no tags: 2 columns"),
@@ -183,7 +183,7 @@ def test_predictions_in_the_form_of_conlleval(folder):
         "before O B-PER\n\n-DOCSTART- O O\n\nEU B-ORG B-ORG\nBonn B-LOC O\nUlm B-LOC B-LOC\n\n"
         "-DOCSTART- O O\n\n\u00a0Peter B-PER B-PER\n\n"
     )
-    # The file is one that this reads, with the same score.
+    # The written file can be read here, and gives the same score.
     scored = Conll(str(folder), train="ner-dev.txt", tag_column=1).read("train")
     assert task.score(scored, predictions, {}) == task.score(dev, predictions, {})
     assert task.score(dev, predictions, {})["f1"] == 75.0  # 3 right of 4 and 4
@@ -198,7 +198,7 @@ def test_predictions_without_tags(folder):
 
 
 def test_tfds(tmp_path, monkeypatch):
-    """Without documents, and with the names of the tags."""
+    """TFDS gives no documents, and the names of the tags."""
     tfds = pytest.importorskip("tensorflow_datasets")
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     sentences = {
@@ -249,7 +249,7 @@ def test_tfds(tmp_path, monkeypatch):
 
 
 def test_the_real_files(shared_data, tmp_path):
-    """The official counts (Tjong Kim Sang and De Meulder, 2003, Tables 2 and 3)."""
+    """The counts are the official ones (Tjong Kim Sang and De Meulder, 2003, Tables 2 and 3)."""
     task = Conll(str(shared_data / "conll2003"))
     train, dev = task.read("train"), task.read("dev")
     assert (len(train), sum(len(sentence.words) for sentence in train)) == (14041, 203621)

@@ -28,7 +28,7 @@ def test_any_document(seed, overlapping):
     shown = np.array([sizes[window.start : window.stop].sum() for window in found])
     assert np.all(shown <= room)
     for window, size in zip(found, shown, strict=True):
-        # Full: to the right, or where the document ends there, to the left.
+        # A window is full: nothing fits to its right or, at the document's end, to its left.
         if window.stop < len(sizes):
             assert size + sizes[window.stop] > room
         elif window.start:
@@ -47,7 +47,8 @@ def test_a_document_that_fits_is_one_window():
 def test_places():
     sizes = np.full(10, 2)
     found = windows(sizes, 8, overlapping=False)
-    # The last window goes to the end and is filled to the left; part 7 has more context in it.
+    # The last window ends with the document and is filled to the left; part 7 has more context in
+    # it.
     assert [(w.start, w.stop, w.owned.tolist()) for w in found] == [
         (0, 4, [0, 1, 2, 3]),
         (4, 8, [4, 5, 6]),
@@ -63,7 +64,7 @@ def test_places():
 
 
 def test_overlapping_windows_give_context_for_twice_the_work():
-    """Long documents of short parts: a quarter of a window to each side, but for their ends."""
+    """In long documents, each part has a quarter of a window as context on both sides."""
     rng = np.random.default_rng(0)
     sizes, room = rng.integers(1, 9, 5000), 256
     ends = np.concatenate([[0], np.cumsum(sizes)])

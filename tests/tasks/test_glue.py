@@ -1,4 +1,4 @@
-"""GLUE: rows in its official forms, its metrics, and the leaderboard's files."""
+"""GLUE: files in its official forms, its metrics, and the leaderboard's files."""
 
 import zipfile
 
@@ -21,7 +21,7 @@ def _mnli(index: int, a: str, b: str, *labels: str) -> str:
     )
 
 
-# Task, split, lines of the file -> (id, a, b, label) of the examples.
+# Task, split, lines of the file, and the (id, a, b, label) of the examples.
 FILES = [
     (
         *("CoLA", TRAIN),
@@ -104,7 +104,7 @@ def read(task: Glue, split: str) -> list[tuple]:
 @pytest.mark.parametrize("name, split, lines, expected", FILES, ids=lambda each: str(each)[:12])
 def test_official_forms(tmp_path, name, split, lines, expected):
     write(tmp_path / name, f"{split}.tsv", lines)
-    if name == "MNLI":  # so that it is known as a dev split
+    if name == "MNLI":  # the file makes it a dev split
         write(tmp_path / name, "dev_mismatched.tsv", FILES[11][2])
     assert read(Glue(str(tmp_path), name), split) == expected
     assert read(Glue(str(tmp_path / name), name), split) == expected  # the task's own folder
@@ -265,7 +265,7 @@ def test_files_of_predictions(tmp_path):
 
 @pytest.fixture
 def predicted(tmp_path):
-    """Predictions of the official number for each task, in folders of their own."""
+    """The official number of predictions for each task, in separate folders."""
     for (task, _), (file, rows) in SUBMITTED.items():
         lines = ["index\tprediction", *(f"{row}\t1" for row in range(rows))]
         write(tmp_path / task, file, lines)

@@ -1,4 +1,4 @@
-"""SQuAD: its files, what is refused in them, its scores and the files of predictions."""
+"""SQuAD: its files, refused content, its scores and the files of predictions."""
 
 import gzip
 import json
@@ -79,7 +79,7 @@ def test_places_that_are_not_exact_are_not_learned_from(tmp_path, capsys):
 
 
 def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, capsys):
-    """As in run_squad.py: counted and left out in training; dev needs their texts only."""
+    """As in run_squad.py, training counts them and leaves them out; dev needs only their texts."""
     wrong = entry("9", "Who?", "Ren\u00e9")
     wrong["answers"][0]["answer_start"] += 1
     for split in ("train", "dev"):
@@ -147,7 +147,7 @@ def test_bad_files(tmp_path):
 
 
 def spans(*texts: str, odds: float | None = None) -> Spans:
-    """The best has the score 3 and the others less; no answer has `odds` more than the best."""
+    """Spans whose best score is 3; "no answer" scores `odds` more than the best."""
     best = tuple(
         Span(text, n, n + len(text), 3.0 - n, [0.4, 0.2, 0.1][n]) for n, text in enumerate(texts)
     )
@@ -181,7 +181,7 @@ def version_2(tmp_path):
 def test_scores_of_version_2(version_2):
     task, questions, predictions = version_2
     settings = task.tune(questions, predictions)
-    # Between 1.0 and 1.5; exact match gains nothing after the first.
+    # The first is between 1.0 and 1.5; exact match does not improve after the first question.
     assert settings == {"null_threshold": 1.25, "null_threshold_exact": -0.5}
     assert task.score(questions, predictions, settings) == pytest.approx(
         {
@@ -203,7 +203,7 @@ def test_scores_of_version_2(version_2):
 
 
 def _best_of_the_script(scores, odds, has_answer) -> float:
-    """`find_best_thresh` of evaluate-v2.0.py, in percent: `scores` of what is answered."""
+    """`find_best_thresh` of evaluate-v2.0.py, in percent; `scores` are those of the answers."""
     best = current = sum(not each for each in has_answer)
     for number in sorted(range(len(odds)), key=lambda n: odds[n]):
         current += scores[number] if has_answer[number] else -1
@@ -212,7 +212,7 @@ def _best_of_the_script(scores, odds, has_answer) -> float:
 
 
 def test_exact_match_has_a_threshold_of_its_own(tmp_path):
-    """As in the official script: the best F1 may be where exact match is not best."""
+    """As in the official script, the threshold of the best F1 may not give the best exact match."""
     gold = "Caf\u00e9 \u4e2d\u6587"
     numbers, tried = np.random.default_rng(0), 0
     for trial in range(20):
@@ -261,7 +261,7 @@ def test_write(version_2, tmp_path):
 
 @pytest.fixture(scope="module")
 def tfds_name(tmp_path_factory):
-    """A data set with the features of squad/v2.0, made on the spot."""
+    """A data set with the features of squad/v2.0, made by this fixture."""
     tfds = pytest.importorskip("tensorflow_datasets")
     features = tfds.features
     answers = features.Sequence({"text": features.Text(), "answer_start": np.int32})
@@ -313,7 +313,7 @@ def test_tfds(tfds_name, tmp_path):
 
 
 def test_real_training_questions(shared_data, capsys):
-    """Counts of the data's README; the labelled span of nearly all of them is the answer itself."""
+    """The counts are those of the data's README; nearly all labelled spans equal the answers."""
     task = Squad(str(shared_data / "squad"), train="train-v1.1.partial.json")
     questions = task.read(TRAIN)
     assert len(questions) == 3547
@@ -337,7 +337,7 @@ def test_real_training_questions(shared_data, capsys):
 
 
 def test_real_development_questions(shared_data):
-    """Gold answers, as predictions, have the best scores there are."""
+    """If gold answers are the predictions, all scores are the highest possible."""
     for version, count, impossible in [("v1.1", 10570, 0), ("v2.0", 11873, 5945)]:
         task = Squad(str(shared_data / "squad"), version)
         questions = task.read("dev")
