@@ -74,7 +74,7 @@ def work(where):
     if where == "collector":  # whose callbacks lose exceptions
         gc.callbacks.append(send)
         gc.collect()
-    elif where == "c":  # as a long compile, the main thread does not come back from there
+    elif where == "c":  # the main thread stays in C code, as in a long compilation
         threading.Timer(0.1, send).start()
         mutex = ctypes.create_string_buffer(64)
         for _ in range(2):

@@ -247,7 +247,7 @@ def test_words_are_where_the_tokenizer_sees_them(model):
 
 
 def test_segments_and_cutting_of_pairs(model):
-    """As in google-research/bert, the longer text is cut at its end; of equal lengths, text B."""
+    """The longer text is cut at its end, or B of two equal lengths, as in google-research/bert."""
     encoder = Encoder(model.tokenizer, WORDS, 9)
     texts = ["the cat sat on the mats ||| a cats", "a cats on ||| the cat sat on", "the " * 9]
     one, two, three = encoder.encode(texts)

@@ -15,7 +15,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
+# The parts of bertjax that each part may import, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
 _WORDS = ["errors", "limits", "files", "figures", "buckets", "progress", "axes", "batch"]
 _PROGRAMS = [
@@ -59,21 +59,21 @@ MAY_IMPORT = {
     "sharding": ["errors", "axes", "batch"],
     # floor 3: training; knows no BERT
     "training": ["errors", "signals", "files", "figures", "buckets", "progress", "sharding"],
-    # what the hosts of a job must have alike
+    # checks that the hosts of a job are equal
     "preflight": ["errors", "files", "buckets", "sharding"],
-    # beside it: weights and tokenizers as others have them; knows no run
+    # beside it: the weights and tokenizers of other libraries; independent of runs
     "interop": ["errors", "limits", "files", "text", "model"],
     # the vectors of texts: input, computation, result
     "features": [
         *[*_WORDS, "text", "corpus", "tasks", "model", "sharding", "training", "interop"],
     ],
-    # trials of fine-tuning: what they share, what is compiled
+    # trials of fine-tuning
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
-    # what the TPU compiler says of a step
+    # the TPU compiler's estimates for a step
     "compile_report": ["errors", "no_tpu", "files", "figures", "training"],
-    # what a notebook needs besides the doors
+    # helpers for a notebook
     "notebook": ["errors"],
-    # floor 4: programs, and what turns a config into their pieces
+    # floor 4: programs, and the conversion of a config to their parts
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
 }

@@ -80,7 +80,7 @@ class Program:
                     yield instruction, times
 
     def _times(self, follow_fusions: bool) -> dict[str, int]:
-        """How many times each computation runs."""
+        """Maps each computation to the number of times that it runs."""
         times: dict[str, int] = collections.Counter({self._entry: 1})
         # In the text, a computation is before those that use it, so the last one is visited first.
         for name in reversed(self._computations):

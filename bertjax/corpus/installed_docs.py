@@ -79,7 +79,7 @@ def _documents_of_file(path: Path) -> list[str] | None:
                 texts = _topics(tree)
             else:
                 texts = [inspect.cleandoc(text) for text in _docstrings(tree)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # as ast.parse documents
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ast.parse documents these
         return None
     documents = ("\n".join(_prose(text)) for text in texts)
     return [document for document in documents if len(document.split()) >= _LEAST_WORDS]

@@ -46,7 +46,7 @@ class Job(NamedTuple):
     Attributes:
       door: the name of a file in launch/.
       arguments: its flags.
-      folder: where it runs.
+      folder: the working directory.
       standard_input: the file for standard input; None: it is empty.
       before: a function that is called first in the new process, to change the program.
     """

@@ -91,7 +91,7 @@ def test_runs_in_a_matrix_are_those_of_chance():
 
 
 def test_rows_share_stretches_as_rarely_as_stated():
-    """Of B rows of n elements, B**2 n / 2**32 pairs share a part of their bits, but shifted."""
+    """B rows of n elements have B**2 n / 2**32 pairs that share a part of their bits, shifted."""
     rows, width, seeds = 4096, 256, 8
     pairs = 0
     for seed in range(seeds):

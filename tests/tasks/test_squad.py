@@ -79,7 +79,7 @@ def test_places_that_are_not_exact_are_not_learned_from(tmp_path, capsys):
 
 
 def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, capsys):
-    """As in run_squad.py, training counts them and leaves them out; dev needs only their texts."""
+    """Training counts them and leaves them out, as run_squad.py does; dev needs only the texts."""
     wrong = entry("9", "Who?", "Ren\u00e9")
     wrong["answers"][0]["answer_start"] += 1
     for split in ("train", "dev"):
@@ -212,7 +212,7 @@ def _best_of_the_script(scores, odds, has_answer) -> float:
 
 
 def test_exact_match_has_a_threshold_of_its_own(tmp_path):
-    """As in the official script, the threshold of the best F1 may not give the best exact match."""
+    """The threshold of the best F1 may not give the best exact match, as in the official script."""
     gold = "Caf\u00e9 \u4e2d\u6587"
     numbers, tried = np.random.default_rng(0), 0
     for trial in range(20):

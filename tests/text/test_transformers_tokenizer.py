@@ -17,8 +17,8 @@ pytestmark = pytest.mark.peers
 
 CASES = ["uncased", "cased"]
 
-# Where transformers' tokenizer in Python differs from its own fast one, and from ours: text, our
-# words, its words. The reasons are in the docstring of bertjax/text/tokenizer.py.
+# Texts for which transformers' tokenizer in Python differs from its own fast one and from ours:
+# text, our words, its words. The reasons are in the docstring of bertjax/text/tokenizer.py.
 _IN_BOTH = [
     ("a\u2e43b", "a\u2e43b", "a \u2e43 b"),  # punctuation since Unicode 9
     ("a\u0378b", "a\u0378b", "ab"),  # no character yet
