@@ -103,7 +103,9 @@ DOCUMENT = [20, 21, 22, 23, 24]
 def test_a_single_document_with_next_sentence(tiny_corpus, tmp_path, train, held_out):
     tokenizer = Tokenizer.open(tiny_corpus)
     corpus = written(tmp_path, tokenizer, [DOCUMENT] * train, [DOCUMENT] * held_out)
-    message = "'text:book.txt' has a single document: next-sentence .* add documents .*masked_lm"
+    message = (
+        "'text:book.txt' has a single document, but next-sentence .* add documents .*masked_lm"
+    )
     refuse(tiny_config(corpus), tmp_path, message)
 
 

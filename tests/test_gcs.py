@@ -180,7 +180,7 @@ def test_no_such_bucket(cloud):
 
 @pytest.mark.parametrize("name", ["s3://bucket/run", "gs://", "gs:///run", "https://example.org"])
 def test_no_address_of_a_bucket(name):
-    with pytest.raises(InputError, match=r"buckets are gs://BUCKET/FOLDER|no name"):
+    with pytest.raises(InputError, match=r"a bucket as gs://BUCKET/FOLDER|no name"):
         reach(name)
 
 

@@ -192,7 +192,7 @@ def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
         ({"workers": 0}, "--workers=0: at least one"),
         ({"workers": 10**9}, "--workers=10{9}: must be at most 10,000"),
         ({"learn_vocabulary": 10**20 - 1}, "--learn_vocabulary=9{20}: must be at most 10,000,000"),
-        ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: is for --runner=beam only"),
+        ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: works only with --runner=beam"),
         ({"language": "English"}, "--language=English: not a language code"),
     ],
 )

@@ -162,7 +162,7 @@ def test_a_run_without_its_first_checkpoint_begins_again(
     run = tmp_path / "run"
     shutil.copytree(uninterrupted, run, ignore=shutil.ignore_patterns("checkpoints"))
     assert pretrain.run(tiny_config(tiny_corpus), str(run)) == 0
-    assert "has lines up to step 12, and there is no checkpoint: the run begins" in caplog.text
+    assert "has lines up to step 12, but no checkpoint exists: the run begins" in caplog.text
     assert_same_run(run, uninterrupted)
 
 

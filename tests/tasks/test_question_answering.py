@@ -297,7 +297,7 @@ def test_decode_is_the_naive_search(request, kind, seed):
 
 
 def test_texts_that_are_repeated_take_no_places(tokenizer):
-    """The n_best texts are distinct, as in run_squad.py, even if the best spans have equal texts."""
+    """The n_best texts are distinct, as in run_squad.py, even if the best spans repeat texts."""
     family = QuestionAnswering(max_query_length=4, stride=8, max_answer_length=1, n_best=3)
     example = question("who", "a " * 11 + "c e")
     encoded = family.encode([example], tokenizer, 40, labelled=False)
