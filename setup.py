@@ -1,4 +1,4 @@
-"""The package: what it needs, and its extras. Exact tested versions: constraints/."""
+"""The package, its requirements and its extras; constraints/ has the exact tested versions."""
 
 import pathlib
 import re
@@ -45,7 +45,7 @@ setup(
         "tqdm>=4.70",
     ],
     extras_require={
-        # Where it runs.
+        # Devices and platforms.
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda12]"],
         "gcs": [  # runs and corpora on gs://
@@ -55,7 +55,7 @@ setup(
         ],
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
-        # What proves it.
+        # Tests.
         "test": [
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",

@@ -8,7 +8,7 @@ Shape letters, used in comments and docstrings throughout:
   D  model width                  V  vocabulary
   C  classes, or choices
 
-Logical axes name what a dimension *is*; `bertjax.sharding.rules` says where it lies.
+A logical axis names the meaning of a dimension; `bertjax.sharding.rules` says how it is split.
 """
 
 # Axes of activations.

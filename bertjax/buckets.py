@@ -1,4 +1,4 @@
-"""Buckets of Cloud Storage: "gs://BUCKET/..." as a path, as a place to be reached, and leases."""
+"""Buckets of Cloud Storage: paths "gs://BUCKET/...", access checks, and leases."""
 
 import contextlib
 import importlib.util
@@ -15,71 +15,74 @@ from pathlib import Path
 
 from bertjax.errors import InputError
 
-# epath, which Orbax takes as well, would import TensorFlow where it is installed. Read once, so
-# it is said here, before anything can ask for a path.
+# Without this, epath (which Orbax uses, too) would import TensorFlow if it is installed. epath
+# reads the variable only once, so it is set before any path is made.
 os.environ.setdefault("EPATH_USE_TF", "false")
 
 _log = logging.getLogger(__name__)
 
-# The owner of a lease renews it; who finds one unchanged for the longer time may take it over.
+# The owner of a lease renews it after the first time. If a lease is unchanged for the second time,
+# another job may take it.
 _RENEW_SECONDS, _DEAD_SECONDS = 15.0, 60.0
-_REACH_SECONDS = 30.0  # for a bucket that does not answer
+_REACH_SECONDS = 30.0  # the longest wait for a bucket that does not answer
 
-# Google's libraries, gcsfs and TensorStore raise exceptions of their own; their texts have these.
+# Google's libraries, gcsfs and TensorStore raise different exceptions; their messages have these.
 _FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
 _UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
 
 
 def in_bucket(name: str | os.PathLike) -> bool:
-    """Whether a name is the address of something in a bucket."""
+    """Whether a name is an address in a bucket."""
     return "://" in os.fspath(name)
 
 
 def path_of(name: str | os.PathLike) -> Path:
-    """The path of that name: in a bucket one of the library epath, which has pathlib's methods.
+    """The path of that name; for a bucket, a path of the library epath with pathlib's methods.
 
-    An object in a bucket appears whole when its writing ends; there are no folders to be made, no
-    appending and no locks.
+    An object in a bucket appears only when it is written completely. A bucket has no real folders,
+    no appending and no locks.
 
     Raises:
-      InputError: an address that is not "gs://...", or no package that reads one.
+      InputError: an address does not begin with "gs://", or gcsfs is not installed.
     """
     if not in_bucket(name):
         return Path(name)
     name = os.fspath(name)
     if not re.match("gs://[^/]", name):
-        raise InputError(f"{name}: not a folder and no bucket: buckets are gs://BUCKET/FOLDER")
+        raise InputError(f"{name}: not a folder or a bucket: write a bucket as gs://BUCKET/FOLDER")
     if importlib.util.find_spec("gcsfs") is None:
         raise InputError(f"{name}: buckets need gcsfs: pip install 'bertjax[gcs]'")
     import fsspec.config
     from etils import epath
 
-    # Others write there, too (TensorStore, in this process): what was listed is listed again.
+    # Without the cache, objects that others write (such as TensorStore in this process) are found.
     fsspec.config.conf["gcs"] = {"use_listings_cache": False}
     return epath.Path(name)
 
 
 def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
-    """The path of that name; one in a bucket has been listed and, for `write`, written to.
+    """The path of that name; if it is in a bucket, checks the access to it, also for `write`.
 
     Raises:
-      InputError: there is no such bucket, it is closed to us, or cannot be reached: what to do.
+      InputError: the bucket does not exist, a permission is missing, or it cannot be reached; the
+        message says what to do.
     """
     path = path_of(name)
     if in_bucket(path):
         try:
             _try_out(path, write)
-        except (*_failures(), ValueError) as error:  # ValueError: no name for a bucket
-            raise _told(error, path, write) from error
+        except (*_failures(), ValueError) as error:  # ValueError: not a valid name
+            raise _input_error(error, path, write) from error
     return path
 
 
 @contextlib.contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Tells it where a bucket refuses, in mid-run, what the block does with a path in it.
+    """Reports it if a bucket refuses access to `path` in the block, during a run.
 
     Raises:
-      InputError: the bucket is closed to us now: what to do. What else fails stays as it is.
+      InputError: a permission is missing now; the message says what to do. Other errors stay as
+        they are.
     """
     try:
         yield
@@ -87,10 +90,10 @@ def telling(path: Path) -> Iterator[None]:
         refused = _FORBIDDEN.search(str(error)) or _UNKNOWN.search(str(error))
         if not (in_bucket(path) and refused):
             raise
-        raise _told(error, path, write=True) from error
+        raise _input_error(error, path, write=True) from error
 
 
-def _told(error: Exception, path: Path, write: bool) -> InputError:
+def _input_error(error: Exception, path: Path, write: bool) -> InputError:
     reason = " ".join(str(getattr(error, "message", error)).split())[:300]
     return InputError(f"{path}: {_cure(error, path, write)} ({reason})")
 
@@ -103,18 +106,18 @@ def _try_out(path: Path, write: bool) -> None:
     bucket, folder = _parts(path)
     next(iter(client.list_blobs(bucket, prefix=folder, max_results=1, retry=retry)), None)
     if write:
-        storage.Client().get_bucket(bucket, retry=retry)  # as Orbax will, to delete a checkpoint
+        storage.Client().get_bucket(bucket, retry=retry)  # Orbax needs it to delete a checkpoint
         probe = client.bucket(bucket).blob(_parts(path / f".probe-{uuid.uuid4().hex}")[1])
         probe.upload_from_string(b"", retry=retry)
         probe.delete(retry=retry)
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What a call to a bucket raises when it fails."""
+    """The exceptions of a failed call to a bucket."""
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 
-    return GoogleAPIError, GoogleAuthError, OSError  # OSError: of the connection
+    return GoogleAPIError, GoogleAuthError, OSError  # OSError: the connection failed
 
 
 def _cure(error: Exception, path: Path, write: bool) -> str:
@@ -141,7 +144,7 @@ def _cure(error: Exception, path: Path, write: bool) -> str:
 
 
 def _parts(path: Path) -> tuple[str, str]:
-    """("BUCKET", "NAME") of gs://BUCKET/NAME."""
+    """Splits gs://BUCKET/NAME into ("BUCKET", "NAME")."""
     bucket, _, name = os.fspath(path).removeprefix("gs://").partition("/")
     return bucket, name
 
@@ -151,16 +154,16 @@ def _parts(path: Path) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def leased(folder: Path) -> Iterator[None]:
-    """Keeps a folder in a bucket to this job while the block runs.
+    """Reserves a folder in a bucket for this job while the block runs.
 
-    A bucket has no locks that end with their owner. So the object `.lease` is written every 15
-    seconds, each time on the condition that nobody else has, and deleted at the end. A job that
-    was killed leaves it behind: the next one looks for a minute whether it changes, and takes it
-    over if not; no clocks are compared. A job that was frozen so long that another has its folder
-    learns that when it goes on, and stops as if by SIGTERM.
+    A bucket has no locks that end with their owner. So the owner writes the object `.lease` every
+    15 seconds, under the condition that nobody else has written it, and deletes it at the end. A
+    killed job leaves the object behind. The next job watches it for a minute, and takes it if it
+    does not change; no clocks are compared. If a job was suspended so long that another job has
+    taken its folder, it notices this when it resumes, and stops as after SIGTERM.
 
     Raises:
-      InputError: another job has it.
+      InputError: another job uses the folder.
     """
     lease, ended = _Lease(folder), threading.Event()
     lease.take()
@@ -175,7 +178,7 @@ def leased(folder: Path) -> Iterator[None]:
 
 
 class _Lease:
-    """The object that says who works in a folder."""
+    """The object that names the owner of a folder."""
 
     def __init__(self, folder: Path):
         from google.cloud import storage
@@ -183,17 +186,17 @@ class _Lease:
         bucket, self._name = _parts(folder / ".lease")
         self._bucket, self._folder = storage.Client(project=None).bucket(bucket), folder
         self._owner = f"{socket.gethostname()}, process {os.getpid()} ({uuid.uuid4().hex[:8]})"
-        self._generation = 0  # of what we wrote last
+        self._generation = 0  # the generation that this job wrote last
 
     def _write(self, over: int) -> None:
-        """Writes it over that generation; 0: where there is none."""
+        """Replaces the generation `over`; 0 means that no lease may exist."""
         blob = self._bucket.blob(self._name)
         blob.metadata = {"owner": self._owner}
         blob.upload_from_string(b"", if_generation_match=over)
         self._generation = blob.generation
 
     def _found(self) -> tuple[int, str]:
-        """Its generation and owner; (0, "") where it is not there."""
+        """The generation and the owner of the lease; (0, "") if it does not exist."""
         blob = self._bucket.get_blob(self._name)
         return (blob.generation, blob.metadata["owner"]) if blob else (0, "")
 
@@ -203,19 +206,19 @@ class _Lease:
         generation, owner = self._found()
         if generation:
             print(
-                f"{self._folder}: held by a job on {owner}; looking for {_DEAD_SECONDS:.0f} s "
+                f"{self._folder}: held by a job on {owner}; checking for {_DEAD_SECONDS:.0f} s "
                 "whether it is alive",
                 flush=True,
             )
             time.sleep(_DEAD_SECONDS)
-            if not self._found()[0]:  # given back meanwhile
+            if not self._found()[0]:  # released in the meantime
                 generation = 0
         try:
             self._write(over=generation)
         except PreconditionFailed as error:
             raise InputError(
                 f"{self._folder}: in use by another job, on {self._found()[1]}: wait until it "
-                "ends, or take another folder"
+                "ends, or use another folder"
             ) from error
 
     def renew_until(self, ended: threading.Event) -> None:
@@ -228,7 +231,7 @@ class _Lease:
                 _log.warning("%s: the lease is not renewed yet: %s", self._folder, error)
 
     def _renew(self) -> bool:
-        """Whether it is ours still."""
+        """Renews the lease; returns False if another job has it."""
         from google.api_core.exceptions import PreconditionFailed
 
         try:
@@ -238,7 +241,7 @@ class _Lease:
             if owner != self._owner:
                 _log.error("%s: another job has it now, on %s", self._folder, owner)
                 return False
-            self._generation = generation  # it was written, and the answer lost
+            self._generation = generation  # it was written, but the answer was lost
         return True
 
     def give_back(self) -> None:
@@ -249,5 +252,5 @@ class _Lease:
             blob.delete(if_generation_match=self._generation)
         except (NotFound, PreconditionFailed):
             pass  # another job has it
-        except _failures() as error:  # what ended the job is to be told, not this
+        except _failures() as error:  # this must not hide the job's own error
             _log.warning("%s: the lease is not given back: %s", self._folder, error)

@@ -1,6 +1,6 @@
-"""How every door under `launch/` starts: absl flags in, one exit code out.
+"""Runs the programs under `launch/`: parses their absl flags and returns an exit code.
 
-A door imports what is heavy inside its `main`, so that `--help` answers at once.
+A program imports heavy modules inside its `main`, so that `--help` answers at once.
 """
 
 import collections
@@ -20,14 +20,14 @@ from bertjax.no_tpu import tell_libtpu_where_none_is
 from bertjax.signals import end, end_by_signals
 
 EXIT_BAD_INPUT = 2
-EXIT_NOT_READ = 141  # what shells have of a program whose reader has gone
+EXIT_NOT_READ = 141  # the exit code in shells of a program whose output is closed
 
-# The user can cure these errors of the system. A file that is not there is not among them: where it
-# may be absent, the program that looks for it says so.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the disk is full; the user's quota is
+# The user can correct these system errors. ENOENT is not among them: if a file may be missing, the
+# program that looks for it raises an InputError.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the disk is full, or the user's quota
 _NO_PLACE = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS),  # no right to it
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # a file for a folder, or a folder for a file
+    *(errno.EACCES, errno.EPERM, errno.EROFS),  # no permission
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # a file instead of a folder, or vice versa
     *(errno.ELOOP, errno.ENAMETOOLONG),  # links in a circle, over 255 characters
     *(errno.EBUSY, errno.ENXIO, errno.EIO, errno.ESTALE),  # in use, or the device does not answer
 )
@@ -36,12 +36,12 @@ _NO_PLACE = (
 def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Parses the command line and exits with what `main(argv)` returns (None is 0).
 
-    What the user can cure (`InputError`, a full disk, a file that may not be read or cannot be
-    made, a --config file that is missing or no config, an unknown --config.key) becomes one line
-    "error: ..." on standard error and exit code 2. Any other exception is a bug and keeps its
-    traceback. Wrong flags and `--help` end as absl ends them, with exit code 1. SIGTERM, SIGINT
-    and SIGHUP end it with one line (see `bertjax.signals`), a reader that has gone (`| head`)
-    without a word.
+    An error that the user can correct becomes one line "error: ..." on standard error, with exit
+    code 2: an `InputError`, a full disk, a file that cannot be read or made, a --config file that
+    is missing or not a config, an unknown --config.key. Any other exception is a bug and keeps its
+    traceback. After wrong flags and `--help`, absl ends the program with exit code 1. SIGTERM,
+    SIGINT and SIGHUP end it with one line (see `bertjax.signals`). If its output is closed
+    (`| head`), it ends without a message.
     """
     end_by_signals()
     tell_libtpu_where_none_is()
@@ -53,7 +53,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
             )
         finally:
             if sys.stdout:
-                sys.stdout.flush()  # or Python does it, and complains where nobody reads
+                sys.stdout.flush()  # otherwise Python flushes later, and prints an error
     except BrokenPipeError:
         if not _reader_has_gone():
             raise
@@ -63,7 +63,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
 
 
 def _reader_has_gone() -> bool:
-    """Whether what broke is the pipe behind standard output or error, and no other."""
+    """Whether the broken pipe is standard output or standard error."""
     poll = select.poll()
     for stream in (1, 2):
         poll.register(stream, 0)
@@ -74,20 +74,21 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     try:
         arguments = flags.FLAGS(argv)
     except flags.Error as error:
-        # config_flags makes a text of what a config file raises, and absl calls that a wrong flag.
+        # config_flags converts the exception of a config file to text, which absl reports as a
+        # wrong flag.
         raised = error.__context__ and error.__context__.__context__
         if raised and _config_of(raised):
             raise raised from None
-        arguments = app.parse_flags_with_usage(argv)  # tells it, and ends
+        arguments = app.parse_flags_with_usage(argv)  # prints the error, and exits
     if flags.FLAGS["verbosity"].using_default_value:
-        # absl would take INFO, at which the libraries tell every file they write.
+        # absl's default is INFO, at which the libraries log every file that they write.
         flags.FLAGS.verbosity = logging.WARNING
     _refuse_sums(argv)
     return arguments
 
 
 def _refuse_sums(argv: Sequence[str]) -> None:
-    """A tuple of the config that is given twice would be both, one behind the other."""
+    """Raises InputError if a tuple of the config is given twice: the values would be joined."""
     given = collections.Counter(
         each.partition("=")[0].lstrip("-") for each in argv if each[:1] == "-"
     )
@@ -112,7 +113,7 @@ def _without_arguments(main: Callable) -> Callable:
 def _guarded(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
-    except KeyboardInterrupt:  # where a library has put Python's own handler back
+    except KeyboardInterrupt:  # a library has restored Python's own handler
         end(signal.SIGINT)
     except Exception as error:
         message = _for_the_user(error)
@@ -123,15 +124,15 @@ def _guarded(function: Callable, argv: Sequence[str]):
 
 
 def _for_the_user(error: Exception) -> str | None:
-    """What to tell of an error that the user can cure; None for a bug."""
+    """The message of an error that the user can correct; None for a bug."""
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)
     if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
         where = f" ({error.filename})" if error.filename else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
         return f"{os.strerror(error.errno)}{where}: {cure}, then run the command again"
-    # config_flags reports a missing file and an unknown key with plain exceptions; the
-    # place they come from tells them from a bug in a config file.
+    # config_flags raises plain exceptions for a missing file and an unknown key. Their tracebacks
+    # distinguish them from a bug in a config file.
     frames = [f.f_globals["__name__"] for f, _ in traceback.walk_tb(error.__traceback__)]
     if frames[-1] == "ml_collections.config_flags.config_flags" and isinstance(error, OSError):
         return f"--config: {error}"
@@ -145,7 +146,7 @@ def _for_the_user(error: Exception) -> str | None:
 
 
 def _config_of(error: Exception) -> str | None:
-    """The --config whose file raised an error, or could not be run; None of other errors."""
+    """The --config whose file raised an error, or could not be run; None for other errors."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_qualname == "ConfigFileFlagParser.parse":
             return frame.f_locals["path"]
@@ -153,10 +154,10 @@ def _config_of(error: Exception) -> str | None:
 
 
 def _wrong_in_config(config: str, error: Exception, by_its_caller: bool) -> str | None:
-    """Returns what the user is told where a config file is none, and None where it has a bug.
+    """The message if a file is not a config; None if it is a config with a bug.
 
     Args:
-      by_its_caller: not by what is written in the file.
+      by_its_caller: whether the caller of the file raised the error, and not the file's own code.
     """
     file, colon, _ = config.partition(":")
     if isinstance(error, SyntaxError):

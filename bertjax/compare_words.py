@@ -1,4 +1,4 @@
-"""How alike a model finds one word in different texts: what its context makes of it."""
+"""Compares a model's vectors of one word in different texts, which depend on the context."""
 
 import string
 from collections.abc import Sequence
@@ -15,28 +15,28 @@ from bertjax.progress import Progress
 
 
 def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
-    """Prints and draws the cosines between the vectors of a word, the first in each text.
+    """Prints and draws the cosines between the vectors of a word, at its first place in each text.
 
-    The vectors are the last layer's, less the mean of all words of all texts, without which all
-    are alike: they have one direction in common.
+    The vectors come from the last layer. The mean over all words of all texts is subtracted,
+    because all vectors have it in common, and would otherwise be similar.
 
     Args:
       model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
-      word: as it stands in the texts, but for punctuation beside it and upper case.
-      texts: two or more.
+      word: the word; adjacent punctuation and upper case do not matter.
+      texts: two or more texts.
       output: the picture, a .png file.
 
     Returns:
       The cosines, float32 [texts, texts].
 
     Raises:
-      InputError: no such model; a text without the word, or one that is too long; an output that
-        is no .png file.
+      InputError: the model is missing; a text lacks the word or is too long; the output is not a
+        .png file.
     """
     if Path(output).suffix != ".png" or not Path(output).parent.is_dir():
-        raise InputError(f"--output={output}: must be a .png file in a folder that is there")
+        raise InputError(f"--output={output}: must be a .png file in an existing folder")
     if len(texts) < 2:
-        raise InputError("--text: give it twice or more, so that there is something to compare")
+        raise InputError("--text: give it at least twice, because texts are compared")
     places = [_place(word, text) for text in texts]
     pretrained = open_model(model)
     print(pretrained.summary())
@@ -54,7 +54,7 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
 
 
 def _place(word: str, text: str) -> int:
-    """The number of the word's first place among the words of a text."""
+    """The index of the word's first occurrence among the words of a text."""
     words = [each.strip(string.punctuation).casefold() for each in text.split()]
     if word.casefold() not in words:
         raise InputError(f"no {word!r} in {text!r}: every --text must have the word")

@@ -1,4 +1,4 @@
-"""The exceptions that tell the user something, rather than the programmer; and an exit code."""
+"""Exceptions whose messages are for the user, not for the programmer; and an exit code."""
 
 EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it again (EX_TEMPFAIL)
 
@@ -6,8 +6,8 @@ EXIT_STOPPED = 75  # a signal stopped the run, its state is saved: start it agai
 class InputError(ValueError):
     """Bad input: the message names what is wrong, where, and what to do about it.
 
-    The command-line doors print it as one line and exit with code 2; anything
-    else that is raised is a bug and keeps its traceback.
+    The programs under `launch/` print it as one line and exit with code 2. Any other exception is
+    a bug and keeps its traceback.
     """
 
 

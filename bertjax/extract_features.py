@@ -1,4 +1,4 @@
-"""The vectors a trained model gives to texts, without fine-tuning (section 5.3)."""
+"""Extracts a trained model's vectors of texts, without fine-tuning (section 5.3)."""
 
 import dataclasses
 import hashlib
@@ -18,23 +18,23 @@ from bertjax.files import local_folder
 from bertjax.open_model import open_model
 from bertjax.progress import Progress
 
-# A part holds so many tokens and so many floats of the result, about.
+# The approximate numbers of tokens and of floats of the result in a part.
 _PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
 
 
 def run(model: str, source: str, output: str, options: Options) -> None:
-    """Writes the features of every text of a file, in their order.
+    """Writes the features of all texts of a file, in the order of the texts.
 
-    What is computed lies in OUTPUT.parts until all is; the same command goes on from there.
+    Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
 
     Args:
       model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
       source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
-      output: a file as described in `bertjax.features.result`.
+      output: a file in a form of `bertjax.features.result`.
 
     Raises:
-      InputError: no such model or file; options that do not fit the model; a text that is too
-        long; an output that exists, or parts of another command.
+      InputError: the model or the file is missing; options do not fit the model; a text is too
+        long; the output exists, or parts of another command exist.
     """
     check_output(local_folder(output))
     pretrained = open_model(model)
@@ -43,7 +43,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
 
 def extract(extractor: Extractor, source: str, output: Path) -> None:
-    """As `run`, with a model that is on the devices already."""
+    """Does the same as `run`, with a model that is already on the devices."""
     survey = _survey(source, extractor)
     print(f"{source}: {survey}")
     total, pooled = len(survey.lengths), extractor.options.features in POOLED
@@ -63,7 +63,7 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
         for number, count in enumerate(parts):
             mine = islice(texts, count)
             if number in folder:
-                deque(mine, maxlen=0)  # reads over them
+                deque(mine, maxlen=0)  # skips them
                 continue
             encoded = list(extractor.encoder.encode(mine))
             vectors = extractor.vectors(encoded, progress)
@@ -71,21 +71,21 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
         folder.join()
     print(
         f"{output}: {total:,} texts, vectors of {extractor.width}; "
-        f"{extractor.padding:.1%} of what was computed was padding"
+        f"{extractor.padding:.1%} of the computed tokens were padding"
     )
 
 
-# ------------------------------------------------------------------- what is to be done
+# ------------------------------------------------------------------------- the survey
 
 
 class _Survey(NamedTuple):
-    """What a first reading of the texts shows.
+    """The results of a first pass over the texts.
 
     Attributes:
-      digest: of all texts.
-      lengths: int32 [N], tokens of each text, as far as it is used.
-      cut: how many texts are cut.
-      empty_words: how many words have no piece, and so a zero vector.
+      digest: a hash of all texts.
+      lengths: int32 [N], the tokens of each text after the cut.
+      cut: the number of texts that are cut.
+      empty_words: the number of words without any piece, which get a zero vector.
     """
 
     digest: str
@@ -103,7 +103,7 @@ class _Survey(NamedTuple):
 
 
 def _survey(source: str, extractor: Extractor) -> _Survey:
-    """Reads and encodes every text once, so that bad ones are found before the long part."""
+    """Reads and encodes all texts once, so that errors are found before the computation."""
     digest = hashlib.sha256()
 
     def hashed() -> Iterator[str]:
@@ -125,21 +125,21 @@ def _survey(source: str, extractor: Extractor) -> _Survey:
 
 
 def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool) -> list[int]:
-    """How many texts each part has."""
+    """The number of texts of each part."""
     limit = _PART_TOKENS if pooled else min(_PART_TOKENS, _PART_FLOATS // width)
     part = (np.cumsum(lengths, dtype=np.int64) - lengths) // limit
     return np.unique(part, return_counts=True)[1].tolist()
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
-    """The layers in "-4,-3,-2,-1".
+    """Parses layers such as "-4,-3,-2,-1".
 
     Raises:
-      InputError: not numbers between commas.
+      InputError: the text is not a list of numbers with commas between them.
     """
     try:
         return tuple(int(layer) for layer in text.split(","))
     except ValueError as error:
         raise InputError(
-            f"--layers={text}: must be numbers between commas: -1, or -2,-1"
+            f"--layers={text}: must be numbers with commas between them: -1, or -2,-1"
         ) from error

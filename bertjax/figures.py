@@ -1,4 +1,4 @@
-"""Pictures for people, drawn without a screen."""
+"""Draws pictures with matplotlib, without a screen."""
 
 import contextlib
 import os
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def png(path: str | os.PathLike, **options) -> Iterator["Figure"]:
-    """An empty matplotlib figure, which is written to `path` when the block succeeds.
+    """Yields an empty matplotlib figure, and writes it to `path` when the block succeeds.
 
     Args:
-      options: of `matplotlib.figure.Figure`.
+      options: arguments of `matplotlib.figure.Figure`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, folders with one process at work in them, and JSON of our own."""
+"""Files that are complete or absent, folders with locks, and the JSON files of this package."""
 
 import contextlib
 import fcntl
@@ -23,15 +23,16 @@ from bertjax.json_kinds import parse, problem_in
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
-    """Opens `path` for writing such that it appears only when the block succeeds.
+    """Opens `path` for writing; the file appears only when the block succeeds.
 
-    The bytes go to a temporary name in the same folder; leaving the block brings them and the
-    folder's entry to the disk, so that a power cut leaves the old file or the new one. If the
-    block raises (a full disk included), the temporary file is removed and an earlier `path` stays
-    as it was. In a bucket the bytes are collected in memory, and written as one object.
+    The bytes go to a temporary name in the same folder. At the end of the block they and the
+    folder's entry are brought to the disk, so after a power cut either the old file or the new one
+    exists. If the block raises (for example because the disk is full), the temporary file is
+    removed, and an earlier `path` does not change. For a bucket, the bytes are collected in memory
+    and written as one object.
 
     Raises:
-      InputError: a bucket that does not take it.
+      InputError: the bucket refuses the object.
     """
     path = path_of(path)
     if in_bucket(path):
@@ -54,14 +55,14 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 
 
 def to_disk(file: IO) -> None:
-    """Returns when what was written to a file would outlive a power cut."""
+    """Brings the content of a file to the disk, where it survives a power cut."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def names_to_disk(folder: Path) -> None:
-    """The same for what lies in a folder: that it is there, and under which name."""
-    with contextlib.suppress(OSError):  # file systems of networks may not know how
+    """Brings the entries of a folder to the disk: which files exist, and their names."""
+    with contextlib.suppress(OSError):  # network file systems may not support it
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
@@ -70,7 +71,7 @@ def names_to_disk(folder: Path) -> None:
 
 
 def tree_to_disk(folder: Path) -> None:
-    """The same for a folder with all that it holds."""
+    """Brings a folder with its whole content to the disk."""
     for path in (*folder.rglob("*"), folder):
         if path.is_dir():
             names_to_disk(path)
@@ -80,18 +81,18 @@ def tree_to_disk(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A name beside `path` for what is to become it, which tells the process that works on it.
+    """A temporary name beside `path`, which contains the host and the number of this process.
 
-    What processes that are gone have left in the folder is removed first.
+    Temporary files of processes that have ended are removed from the folder first.
     """
     _remove_leftovers(path.parent.absolute())
     return path.with_name(f".{path.name}.{_home()}.{os.getpid()}.tmp")
 
 
 def _home() -> str:
-    """Where numbers of processes mean the same: this host, and on it this container."""
+    """A name of this host and container, in which process numbers are unique."""
     host = re.sub(r"[^\w-]", "-", socket.gethostname())
-    container = Path("/proc/self/ns/pid")  # Linux has it
+    container = Path("/proc/self/ns/pid")  # exists on Linux
     return f"{host}-{container.stat().st_ino}" if container.exists() else host
 
 
@@ -100,9 +101,9 @@ _looking = threading.Lock()
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Removes temporary files and folders whose process is gone; once for each folder.
+    """Removes temporary files and folders of processes that have ended; once for each folder.
 
-    Those of other hosts stay: whether their processes live cannot be seen from here.
+    Those of other hosts stay, because this host cannot see whether their processes still run.
     """
     with _looking:
         if folder in _looked_through:
@@ -110,9 +111,10 @@ def _remove_leftovers(folder: Path) -> None:
         _looked_through.add(folder)
         for path in folder.glob(f".*.{_home()}.*.tmp"):
             process = path.suffixes[-2][1:]
-            # What has this process's number is of an earlier one: this one has just begun here.
+            # A file with this process's number belongs to an earlier process with the same number,
+            # because this process has not written to the folder yet.
             if process.isdecimal() and (int(process) == os.getpid() or not _lives(int(process))):
-                with contextlib.suppress(OSError):  # another user's
+                with contextlib.suppress(OSError):  # of another user
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -121,7 +123,7 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's; no number of a process
+    except (PermissionError, OverflowError):  # of another user; not a process number
         return True
     return True
 
@@ -154,7 +156,7 @@ def read_json(path: Path, kind: Any = None, *, cure: str) -> dict[str, Any]:
     except ValueError as error:
         wrong = str(error)
     if wrong:
-        raise InputError(f"{path}: damaged, or not ours ({wrong}): {cure}")
+        raise InputError(f"{path}: damaged, or not written by bertjax ({wrong}): {cure}")
     return value
 
 
@@ -162,30 +164,30 @@ def read_json(path: Path, kind: Any = None, *, cure: str) -> dict[str, Any]:
 
 
 def inside(folder: Path, name: Any, origin: str | os.PathLike) -> Path:
-    """The path of a file in a folder, by a name that comes from outside.
+    """The path of a file in a folder, for a name that comes from an untrusted file.
 
     Args:
-      origin: the file that gives the name, for the message.
+      origin: the file that contains the name, for the message.
 
     Raises:
-      InputError: it is not the plain name of a file, and might lie outside of the folder.
+      InputError: the name is not a plain file name, so it could lead out of the folder.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\\0"):
         raise InputError(
-            f"{origin}: names the file {name!r:.200}, and may name only files that lie directly in "
-            f"{folder}: it is damaged or not to be trusted: take another copy"
+            f"{origin}: names the file {name!r:.200}, but may name only files directly in "
+            f"{folder}: it is damaged or not trustworthy: use another copy"
         )
     return folder / name
 
 
 def sha256_of_file(path: str | os.PathLike) -> str:
-    """Hex SHA-256 of a file's bytes, read in bounded memory."""
+    """The SHA-256 of a file's bytes in hexadecimal, computed in bounded memory."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def name_by_content(path: Path, final: Path) -> Path:
-    """Renames a finished file to STEM-DIGEST.SUFFIX of `final`, so that damage can be seen.
+    """Renames a finished file to STEM-DIGEST.SUFFIX of `final`, so that damage can be detected.
 
     Returns:
       The new path; `content_named` finds it, and `check_content` checks it.
@@ -197,7 +199,7 @@ def name_by_content(path: Path, final: Path) -> Path:
 
 
 def content_named(final: Path) -> Path | None:
-    """The file that `name_by_content` made for `final`; None if there is none."""
+    """The file that `name_by_content` made for `final`; None if it does not exist."""
     return next(final.parent.glob(f"{final.stem}-{'[0-9a-f]' * _DIGITS}{final.suffix}"), None)
 
 
@@ -209,8 +211,8 @@ def check_content(path: Path) -> None:
     """
     if not path.is_file() or not path.stem.endswith(f"-{_short_digest(path)}"):
         raise InputError(
-            f"{path}: damaged (its content is not what its name says): remove it and give the "
-            "command again, which makes it anew"
+            f"{path}: damaged (its content does not match the checksum in its name): remove it "
+            "and repeat the command, which makes it again"
         )
 
 
@@ -223,16 +225,16 @@ def _short_digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None]:
-    """Keeps `folder`, made if need be, to this process while the block runs.
+    """Locks `folder` for this process while the block runs; makes the folder if it is missing.
 
-    The lock is on the file `.lock` inside it, which stays; the system lifts it when the process
-    ends, however that may be. For one in a bucket see `bertjax.buckets.leased`.
+    The lock is on the file `.lock` inside it, which stays. The system releases the lock in any
+    case when the process ends. A folder in a bucket gets a lease (`bertjax.buckets.leased`).
 
     Args:
-      wait: until another process gives it back.
+      wait: whether to wait until another process releases the lock.
 
     Raises:
-      InputError: another process has it, and `wait` is False; it cannot be written.
+      InputError: another process has the lock and `wait` is False; or the folder cannot be written.
     """
     folder = path_of(folder)
     if in_bucket(folder):
@@ -249,13 +251,13 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise InputError(
-                f"{folder}: in use by another process: wait until it ends, or take another folder."
+                f"{folder}: in use by another process: wait until it ends, or use another folder."
             ) from error
         yield
 
 
 def size_in_words(size: float) -> str:
-    """ "12 bytes", "3.40 KiB", "1.00 GiB": in the unit in which it is not 0.00."""
+    """Formats a size in the largest fitting unit: "12 bytes", "3.40 KiB", "1.00 GiB"."""
     if size < 1024:
         return f"{size:.0f} bytes"
     power = 1 + (size >= 1024**2) + (size >= 1024**3)
@@ -263,31 +265,31 @@ def size_in_words(size: float) -> str:
 
 
 def local_folder(name: str | os.PathLike) -> Path:
-    """A folder or file by its name, for what is written on this machine only.
+    """The path of a folder or file that must be on this machine.
 
     Raises:
-      InputError: a bucket's address ("gs://..."), which would become a local folder "gs:".
+      InputError: the name is a bucket's address ("gs://..."), which would become a folder "gs:".
     """
     if in_bucket(name):
         raise InputError(
-            f"{name}: not a folder; mount the bucket (gcsfuse) and name it there, or take a "
-            f"folder of this machine and copy it: gcloud storage cp -r FOLDER {name}"
+            f"{name}: not a folder; mount the bucket (gcsfuse) and name the mounted folder, or use "
+            f"a folder of this machine and copy it: gcloud storage cp -r FOLDER {name}"
         )
     return Path(name)
 
 
 def check_folder_name(path: Path) -> None:
-    """Raises InputError if something else lies where a folder is to be."""
+    """Raises InputError if `path` exists and is not a folder."""
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path}: a file, where a folder is to be: move it away")
+        raise InputError(f"{path}: a file, but a folder is needed here: move it away")
 
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block succeeds, and else disappears.
+    """Yields a temporary folder that becomes `path` when the block succeeds, else disappears.
 
     Raises:
-      InputError: `path` is there already, another process is making it, or it cannot be made.
+      InputError: `path` exists already, another process is making it, or it cannot be made.
     """
     path = local_folder(path)
     try:
@@ -299,7 +301,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(path, error) from error
     try:
-        # After its own is made: of two that begin at once, none or one goes on, never both.
+        # This is checked after the own temporary folder is made: if two processes begin at the same
+        # time, at most one of them continues.
         for other in _temporaries(path) - {temporary}:
             raise InputError(
                 f"{path}: another process is making it: wait until that ends, or choose another "
@@ -317,7 +320,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def _temporaries(path: Path) -> set[Path]:
-    """What is to become `path`, by any process."""
+    """The temporary folders of all processes for `path`."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[^.]+\.\d+\.tmp")
     return {each for each in path.parent.iterdir() if pattern.fullmatch(each.name)}
 

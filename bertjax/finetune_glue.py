@@ -1,4 +1,4 @@
-"""Fine-tuning on GLUE: one task, or all of them and the leaderboard's zip."""
+"""Fine-tunes on GLUE: one task, or all tasks with the leaderboard's zip file."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from bertjax.run_folder import RESULTS_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
-ALL = "all"  # config.task.name: every task, each in a folder of its own
+ALL = "all"  # the config.task.name for all tasks, each in its own folder
 
 
 def run(config: Any, workdir: str) -> int:
-    """As `bertjax.finetune.run`; for all tasks, RUN/TASK each, RUN/results.json of all, and
-    RUN/submission.zip.
+    """Fine-tunes like `bertjax.finetune.run`.
+
+    For all tasks it writes RUN/TASK for each, RUN/results.json and RUN/submission.zip.
 
     Raises:
-      InputError: as there; for all tasks, whatever is wrong in any file, before the first is run;
-        at the end, the tasks of which every trial diverged.
+      InputError: see `bertjax.finetune.run`. For all tasks, errors in any file are raised before
+        the first task is run; tasks in which every trial diverged are named at the end.
     """
     if config.get("task", {}).get("name") != ALL:
         return finetune.run(config, workdir)
@@ -42,17 +43,17 @@ def run(config: Any, workdir: str) -> int:
     if unscored:
         raise InputError(
             f"{folder}: every trial of {', '.join(unscored)} diverged, so there is no "
-            f"{RESULTS_FILE} of all tasks and no submission.zip: give the command again with lower "
-            "rates added to config.grid.learning_rate (what is done is not run again)"
+            f"{RESULTS_FILE} of all tasks and no submission.zip: repeat the command with lower "
+            "rates added to config.grid.learning_rate (finished trials are not run again)"
         )
     write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
     submission({name: folder / name / "predictions" for name in SETS}, folder / "submission.zip")
-    print(f"{folder / 'submission.zip'}: what the leaderboard takes")
+    print(f"{folder / 'submission.zip'}: the file for the leaderboard")
     return 0
 
 
 def _check(task: Glue) -> None:
-    """Reads every file of a task."""
+    """Reads all files of a task, to find errors."""
     wanted = {split: rows for (name, split), (_, rows) in SUBMITTED.items() if name == task.name}
     if absent := wanted.keys() - set(task.test_splits):
         raise InputError(
@@ -63,6 +64,6 @@ def _check(task: Glue) -> None:
         rows = len(task.read(split))
         if rows != wanted.get(split, rows):
             raise InputError(
-                f"config.data={task.data}: {task.name} {split} has {rows} rows, and the official "
-                f"one {wanted[split]}: take GLUE's own, or run one task at a time"
+                f"config.data={task.data}: {task.name} {split} has {rows} rows, but the official "
+                f"file has {wanted[split]}: use GLUE's file, or run one task at a time"
             )

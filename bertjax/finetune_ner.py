@@ -1,4 +1,4 @@
-"""Named entities: fine-tuned, or by a BiLSTM over fixed features (section 5.3, Table 7)."""
+"""Named entities: fine-tuning, or a BiLSTM over fixed features (section 5.3, Table 7)."""
 
 import shutil
 from collections.abc import Mapping
@@ -23,14 +23,15 @@ from bertjax.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded
 from bertjax.training.checkpoint import Checkpoints
 
-_LONGEST_SENTENCE = 1 << 20  # words: a sentence is never cut here
+_LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
 
 def run(config: Any, workdir: str) -> int:
-    """As `bertjax.finetune.run`; with config.features, Table 7's way.
+    """Fine-tunes like `bertjax.finetune.run`; with config.features it trains on fixed features.
 
-    Then RUN gets activations/, which every choice of layers shares; for each choice a folder with
-    its trials, tagger, predictions and results.json; and results.json, of all choices.
+    With fixed features (Table 7), RUN contains activations/, which all choices of layers share; for
+    each choice a folder with its trials, tagger, predictions and results.json; and a results.json
+    for all choices.
     """
     if "features" not in config:
         return finetune.run(config, workdir)
@@ -43,10 +44,10 @@ def run(config: Any, workdir: str) -> int:
         for name in recipe.features.choices
     }
     examples = read_examples(recipe.task)
-    # In training too the features are those of the windows with the widest context.
+    # The windows overlap also in training, so each word's features come from its widest context.
     windows = {
-        split: family.encode(some, given.tokenizer, recipe.max_length, labelled=False)
-        for split, some in examples.items()
+        split: family.encode(sentences, given.tokenizer, recipe.max_length, labelled=False)
+        for split, sentences in examples.items()
     }
     extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
 
@@ -67,14 +68,14 @@ def run(config: Any, workdir: str) -> int:
 
         for name, layers in chosen.items():
             print(f"{name}: layers {', '.join(map(str, layers))}", flush=True)
-            own = folder / name
-            own.mkdir(exist_ok=True)
+            subfolder = folder / name
+            subfolder.mkdir(exist_ok=True)
             data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
             combine = activations.CHOICES[name].combine
             trials = _trials(recipe, data, combine, len(layers), given.spec.hidden_size)
-            search = Search(own, recipe, data, trials, _Tagger(own / "tagger", trials))
+            search = Search(subfolder, recipe, data, trials, _Tagger(subfolder / "tagger", trials))
             search.announce()
-            (folder / RESULTS_FILE).unlink(missing_ok=True)  # until all choices are done again
+            (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
             results[name] = search.complete()
             if results[name] is None:
                 return EXIT_STOPPED
@@ -102,7 +103,7 @@ def _trials(recipe: TaskRecipe, data: TaskData, combine: str, layers: int, width
 
 
 class _Tagger:
-    """The best tagger so far: see `bertjax.fine_tuning.search.Kept`."""
+    """Stores the best tagger so far: see `bertjax.fine_tuning.search.Kept`."""
 
     def __init__(self, folder: Path, trials: Trials):
         self._folder, self._trials = folder, trials
@@ -127,5 +128,5 @@ class _Tagger:
     def load(self) -> Any:
         restored = self._restore()
         if restored is None:
-            raise InputError(f"{self._folder}: gone while the run was under way: start it again")
+            raise InputError(f"{self._folder}: was deleted during the run: start the run again")
         return restored[0]

@@ -1,13 +1,14 @@
-"""What a number in a config or in a model's files can be; what is outside is a slip, or damage."""
+"""Limits of numbers in a config or in a model's files: outside them is a typing error or damage."""
 
 from typing import Any
 
 from bertjax.errors import InputError
 
 _WHOLE = 2**31  # steps, ids and seeds are int32 on the devices
-_SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # of float32; devices take what is smaller for 0
+_SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # limits of float32; devices round smaller numbers to 0
 
-# The most that can be meant, by the last part of a name; more would have no end, or no memory.
+# The greatest plausible value, by the last part of a name. A greater one would take endless time or
+# memory.
 _MOST = {
     **dict.fromkeys(("vocab_size", "learn_vocabulary", "batch_tokens"), 10_000_000),
     **dict.fromkeys(("max_position_embeddings", "intermediate_size"), 1_000_000),
@@ -20,15 +21,15 @@ _MOST = {
 
 
 def problem_with(name: str, value: float) -> str:
-    """Why a number cannot be meant, as "must be at most 1,000"; "" if it can.
+    """Why a number cannot be right, such as "must be at most 1,000"; "" if it is plausible.
 
     Args:
-      name: what it is, such as "config.grid.restarts" or "--batches"; its last part decides how
-        much it may be.
+      name: its name, such as "config.grid.restarts" or "--batches"; the last part determines the
+        limit.
     """
     if isinstance(value, float):
         size = abs(value)
-        fits = size == 0 or _SMALLEST <= size <= _LARGEST  # never so of what is not a number
+        fits = size == 0 or _SMALLEST <= size <= _LARGEST  # False for NaN
         return "" if fits else f"must be 0, or of a size from {_SMALLEST} to {_LARGEST} (float32)"
     most = _MOST.get(name.rpartition(".")[2].removeprefix("--"), _WHOLE - 1)
     if value > most:
@@ -37,10 +38,10 @@ def problem_with(name: str, value: float) -> str:
 
 
 def check_numbers(name: str, value: Any) -> None:
-    """Goes through all numbers in a value: a number itself, or dicts and lists with some in them.
+    """Checks all numbers in a value, which is a number, or dicts and lists that contain numbers.
 
     Raises:
-      InputError: one that cannot be meant, naming it.
+      InputError: a number is outside its limits; the message names it.
     """
     if isinstance(value, dict):
         for key, each in value.items():
@@ -53,6 +54,6 @@ def check_numbers(name: str, value: Any) -> None:
 
 
 def shown(value: float) -> str:
-    """A number for a message; of one with very many digits the first."""
+    """Formats a number for a message; a very long one is cut after its first digits."""
     text = str(value)
     return text if len(text) <= 30 else f"{text[:30]}... ({len(text)} digits)"

@@ -1,7 +1,8 @@
-"""What a notebook needs besides the doors: the device in words, and the curve of a run, live.
+"""Functions for a notebook: a check of the device, and a live picture of a run's loss.
 
-A TPU chip is held by one process at a time. So all that computes runs in a process of its own,
-which gives the chip back when it ends; the notebook's own, which would keep it, never takes it.
+Only one process at a time can use a TPU chip. So all computations run in separate processes, which
+release the chip when they end. The notebook's own process, which would keep the chip, never uses
+it.
 """
 
 import collections
@@ -15,11 +16,11 @@ from pathlib import Path
 from bertjax.errors import EXIT_STOPPED, InputError
 
 _QUESTION = "import jax; d = jax.devices(); print(len(d), d[0].platform, d[0].device_kind)"
-_LINES = 20  # of a program, that stay in sight
+_LINES = 20  # the last lines of a program's output that are shown
 
 
 def check_device() -> None:
-    """Prints what JAX computes on, and what to choose in Colab where that is only a CPU.
+    """Prints JAX's device; if it is only a CPU, also what to choose in Colab.
 
     Raises:
       InputError: JAX is not installed, or finds no device.
@@ -28,8 +29,8 @@ def check_device() -> None:
     if answer.returncode:
         reason = answer.stderr.strip().rpartition("\n")[2]
         raise InputError(
-            f"JAX does not start: {reason}. Where it is not installed, the cell that installs "
-            "cures that; where another process holds the TPU, a restart of the session"
+            f"JAX does not start: {reason}. If JAX is not installed, run the cell that installs "
+            "it; if another process uses the TPU, restart the session"
         )
     count, platform, kind = answer.stdout.strip().split(maxsplit=2)
     print(f"{platform.upper()}: JAX computes on {count} x {kind}")
@@ -42,17 +43,17 @@ def check_device() -> None:
 
 
 def run_with_curve(command: str, curve: str | os.PathLike) -> None:
-    """Runs a program; shows its last lines, and a picture that it draws anew now and then.
+    """Runs a program, and shows its last lines and a picture that the program updates.
 
-    Where the cell is stopped, the program gets the signal to save itself; stopped once more, it
-    ends at once.
+    If the user stops the cell, the program gets a signal and saves its state. If the user stops it
+    again, the program ends at once.
 
     Args:
-      command: as in a shell, but for variables, pipes and the like.
-      curve: the picture; RUN/loss.png of a run.
+      command: a shell command without variables, pipes and the like.
+      curve: the picture, such as RUN/loss.png of a run.
 
     Raises:
-      InputError: it ended with an error, which is in its last lines.
+      InputError: the program ended with an error, which is in its last lines.
     """
     from IPython.display import Image, clear_output, display
 
@@ -63,7 +64,7 @@ def run_with_curve(command: str, curve: str | os.PathLike) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # Jupyter's signal comes here only, and is handed on once
+        start_new_session=True,  # Jupyter's signal reaches only this process, which forwards it
     ) as process:
         done = False
         while not done:

@@ -1,4 +1,4 @@
-"""What a fine-tuned model says of new text: labels, numbers, choices, tags, answers."""
+"""Predicts labels, numbers, choices, tags or answers for new text with a fine-tuned model."""
 
 import contextlib
 import json
@@ -31,12 +31,12 @@ from bertjax.tasks.task import Family
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
 
-_AT_ONCE = 1_000  # lines that are predicted together, where nobody waits
-_LENGTHS = (16, 32, 64, 128, 256, 512)  # that batches are padded to
+_AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
+_LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
 
 
 def run(model: str, source: str, output: str) -> None:
-    """Writes a JSON object for each line, in their order.
+    """Writes a JSON object for each line of the input, in the same order.
 
     Args:
       model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned encoder.
@@ -45,11 +45,11 @@ def run(model: str, source: str, output: str) -> None:
       output: a file, whole or absent, here or in a bucket; or "-".
 
     Raises:
-      InputError: no such model or file; an output that exists; a line that cannot be used.
+      InputError: the model or the file is missing; the output exists; a line cannot be used.
     """
     if ending(Path(source)) in (".csv", ".tsv"):
         raise InputError(
-            f"--input={source}: a table, of which each line would be taken for a text: write "
+            f"--input={source}: a table, but each line would be read as a text: write "
             "a text on each line, 'A ||| B' for two, or a JSON object"
         )
     _check_output(output)
@@ -60,11 +60,11 @@ def run(model: str, source: str, output: str) -> None:
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
     pretrained = open_model(model)
     print(pretrained.summary(), file=sys.stderr)
-    if source != STANDARD:  # what is wrong in a file is found before the first is answered
+    if source != STANDARD:  # errors in a file are found before the first answer
         family, _ = family_of(pretrained)
         for _ in _examples(family, read_texts(source), origin):
             pass
-    # Someone who types waits for each answer.
+    # A user who types the lines waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
     answers = predictions(pretrained, lines, origin, 1 if typed else _AT_ONCE)
     with contextlib.ExitStack() as stack:
@@ -75,7 +75,7 @@ def run(model: str, source: str, output: str) -> None:
             line = json.dumps(answer, ensure_ascii=False)
             try:
                 print(line, file=file, flush=file is sys.stdout)
-            except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+            except BrokenPipeError:  # the reader has closed the pipe, as `head` does
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
 
@@ -94,13 +94,13 @@ def _check_output(output: str) -> None:
 def predictions(
     pretrained: Pretrained, lines: Iterable[str], origin: str, at_once: int = _AT_ONCE
 ) -> Iterator[dict[str, Any]]:
-    """What a model says of each line; empty ones are left out.
+    """Yields a model's prediction for each line that is not empty.
 
-    At the end it tells on standard error how many texts had to be cut.
+    At the end it prints on standard error how many texts were cut.
 
     Args:
-      origin: where the lines come from, for messages.
-      at_once: lines that are read before any of them is answered.
+      origin: the origin of the lines, for messages.
+      at_once: the number of lines that are read and predicted together.
     """
     family, max_length = family_of(pretrained)
     placement = Placement(make_mesh(MeshSpec()), layout("data"))

@@ -1,4 +1,4 @@
-"""Preflight: what all hosts must have alike, and must be able to do, before the compile."""
+"""Checks, before the compilation, that all hosts are equal and can do their work."""
 
 import contextlib
 import importlib.metadata
@@ -20,53 +20,53 @@ from bertjax.files import sha256_of_file, size_in_words
 from bertjax.sharding.hosts import agreed, count, exchange, index, named
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
-_SHOWN = 4  # differences in one message
+_SHOWN = 4  # the most differences in one message
 
 
 def check_programs(hosts: int | None = None) -> None:
-    """That every host runs the same program, and all are there; touches no device.
+    """Checks that every host runs the same program, and the number of hosts; uses no device.
 
-    With another libtpu the devices of a host might wait for the others' for ever.
+    If a host had another libtpu, its devices might wait for the others for ever.
 
     Args:
-      hosts: how many there must be; None: not checked.
+      hosts: the expected number of hosts; None: it is not checked.
 
     Raises:
-      InputError: on all hosts: what differs, and where.
+      InputError: the check failed; all hosts raise it, with what differs and where.
     """
     if hosts is not None and hosts != count():
         raise InputError(
-            f"this job has {count()} host{'s' if count() > 1 else ''}, --hosts={hosts} was asked "
-            "for: start the same command on every host, or correct the flag"
+            f"this job has {count()} host{'s' if count() > 1 else ''}, but the flag is "
+            f"--hosts={hosts}: start the same command on every host, or correct the flag"
         )
     if count() > 1:
         check_same(_program())
 
 
 def check_devices(chips: int | None = None) -> None:
-    """That every host has as many devices, and all are there; before anything is compiled.
+    """Checks that every host has the same number of devices, and the number of all chips.
 
     Args:
-      chips: how many there must be on all hosts; None: not checked.
+      chips: the expected number of chips of all hosts together; None: it is not checked.
 
     Raises:
-      InputError: on all hosts: what is missing, and where.
+      InputError: the check failed; all hosts raise it, with what is missing and where.
     """
     check_same({"number of devices": jax.local_device_count()})
     found = _chips(jax.devices())
     if chips is not None and chips != found:
         raise InputError(
             f"this job has {found} chips ({len(jax.devices())} {jax.devices()[0].device_kind} "
-            f"devices on {named(range(count()))}), --chips={chips} was asked for: take a slice of "
+            f"devices on {named(range(count()))}), but the flag is --chips={chips}: use a slice of "
             "that size, or correct the flag"
         )
 
 
 def check_same(facts: Mapping[str, Any]) -> None:
-    """That every host has these facts.
+    """Checks that `facts` are the same on every host.
 
     Raises:
-      InputError: on all hosts: which fact differs, on which host, and how.
+      InputError: a fact differs; all hosts raise it, with the fact, the host and the values.
     """
     differences = _differences(exchange(dict(facts)))
     if differences:
@@ -79,15 +79,15 @@ def check_same(facts: Mapping[str, Any]) -> None:
 
 
 def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
-    """That all hosts can read and write the one folder, and that checkpoints have room there.
+    """Checks that all hosts can read and write the folder, and that it has room for checkpoints.
 
     Args:
-      folder: of the run; is made.
-      checkpoint_bytes: of one checkpoint.
-      checkpoints: how many lie there at a time.
+      folder: the run folder, which is made if it is missing.
+      checkpoint_bytes: the size of one checkpoint.
+      checkpoints: the number of checkpoints that exist at the same time.
 
     Raises:
-      InputError: on all hosts: which host cannot do what.
+      InputError: the check failed; all hosts raise it, with the host and what it cannot do.
     """
     probe = folder / f".preflight-{exchange(secrets.token_hex(8))[0]}"
     with contextlib.ExitStack() as written:
@@ -98,14 +98,14 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
         with agreed():
             if not probe.exists():
                 raise InputError(
-                    f"{folder} is not the folder that host 0 has under this name: --workdir must "
-                    "be one place for all hosts: gs://BUCKET/RUN, or a file system that all mount"
+                    f"{folder} is not the folder that host 0 has under this name: all hosts must "
+                    "use the same --workdir: gs://BUCKET/RUN, or a shared file system"
                 )
             _write(folder, folder / f"{probe.name}-{index()}", written)
 
 
 def _program() -> dict[str, str]:
-    """bertjax's files by their checksums, and the versions of what it runs on."""
+    """The checksum of bertjax's files, and the versions of the packages that it uses."""
     package = Path(__file__).parent
     facts = {
         f"bertjax/{path.relative_to(package).as_posix()}": sha256_of_file(path)[:12]
@@ -121,23 +121,23 @@ def _program() -> dict[str, str]:
 
 
 def _differences(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each fact that is not the same on every host; `facts` by host."""
+    """A line for each fact that is not the same on every host; `facts` are in order of hosts."""
     lines = []
     for name in sorted(set().union(*facts)):
         values = [json.dumps(host[name]) if name in host else "missing" for host in facts]
         usual = Counter(values).most_common(1)[0][0]
         others = [value for value in dict.fromkeys(values) if value != usual]
-        told = [
+        others = [
             f"{value} on {named([i for i, found in enumerate(values) if found == value])}"
             for value in others
         ]
-        if told:
-            lines.append(f"{name} is {', '.join(told)}, {usual} on the others")
+        if others:
+            lines.append(f"{name} is {', '.join(others)}, {usual} on the others")
     return lines
 
 
 def _chips(devices: Sequence[jax.Device]) -> int:
-    """v2, v3 and v7x show two devices a chip, at the same coordinates; a CPU device is a chip."""
+    """The number of chips. A chip of v2, v3 and v7x is two devices with the same coordinates."""
     places = [
         (getattr(device, "slice_index", 0), *device.coords)
         if hasattr(device, "coords")
@@ -160,7 +160,7 @@ def _write(folder: Path, file: Path, written: contextlib.ExitStack) -> None:
 
 
 def _check_room(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
-    """Room for the coming checkpoints includes what earlier ones, to be deleted, take."""
+    """Checks the free space, to which earlier checkpoints count, because they will be deleted."""
     if in_bucket(folder):
         return
     free = shutil.disk_usage(folder).free

@@ -57,10 +57,10 @@ _DOMAIN_WORDS = {
     "saved_percent": Either((float, None)),
 }
 
-# The sample that a vocabulary is learned from, in bytes of text: 22 million words of English;
-# for SentencePiece about the sentences that it can take.
+# The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
+# or about as many sentences as SentencePiece can take.
 _SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20}
-# How much more than that is read, at most, to choose from.
+# At most this multiple of the sample is read, to choose the sample from it.
 _READ_PER_SAMPLED = 8
 
 
@@ -87,22 +87,23 @@ def run(
     Args:
       sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
-      learn_vocabulary: pieces to learn, or
-      vocabulary: a vocab.txt or SentencePiece .model to use. One of the two.
+      learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
+      vocabulary: a vocab.txt or SentencePiece .model to use.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
-      tokenizer: "wordpiece" (the default where it is learned) or "sentencepiece".
-      model_type: of a SentencePiece model that is learned: "unigram" or "bpe".
-      cased: keep upper case. None: no where it is learned, else as the vocabulary looks.
-      held_out: fraction of the documents kept for evaluation.
-      workers: processes; None for one per CPU.
-      language: of the sentence splitter.
-      undecodable: "error" or "skip" documents that are not UTF-8.
-      verify: compare all checksums at the end.
+      tokenizer: "wordpiece" (the default for a learned vocabulary) or "sentencepiece".
+      model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
+      cased: whether upper case is kept. None: a learned vocabulary is uncased, and a given one is
+        used as it is.
+      held_out: the fraction of the documents for evaluation.
+      workers: the number of processes; None for one per CPU.
+      language: the language of the sentence splitter.
+      undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
+      verify: whether to compare all checksums at the end.
       runner: "local" processes or "beam".
       beam_options: options for the Beam pipeline, such as "--runner=FlinkRunner".
 
     Raises:
-      InputError: anything wrong with these, with the sources, or with what `output` holds.
+      InputError: an argument or a source is wrong, or `output` has another content.
     """
     start = time.monotonic()
     output = local_folder(output)
@@ -117,7 +118,7 @@ def run(
     check_numbers("--learn_vocabulary", learn_vocabulary)
     if beam_options and runner != "beam":
         raise InputError(
-            f"--beam_option={beam_options[0]}: is for --runner=beam only: give that too."
+            f"--beam_option={beam_options[0]}: works only with --runner=beam: add that flag."
         )
     check_language(language)
     weighted = parse_sources(list(sources))
@@ -209,7 +210,7 @@ def _vocabulary_request(
     model_type: str,
     cased: bool | None,
 ) -> dict[str, Any]:
-    """What vocabulary is asked for, as plan.json keeps it."""
+    """The requested vocabulary, in the form of plan.json."""
     if (learn is None) == (path is None):
         raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
     if path is not None:
@@ -226,7 +227,7 @@ def _vocabulary_request(
 def _domain_words_request(
     number: int, path: str | os.PathLike | None, cased: bool | None
 ) -> dict[str, int]:
-    """What plan.json keeps of --domain_words: nothing where there are none."""
+    """The fields of plan.json for --domain_words; {} without domain words."""
     if not number:
         return {}
     if number < 0:
@@ -245,13 +246,13 @@ def _domain_words_request(
     if number > (places := len(unused_ids(given))):
         raise InputError(
             f"--domain_words={number}: --vocabulary={path} has only {places} [unusedN] pieces to "
-            "put them in: ask for no more than that."
+            "put them in: request at most that number."
         )
     return {"domain_words": number}
 
 
 def _check_claim(output: Path, asked: dict[str, Any]) -> None:
-    """Raises InputError if `output` holds a corpus for which something else was asked."""
+    """Raises InputError if `output` holds a corpus of another request."""
     path = output / PLAN_FILE
     if not path.exists():
         return
@@ -266,7 +267,7 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
     ]
     if changed:
         raise InputError(
-            f"--output={output}: holds a corpus prepared otherwise ({'; '.join(changed)}): choose "
+            f"--output={output}: holds a corpus with other settings ({'; '.join(changed)}): choose "
             "another --output, or delete that folder."
         )
 
@@ -275,7 +276,7 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
 
 
 def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
-    """Learns the vocabulary that was asked for and saves its tokenizer."""
+    """Learns the requested vocabulary, and saves its tokenizer."""
     kind, cased, size = request["kind"], request["cased"], request["learn"]
     texts = _sample(plan, kind)
     path = output / VOCABULARY_FILES[kind]
@@ -298,7 +299,7 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
 
 
 def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -> Tokenizer:
-    """`given` with the best `number` words of the sample; what that saves goes to a file."""
+    """Adds the best `number` words of the sample to a tokenizer, and writes what that saves."""
     counts = count_words(_sample(plan, given.kind), given)
     words = choose_words(counts, given, number)
     if len(words) < number:
@@ -316,14 +317,14 @@ def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -
 
 
 def _sample(plan: Plan, kind: str) -> list[str]:
-    """The training text that a vocabulary of this kind is made for."""
+    """The sample of training text from which a vocabulary of this kind is learned."""
     most = _SAMPLE_BYTES[kind]
     documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
     return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
 
 
 def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
-    """The documents of every n-th shard of each source, about `most` bytes of text together."""
+    """Yields documents of every n-th shard of each source, about `most` bytes of text together."""
     every = max(1, plan.size // most)
     of_source: dict[int, list] = {}
     for shard in plan.shards:
@@ -332,7 +333,7 @@ def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
     total = sum(shard.size for shard in chosen)
     with Progress("reading a sample for the vocabulary", total, "B", scale=True) as progress:
         for shard in chosen:
-            # Of a compressed shard, larger than its size says, this may be the beginning only.
+            # A compressed shard has more text than its size says, so it may be read only in part.
             left = most * shard.size / total
             for document in plan.documents(shard):
                 yield document
@@ -343,12 +344,12 @@ def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
 
 
 def _report(output: Path, plan: Plan) -> dict[str, Any]:
-    """Counts and rates of a built store."""
+    """Makes the report of a built store: its counts and rates."""
     shards = read_shards(output, plan)
     sources = []
     for number, (spec, weight) in enumerate(plan.sources):
-        own = [shard for shard in shards if shard["source"] == number]
-        sources.append({"source": spec, "weight": weight, **_counts(own)})
+        its_shards = [shard for shard in shards if shard["source"] == number]
+        sources.append({"source": spec, "weight": weight, **_counts(its_shards)})
     peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
     tokenizer = Tokenizer.open(output)
     words_file = output / _DOMAIN_WORDS_FILE
@@ -372,7 +373,7 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
 
 
 def _counts(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of each split over some shards, with the rates that judge a vocabulary."""
+    """The totals of each split over `shards`, with rates that show how good the vocabulary is."""
     counts: dict[str, Any] = {}
     for split in SPLITS:
         of_split = [shard["splits"][split] for shard in shards]
@@ -418,7 +419,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
 
 
 def _too_few_documents(report: dict[str, Any]) -> Iterator[str]:
-    """A warning for each source and split in which next-sentence prediction finds no pairs."""
+    """Yields a warning for each source and split with too few documents for sentence pairs."""
     for source in report["sources"]:
         for split, kind, use, cure in (
             (TRAIN, "training", "training", "give it more text"),

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines in a log."""
+"""Shows the progress of long work: a bar on a terminal, plain lines in a log."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES = 10.0
-_MANY = 10_000  # items, of which each takes about a millisecond
+_MANY = 10_000  # with more items, each about a millisecond, progress is shown
 
 Item = TypeVar("Item")
 
@@ -20,11 +20,11 @@ class Progress:
     line every ten seconds and one at the end, so that a log stays readable.
 
     Args:
-      description: what is being done.
-      total: units of work in all; None where it is not known.
-      unit: the name of one unit, with a leading space where it is a word (" shards").
-      initial: units that an earlier, interrupted run had already done.
-      scale: print large counts as 12.3M.
+      description: a description of the work.
+      total: the number of all units of work; None if it is not known.
+      unit: the name of one unit, with a leading space if it is a word (" shards").
+      initial: the units that an earlier, interrupted run had finished.
+      scale: whether large counts are printed as 12.3M.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Progress:
         self._note = ""
 
     def update(self, units: int = 1, note: str = "") -> None:
-        """Adds `units` of work done; `note` (e.g. "loss 2.31") stands behind the rate."""
+        """Adds finished `units`; `note` (such as "loss 2.31") is printed after the rate."""
         self._count += units
         self._note = note or self._note
         if self._terminal:
@@ -88,7 +88,7 @@ class Progress:
 
 
 def tracked(items: Sequence[Item], description: str, unit: str) -> Iterator[Item]:
-    """The items; where they are many, with the progress of what is done with them."""
+    """Yields the items; if there are many, shows the progress of the loop over them."""
     if len(items) < _MANY:
         yield from items
         return

@@ -1,4 +1,4 @@
-"""How a config splits a model over the devices: a table of its parameters, and pictures."""
+"""Shows how a config splits a model over the devices: a table of its parameters, and pictures."""
 
 import re
 from typing import Any, NamedTuple
@@ -17,16 +17,16 @@ _MIB = 2**20
 
 
 class Row(NamedTuple):
-    """Parameters of one shape and one place; those of all layers are one row.
+    """Parameters with the same role, shape and sharding; those of all layers are one row.
 
     Attributes:
-      path: as in the tree of parameters, `*` for the number of the layer.
-      count: how many of them there are.
-      shape: of each.
-      logical: names of `bertjax.axes`, one for each dimension.
-      mesh_axes: the mesh axis that splits each dimension; None: it is whole.
-      updated: the same of the optimizer's state for them.
-      device_bytes: of all of them, on one device.
+      path: the path in the tree of parameters, with `*` for the number of the layer.
+      count: the number of these parameters.
+      shape: the shape of each.
+      logical: the names of `bertjax.axes`, one for each dimension.
+      mesh_axes: the mesh axis that splits each dimension; None means not split.
+      updated: the mesh axes of the optimizer's state for these parameters.
+      device_bytes: the bytes of all of them on one device.
     """
 
     path: str
@@ -39,24 +39,24 @@ class Row(NamedTuple):
 
 
 def run(config: Any) -> list[Row]:
-    """Prints where every parameter lies, and draws what is split; computes and reads nothing.
+    """Prints the sharding of all parameters, and draws it; it computes and reads nothing.
 
     Args:
-      config: as in `configs/pretrain_*.py`; the vocabulary is the paper's in size.
+      config: a config such as `configs/pretrain_*.py`; the vocabulary has the paper's size.
 
     Returns:
       The rows of the table.
 
     Raises:
-      InputError: a bad config, or one that does not fit the devices.
+      InputError: the config has an error, or does not fit the devices.
     """
     recipe = Recipe.from_config(config)
     if recipe.init_from:
-        raise InputError("config.init_from: the sizes of given weights are not read here: leave it")
+        raise InputError("config.init_from: this program does not read weights: leave it empty")
     training = make_training(recipe, recipe.spec(PAPER_VOCABULARY))
     placement, state = training.placement, training.abstract
     for phase in recipe.phases:
-        placement.host_rows(phase.batch_size // phase.accumulate)  # that it divides
+        placement.host_rows(phase.batch_size // phase.accumulate)  # raises if it does not divide
     rows = parameter_rows(jax.eval_shape(training.init, jax.random.key(0)), placement)
 
     mesh = ", ".join(f"{axis}={size}" for axis, size in placement.mesh.shape.items())
@@ -73,7 +73,7 @@ def run(config: Any) -> list[Row]:
 
 
 def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
-    """One row for the parameters that are alike in all layers, in the order of the tree.
+    """The rows of the table in the order of the tree; a parameter of all layers is one row.
 
     Args:
       boxed: an abstract tree of parameters with their logical axes.
@@ -132,7 +132,7 @@ def _print_table(rows: list[Row]) -> None:
 
 
 def _draw(recipe: Recipe, placement: Placement, rows: list[Row]) -> None:
-    """Which device holds which part: of the batch, and of a matrix for each way to split one."""
+    """Draws which device holds which part of the batch, and of each kind of split matrix."""
     phase = recipe.phases[0]
     shape = phase.batch_size // phase.accumulate, phase.length
     pictures = {"a batch": (shape, (axes.BATCH, axes.LENGTH), placement.batch)}

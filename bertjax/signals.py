@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: they end a program at once, with a line; or stop what saves first."""
+"""SIGTERM, SIGINT and SIGHUP: they end a program at once with a message, or after it has saved."""
 
 import contextlib
 import logging
@@ -11,26 +11,26 @@ from typing import NoReturn
 
 from bertjax.errors import EXIT_STOPPED
 
-EXIT_INTERRUPTED = 130  # as shells have it
+EXIT_INTERRUPTED = 130  # the usual exit code in shells
 
-# From a machine that is taken away, from Ctrl-C, and from a terminal that is gone (a lost ssh).
+# They come when a machine is taken away, after Ctrl-C, and when a terminal is closed (a lost ssh).
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _log = logging.getLogger(__name__)
 
 
 def end_by_signals() -> None:
-    """From now on one of these signals ends the process, with a line and an exit code.
+    """Makes these signals end the process from now on, with a message and an exit code.
 
-    The process ends where it is, as by `kill -9`: what is saved is whole at every moment, and what
-    is half-written is removed by the next command. To raise an exception instead is not sound:
-    where the signal meets a callback (of Python's garbage collector, into JAX, above all) the
-    exception is lost, and the program goes on; or it goes through C++ that knows of none, and the
-    process crashes.
+    The process ends immediately, as after `kill -9`. Saved files are complete at every moment, and
+    the next command removes files that are not. An exception instead would be unsafe: if the signal
+    arrives during a callback (above all from Python's garbage collector into JAX), the exception is
+    lost, and the program continues; or it passes through C++ code that does not expect exceptions,
+    and the process crashes.
 
-    Python calls handlers on the main thread only, and not while that is at work in C++, be it a
-    compile of many minutes. So the signal also wakes a thread, and the first of the two ends the
-    process. A signal that is ignored (as SIGHUP by `nohup`) stays so.
+    Python calls signal handlers only on the main thread, and not while that runs C++ code, such as
+    a compilation of many minutes. So the signal also wakes another thread, and the first of the two
+    ends the process. A signal that was ignored before (such as SIGHUP by `nohup`) stays ignored.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -44,30 +44,30 @@ def end_by_signals() -> None:
 def _end_when_woken(woken: int) -> None:
     while True:
         number = signal.Signals(os.read(woken, 1)[0])
-        if signal.getsignal(number) is end:  # nobody has taken it
+        if signal.getsignal(number) is end:  # no other handler was set
             end(number)
 
 
-_ending = threading.RLock()  # for whichever thread is first; the other one waits for its end
+_ending = threading.RLock()  # the first thread takes it; the other one waits until the process ends
 
 
 def end(number: int, frame: object = None) -> NoReturn:
-    """Ends the process because of a signal; as a handler, or called by any thread."""
+    """Ends the process because of a signal; it is a handler, and any thread may call it."""
     with _ending:
         interrupted = number == signal.SIGINT
         what = "interrupted" if interrupted else f"stopped by {signal.Signals(number).name}"
-        with contextlib.suppress(OSError):  # a terminal that is gone
+        with contextlib.suppress(OSError):  # the terminal may be closed
             os.write(2, f"{what}: the same command goes on from what is saved\n".encode())
         os._exit(EXIT_INTERRUPTED if interrupted else EXIT_STOPPED)
 
 
 @contextlib.contextmanager
 def taken(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether a signal has come; inside, it ends nothing.
+    """Yields a function that says whether a signal has come; in the block, signals end nothing.
 
-    A second one of the same kind does what it would have done outside; but not SIGHUP, which both
-    the system and the shell send where a terminal is gone. On another thread than the main one,
-    where no handler can be set, nothing is taken and nothing told.
+    A second signal of the same kind has its effect from before the block. SIGHUP is an exception,
+    because both the system and the shell send it when a terminal is closed. Only the main thread
+    can set handlers; on another thread, signals are not handled, and the function returns False.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -96,9 +96,9 @@ def taken(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[],
 
 
 def _leave_the_terminal() -> None:
-    """To write to a terminal that is gone is an error, which would end what is to be saved."""
+    """Redirects output from a closed terminal, because a failed write would prevent the save."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
-        with contextlib.suppress(OSError):  # a closed one
+        with contextlib.suppress(OSError):  # the stream may be closed
             if stat.S_ISCHR(os.fstat(stream).st_mode):
                 os.dup2(nowhere, stream)

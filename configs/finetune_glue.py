@@ -1,12 +1,12 @@
-"""GLUE (section 4.1): one of its nine tasks; or all of them, and the leaderboard's zip.
+"""GLUE (section 4.1): one of its nine tasks, or all of them with the leaderboard's zip file.
 
 Commands:
   python launch/finetune_glue.py --config=configs/finetune_glue.py:MRPC \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
   python launch/finetune_glue.py --config=configs/finetune_glue.py:all (the rest as above)
 
-DIR holds CoLA/ SST-2/ MRPC/ STS-B/ QQP/ MNLI/ QNLI/ RTE/ WNLI/ as GLUE hands them out; or "tfds:".
-Several restarts, where a small task is unstable: --config.grid.restarts=5
+DIR holds CoLA/ SST-2/ MRPC/ STS-B/ QQP/ MNLI/ QNLI/ RTE/ WNLI/ as in GLUE's download; or "tfds:".
+If a small task is unstable, use several restarts: --config.grid.restarts=5
 
 Hardware: one GPU, one TPU chip, or a CPU for small models.
 Expected: BERT-Base on the test sets (Table 1): CoLA 52.1, SST-2 93.5, MRPC 88.9, STS-B 85.8,

@@ -1,13 +1,13 @@
-"""CoNLL-2003 named entities (section 5.3): fine-tuned, or from fixed features (Table 7).
+"""CoNLL-2003 named entities (section 5.3): fine-tuning, or fixed features (Table 7).
 
 Commands:
   python launch/finetune_ner.py --config=configs/finetune_ner.py:finetune \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
   python launch/finetune_ner.py --config=configs/finetune_ner.py:features (the rest as above)
 
-DIR holds eng.train and eng.testa (and eng.testb); or column files of one's own as train.txt,
-valid.txt, test.txt. Without document context: --config.task.document_context=False and, as
-sequences are then sentences, --config.max_length=128 --config.grid.batch_size=32
+DIR holds eng.train and eng.testa (and eng.testb); or your own column files as train.txt, valid.txt,
+test.txt. To train without document context, give --config.task.document_context=False; then
+sequences are sentences, so give also --config.max_length=128 --config.grid.batch_size=32
 
 Hardware: one GPU or one TPU chip; a CPU for small models.
 Expected: F1 of cased BERT-Base 96.4 dev, 92.4 test; concatenated last four layers 96.1 dev.
@@ -20,7 +20,7 @@ from bertjax.errors import InputError
 
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
-    """Windows of 512 tokens, of about 13 sentences: 8 of them are a batch."""
+    """The recipe: a batch is 8 windows of 512 tokens, or about 13 sentences, each."""
     if way not in ("finetune", "features"):
         raise InputError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
     config = finetune_config()
@@ -29,7 +29,7 @@ def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
     config.max_length = 512
     config.grid.update(batch_size=(8,), learning_rate=(5e-5,), epochs=(4,))
     if way == "features":
-        # Several choices of layers are tried one after the other, from the same activations.
+        # Several choices of layers are tried one after another, with the same activations.
         config.features = dict(choices=("concat_last_four",), hidden=768, depth=2, dropout=0.1)
         config.grid.update(batch_size=(32,), learning_rate=(1e-3,), epochs=(10,))
         config.optimizer.weight_decay = 0.0

@@ -16,10 +16,10 @@ from bertjax.config import finetune_config
 
 
 def get_config(version: str = "v1.1") -> ml_collections.ConfigDict:
-    """Sections 4.2 and 4.3: 1.1 three epochs at 5e-5, 2.0 two at 5e-5 with batches of 48."""
+    """The recipe of sections 4.2 and 4.3: for 1.1 three epochs, for 2.0 two with batches of 48."""
     config = finetune_config()
     config.task = dict(kind="squad", version=version, train="", dev="")
-    # The windows over long paragraphs are those of google-research/bert.
+    # Long paragraphs are cut into the same windows as in google-research/bert.
     config.max_length = 384
     config.task.update(max_query_length=64, stride=128, max_answer_length=30, n_best=20)
     if version == "v2.0":

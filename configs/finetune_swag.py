@@ -1,4 +1,4 @@
-"""SWAG (section 4.4): which of four sentences goes on.
+"""SWAG (section 4.4): which of four endings continues a sentence.
 
 Command:
   python launch/finetune_swag.py --config=configs/finetune_swag.py \\
@@ -16,7 +16,7 @@ from bertjax.config import finetune_config
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Section 4.4: three epochs, batches of 16, 2e-5."""
+    """The recipe of section 4.4: three epochs, batches of 16, rate 2e-5."""
     config = finetune_config()
     config.task = dict(kind="swag")
     config.grid.update(batch_size=(16,), learning_rate=(2e-5,), epochs=(3,))

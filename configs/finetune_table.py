@@ -1,15 +1,16 @@
-"""One's own data: CSV, TSV or JSON lines with named columns.
+"""Your own data: CSV, TSV or JSON lines with named columns.
 
 Command:
   python launch/finetune_table.py --config=configs/finetune_table.py:classification \\
     --config.task.text=title --config.task.text_b=body --config.task.label=topic \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
-DIR holds train.csv, dev.csv and, to be predicted, test.csv (or .tsv, or .jsonl); other names by
---config.task.train=FILE and so on. After the colon: classification, regression, tagging, questions.
+DIR holds train.csv, dev.csv and, for predictions, test.csv (or .tsv, or .jsonl). For other names
+give --config.task.train=FILE and so on. The word after the colon is classification, regression,
+tagging or questions.
 
 Hardware: one GPU, one TPU chip, or a CPU for small models.
-Expected: as good as the data; --config.grid.restarts=5 shows the spread.
+Expected: it depends on the data; --config.grid.restarts=5 shows the spread.
 """
 
 import ml_collections
@@ -19,7 +20,7 @@ from bertjax.errors import InputError
 
 
 def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
-    """Which column is what: see `bertjax.tasks.table.Table`."""
+    """The recipe; `bertjax.tasks.table.Table` describes the columns."""
     config = finetune_config()
     config.task = dict(kind="table", problem=problem, train="", dev="", test="")
     if problem in ("classification", "regression"):

@@ -7,11 +7,11 @@ Command, on every host of the slice:
   ...lamb.py       32k sequences throughout, 15,625 updates
   ...lamb.py:64k   64k at length 128, 32k at 512, 8,599 updates ("76 minutes")
 
-Both see 512 million sequences. That paper warms the rate up once more for the second stage of 64k;
-here it goes on falling.
-Hardware: 64 TPU chips; each update takes its batch in parts.
-Estimated by the TPU compiler for v5e, 32k: 0.95 s an update at length 128 (MFU 66 %), 4.9 s at 512
-(55 %), besides collectives of 0.08 and 0.53 s at the links' full speed; 6.8 GiB of a chip's 15.75:
+Both train on 512 million sequences. For the second stage of 64k, that paper repeats the warm-up of
+the rate; here the rate continues to fall.
+Hardware: 64 TPU chips; each update computes its batch in parts.
+The TPU compiler's estimate for v5e, 32k: 0.95 s an update at length 128 (MFU 66 %), 4.9 s at 512
+(55 %), plus collectives of 0.08 and 0.53 s at the links' full speed; 6.8 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64_lamb.py --topology=v5e:8x8
 Not yet run on TPUs by this project.
 """
@@ -22,7 +22,7 @@ from bertjax.config import paper_config, place_on_pod
 
 
 def get_config(batch: str = "32k") -> ml_collections.ConfigDict:
-    """Table 4 of the LAMB paper: rate and warm-up follow the root of the batch."""
+    """The recipe of the LAMB paper's Table 4: rate and warm-up follow the batch's square root."""
     config = place_on_pod(paper_config())
     config.model.update(size="large")
     config.phase_1.update(batch_size=32_768, accumulate=8)

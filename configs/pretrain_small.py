@@ -4,7 +4,7 @@ Command:
   python launch/pretrain.py --config=configs/pretrain_small.py --config.corpus=DIR --workdir=RUN
 
 Hardware: one GPU with 16 GB or more, or one TPU chip (bfloat16).
-Expected: not yet run on such a device; the code is the one that pretrain_tiny runs on a CPU.
+Expected: not yet run on such a device; pretrain_tiny runs the same code on a CPU.
 """
 
 import ml_collections
@@ -13,7 +13,7 @@ from bertjax.config import paper_config
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The paper's recipe with a tenth of its steps and a smaller model's rate."""
+    """The paper's recipe with a tenth of its steps, and a rate for a smaller model."""
     config = paper_config()
     config.total_steps = 100_000
     config.phase_2.update(batch_size=64)

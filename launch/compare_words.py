@@ -1,4 +1,4 @@
-"""Draws how alike a word is in texts: python launch/compare_words.py --model=RUN --word=key ...
+"""Compares a word's vectors in texts: python launch/compare_words.py --model=RUN --word=key ...
 
   python launch/compare_words.py --model=RUN --word=key --output=key.png \
       --text='Returns the value of the key.' --text='The private key signs the message.'
@@ -10,7 +10,7 @@ from bertjax import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _WORD = flags.DEFINE_string("word", None, "A word that is in every text.")
-_TEXT = flags.DEFINE_multi_string("text", None, "A text with the word; give it twice or more.")
+_TEXT = flags.DEFINE_multi_string("text", None, "A text with the word; give it at least twice.")
 _OUTPUT = flags.DEFINE_string("output", None, "The .png file to write.")
 flags.mark_flags_as_required(["model", "word", "text", "output"])
 

@@ -1,8 +1,8 @@
-"""What a run will do on a TPU slice: memory, time, collectives; compiled here, without a TPU.
+"""Reports memory, time and collectives of a run on a TPU slice; compiles it without a TPU.
 
   python launch/compile_check.py --config=configs/pretrain_base_16.py --topology=v5e:4x4
 
-Needs the extra `tpu`, for the compiler in it.
+It needs the extra `tpu`, which contains the compiler.
 """
 
 from pathlib import Path

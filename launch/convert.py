@@ -1,7 +1,8 @@
-"""Hands a model on: python launch/convert.py --from=RUN --to=hf:FOLDER
+"""Exports a model: python launch/convert.py --from=RUN --to=hf:FOLDER
 
---from is a run, hf:FOLDER, hf:NAME or tf1:FOLDER. --to=hf:FOLDER is what transformers'
-from_pretrained loads; --to=stablehlo:FOLDER runs on a server with jax, without this package.
+--from is a run, hf:FOLDER, hf:NAME or tf1:FOLDER. --to=hf:FOLDER writes a folder that
+from_pretrained of transformers loads; --to=stablehlo:FOLDER writes a model that runs on a server
+with jax, without this package.
 """
 
 from absl import flags

@@ -1,4 +1,4 @@
-"""Fine-tunes on own tables: python launch/finetune_table.py --config=configs/finetune_table.py"""
+"""Fine-tunes on your tables: python launch/finetune_table.py --config=configs/finetune_table.py"""
 
 from absl import flags
 from ml_collections import config_flags

@@ -1,4 +1,4 @@
-"""Makes a corpus folder from text: learns a vocabulary (or takes one) and builds the token store.
+"""Makes a corpus folder from text: learns a vocabulary (or uses one) and builds the token store.
 
   python launch/prepare_corpus.py --source='text:wiki/*.txt.xz' --output=corpora/wiki \
       --learn_vocabulary=30000

@@ -1,6 +1,6 @@
 """Shows how a config splits a model over devices: python launch/show_sharding.py --config=FILE
 
-Over eight simulated ones, whatever the machine has:
+With eight simulated devices, on any machine:
 
   JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8 \
       python launch/show_sharding.py --config=configs/pretrain_base_16.py --config.layout=fsdp

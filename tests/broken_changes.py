@@ -1,10 +1,11 @@
-"""Breaks the code on purpose, one small change at a time, and tells which changes no test notices.
+"""Breaks the code on purpose, one small change at a time, and reports which no test notices.
 
   python tests/broken_changes.py [--only=TEXT] [--output=FILE.json] [--checkout=DIR] [--slow]
 
-Each change is made alone, in a copy of the checkout. There the tests run that are nearest to it,
-until one fails. They must pass where nothing is changed: a test that fails always notices all.
-It is for whoever changes the suite, and no test; it takes some seconds to a minute for a change.
+Each change is made alone, in a copy of the checkout. The tests nearest to it run there until one
+fails. They must pass without the change, because a test that always fails seems to notice all
+changes. The program is for developers of the suite and is no test itself; it takes a few seconds
+to a minute for each change.
 """
 
 import argparse
@@ -23,11 +24,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class Change(NamedTuple):
-    """A bug as somebody could make it.
+    """A bug that a developer could make.
 
     Attributes:
-      file: of the repository.
-      old, new: `old` stands once in the file, and `new` takes its place.
+      file: the path in the repository.
+      old, new: `old` occurs once in the file, and is replaced by `new`.
       tests: files of tests, or single tests, the nearest first.
     """
 
@@ -266,7 +267,7 @@ CHANGES = [
     ),
     Change(
         "bertjax/examples/spans.py",
-        "sentences[following - a_goes]",
+        "sentences[following - replaces_a]",
         "sentences[following]",
         ("tests/examples/test_spans.py",),
     ),
@@ -862,9 +863,9 @@ def _told(change: Change) -> str:
 
 
 def _tests_there(checkout: Path, change: Change) -> list[str]:
-    """The tests of a change that the checkout has; ends the program where the table does not fit.
+    """The tests of a change that exist in the checkout; exits if a change does not fit its file.
 
-    An older checkout may lack some of them.
+    An older checkout may lack tests.
     """
     file, there = checkout / change.file, []
     count = file.read_text(encoding="utf-8").count(change.old) if file.exists() else 0
@@ -881,12 +882,12 @@ def _tests_there(checkout: Path, change: Change) -> list[str]:
 
 
 def _copied(checkout: Path, folder: Path) -> Path:
-    """A copy of all that git does not ignore, with the shared data beside it."""
+    """Copies all files that git does not ignore, with the shared data beside them."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
     copy = folder / "main"
     for name in filter(None, names.stdout.split("\0")):
-        if (checkout / name).is_file():  # git lists what was just deleted, too
+        if (checkout / name).is_file():  # git also lists deleted files
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(checkout / name, copy / name)
     if (checkout.parent / "shared").exists():
@@ -914,9 +915,9 @@ def _notices(copy: Path, change: Change, tests: list[str], slow: bool) -> str | 
     failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", result.stdout, re.MULTILINE)
     if result.returncode == 0 and " passed" in result.stdout:
         return None
-    if result.returncode in (1, 2) and failed:  # 2: a file of tests cannot be imported any more
+    if result.returncode in (1, 2) and failed:  # 2: a file of tests cannot be imported
         return failed[-1]
-    # Nothing ran, or pytest itself was wrongly called.
+    # No test ran, or the call of pytest was wrong.
     sys.exit(f"{_told(change)}: pytest ended with {result.returncode}:\n{result.stdout[-3000:]}")
 
 

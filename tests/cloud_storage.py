@@ -1,4 +1,4 @@
-"""Cloud Storage on loopback: the emulator, with conditions on writes and with closed doors."""
+"""A local emulator of Cloud Storage, which supports conditional writes and refused requests."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ from gcp_storage_emulator.storage import Storage
 
 
 class _Refused(Exception):
-    """412: the object has another generation than the one that was asked for."""
+    """Status 412: the object's generation is not the one that the request names."""
 
 
 class _Conditional(Storage):
-    """Objects in memory, written only over the generation that the request names, if it does."""
+    """Objects in memory; a write is refused if the request names another generation."""
 
     expected: int | None = None
 
@@ -43,11 +43,11 @@ class _Conditional(Storage):
 
 
 class Cloud:
-    """The server's state, as the tests see and change it.
+    """The server's state, which the tests read and change.
 
     Attributes:
-      refused: method ("GET", "POST", "DELETE", ...) -> status that all such requests get; "BUCKET"
-        stands for those about a bucket itself.
+      refused: method ("GET", "POST", "DELETE", ...) -> the status of all such requests; "BUCKET"
+        means requests about a bucket itself.
       requests: method and path of every request.
     """
 
@@ -60,16 +60,18 @@ class Cloud:
         buckets.create_bucket(bucket, self.storage)
 
     def names(self, bucket: str, folder: str = "") -> set[str]:
-        """The objects below a folder, by their names there."""
+        """The names of the objects in a folder, relative to the folder."""
         prefix = f"{folder}/" if folder else ""
-        objects = list(self.storage.objects.get(bucket, {}))  # the server adds some meanwhile
+        objects = list(
+            self.storage.objects.get(bucket, {})
+        )  # a copy, because the server adds objects meanwhile
         return {name.removeprefix(prefix) for name in objects if name.startswith(prefix)}
 
     def read(self, bucket: str, name: str) -> bytes:
         return self.storage.get_file(bucket, name)
 
     def upload(self, folder: Path, address: str) -> None:
-        """As `gcloud storage cp -r` does."""
+        """Uploads a folder like `gcloud storage cp -r`."""
         from bertjax.buckets import path_of
 
         for path in folder.rglob("*"):
@@ -94,7 +96,7 @@ class _Handler(RequestHandler):
         self.storage.expected = int(wanted[0]) if wanted else None
         try:
             do()
-        except BrokenPipeError:  # a client that has read enough
+        except BrokenPipeError:  # the client closed the connection
             self.close_connection = True
         except _Refused:
             self._say(412, "another generation")
@@ -122,7 +124,7 @@ class _Handler(RequestHandler):
 
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[Cloud, dict[str, str]]]:
-    """The cloud, and the environment in which programs take it for Cloud Storage."""
+    """Yields the cloud, and the environment in which programs use it as Cloud Storage."""
     cloud = Cloud()
     with HTTPServer(("localhost", 0), partial(_Handler, cloud)) as server:
         address = f"http://localhost:{server.server_port}"
@@ -134,7 +136,7 @@ def serving() -> Iterator[tuple[Cloud, dict[str, str]]]:
                 {
                     "STORAGE_EMULATOR_HOST": address,
                     "TENSORSTORE_GCS_HTTP_URL": address,
-                    # Would ask Google which kind of bucket it is.
+                    # Otherwise gcsfs would ask Google for the kind of bucket.
                     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
                 },
             )

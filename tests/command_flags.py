@@ -1,4 +1,4 @@
-"""Whether the flags of a written command are there."""
+"""Checks that the flags of a documented command exist."""
 
 import importlib
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def assert_flags_exist(command: str, program: Path) -> None:
-    """Each --flag is named by the program, each --config.key is in its config."""
+    """Asserts that the program has each --flag, and its config has each --config.key."""
     source = program.read_text(encoding="utf-8")
     config = re.search(r"--config=configs/(\w+)\.py:?(\S*)", command)
     if config:

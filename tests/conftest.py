@@ -1,4 +1,4 @@
-"""What every test runs under: one simulated CPU device, no network, and the marks."""
+"""The environment of all tests: one simulated CPU device, no network, and the marks."""
 
 import contextlib
 import gc
@@ -14,10 +14,10 @@ from durations import changes_since, read_durations, write_durations
 from xla_flags import xla_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-_DEVICES = 8  # that there are; a test sees one, or as many as its mark says
+_DEVICES = 8  # all devices; a test sees one, or as many as its mark says
 _PEERS = ("torch", "transformers")
 
-# Read by JAX when it is first imported, here and in the processes that tests start.
+# JAX reads these variables when it is imported, here and in the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = xla_flags(_DEVICES)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(REPOSITORY / ".cache" / "jax")
@@ -65,7 +65,7 @@ jax.device_count = jax.local_device_count = lambda *arguments: len(_visible_devi
 
 @contextlib.contextmanager
 def _seeing_devices_of(node: pytest.Item | pytest.Collector | None) -> Iterator[None]:
-    """What is not about sharding sees one device: programs for eight take far longer to compile."""
+    """Shows one device without a mark, because programs for eight take far longer to compile."""
     global _visible
     before = _visible
     mark = node and node.get_closest_marker("devices")
@@ -84,7 +84,7 @@ def pytest_runtest_call(item: pytest.Item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(request: pytest.FixtureRequest):
-    """A fixture of a file sees the devices of the file's mark, whichever test asks first."""
+    """Shows a file's fixtures the devices of the file's mark, for whichever test is first."""
     with _seeing_devices_of(request.node):
         return (yield)
 
@@ -93,7 +93,7 @@ def pytest_fixture_setup(request: pytest.FixtureRequest):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config):
-    """What takes longer or shorter than on file; or puts it there."""
+    """Prints the tests whose durations differ from those on file, or writes the new durations."""
     seconds: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -108,7 +108,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session", autouse=True)
 def memory_is_given_back():
-    """In this process, which trains hundreds of models: it would keep what the largest took."""
+    """Gives memory back: this process trains many models, and would keep the largest's memory."""
     with pytest.MonkeyPatch.context() as patch:
         for program in ("pretrain", "finetune"):
             patch.setattr(f"bertjax.{program}.keep_freed_memory", lambda: None)
@@ -117,7 +117,7 @@ def memory_is_given_back():
 
 @pytest.fixture(scope="module", autouse=True)
 def what_was_compiled_is_forgotten():
-    """After each file: what it compiled is on disk, and gigabytes of it slow the collector down."""
+    """Clears JAX's caches after each file: they are also on disk, and slow garbage collection."""
     yield
     jax.clear_caches()
     gc.collect()
@@ -131,7 +131,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real data sets beside the checkout; tests that need them skip where there are none."""
+    """Real data sets beside the checkout; without them, the tests that need them are skipped."""
     folder = REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("no shared/data beside the checkout")
@@ -197,9 +197,9 @@ def left_to_right_run(tiny_corpus: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fine_tuned(tiny_run: Path):
-    """name of `task_files.FAMILIES` -> config and finished run, made when it is first asked for.
+    """A function from a name of `task_files.FAMILIES` to its config and its finished run.
 
-    Do not write into it.
+    A run is made at its first use. Do not write into it.
     """
     from task_files import FAMILIES, tiny_finetuning
 
@@ -224,7 +224,7 @@ def fine_tuned(tiny_run: Path):
 
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vocab.txt of real words: that of the small models."""
+    """The vocab.txt of the small models, which has real words."""
     from small_models import PIECES
 
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
@@ -234,7 +234,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_pretrained(vocabulary: Path):
-    """`small_models.small_model` over that vocabulary."""
+    """`small_models.small_model` with this vocabulary."""
     from small_models import small_model
 
     return partial(small_model, vocabulary)

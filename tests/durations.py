@@ -1,6 +1,6 @@
-"""How long every test takes, on file, and what a run of the suite says against it.
+"""The durations of all tests on file, and the comparison of a run of the suite with them.
 
-To put new ones on file: bash launch/test.sh --peers --slow --write-durations
+To write new ones: bash launch/test.sh --peers --slow --write-durations
 """
 
 import json
@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _FILE = Path(__file__).with_name("durations.json")
-_SHARE, _SECONDS = 0.5, 5.0  # a file of tests that changed by more than both is named
+_SHARE, _SECONDS = 0.5, 5.0  # a file of tests is reported if it changed by more than both
 
 
 def read_durations() -> dict[str, float]:
-    """Test -> seconds, with the setup of the fixtures that it was the first to ask for."""
+    """Maps each test to its seconds, including the setup of fixtures that it used first."""
     tests = json.loads(_FILE.read_text(encoding="utf-8"))
     return {f"{file}::{test}": s for file, each in tests.items() for test, s in each.items()}
 
 
 def write_durations(seconds: Mapping[str, float]) -> None:
-    """Puts a run's durations on file."""
+    """Writes a run's durations to the file."""
     tests: dict[str, dict[str, float]] = defaultdict(dict)
     for name in sorted(seconds):
         file, _, test = name.partition("::")
@@ -29,7 +29,7 @@ def write_durations(seconds: Mapping[str, float]) -> None:
 
 
 def changes_since(before: Mapping[str, float], now: Mapping[str, float]) -> Iterator[str]:
-    """A line about the machine's speed, and one for each file of tests that changed beyond that."""
+    """A line about the machine's speed, and one for each file of tests that changed otherwise."""
     long = [now[name] / before[name] for name in now if before.get(name, 0) >= 0.2]
     pace = statistics.median(long) if long else 1.0
     yield f"this machine takes {pace:.2f} times as long"

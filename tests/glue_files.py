@@ -1,4 +1,4 @@
-"""All nine tasks of GLUE with its diagnostic set, as its download has them, but small."""
+"""Small versions of GLUE's nine tasks and diagnostic set, in the form of its download."""
 
 import random
 from pathlib import Path
@@ -12,7 +12,7 @@ _PARSES = "sentence1_binary_parse sentence2_binary_parse sentence1_parse sentenc
 _MNLI = ["index", "promptID", "pairID", "genre", *_PARSES, "sentence1", "sentence2", "label1"]
 _PAIR = ["index", "sentence1", "sentence2"]
 
-# file -> its columns, with "label" for that of the label; a test file lacks it.
+# File -> its columns; the column of the label is "label", which a test file lacks.
 _FILES = {
     "SST-2/train": ["sentence", "label"],
     "SST-2/dev": ["sentence", "label"],
@@ -46,7 +46,7 @@ _TEXTS = ("sentence", "sentence1", "sentence2", "question", "question1", "questi
 
 
 def write_glue(folder: Path, rows: int = 24, seed: int = 0) -> Path:
-    """Writes every file; the label follows the last text's half of the sounds."""
+    """Writes all files; a label depends on which half of the sounds the last text is from."""
     rng = random.Random(seed)
     for write in (write_cola, write_mrpc, write_stsb):
         write(folder, rows=rows)

@@ -1,3 +1,3 @@
-"""How long a test waits for what must come: so long that no machine is too busy for it."""
+"""The longest time that a test waits for an event, which is enough on a very busy machine."""
 
 PATIENCE = 900.0  # seconds

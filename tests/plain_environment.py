@@ -1,4 +1,4 @@
-"""Processes where only what setup.py always asks for can be imported, whatever is installed."""
+"""Processes that can import only the packages that setup.py always requires."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ def _setup_arguments() -> dict[str, ast.expr]:
     raise AssertionError("setup.py does not call setup()")
 
 
-# Of setup.py as it stands, be it installed or not: lines such as "numpy>=2.4".
+# Lines such as "numpy>=2.4" from setup.py; the package need not be installed.
 CORE: list[str] = ast.literal_eval(_setup_arguments()["install_requires"])
 EXTRAS: dict[str, list[str]] = ast.literal_eval(_setup_arguments()["extras_require"])
 
@@ -41,7 +41,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Plain
 
 
 def plain_environment(folder: Path) -> dict[str, str]:
-    """The variables for a process; `folder` gets a file that Python reads at its start."""
+    """The environment variables of a process; writes a file to `folder` that Python reads first."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
     return {"PYTHONPATH": f"{folder}:{REPOSITORY}", "REFUSED_MODULES": ",".join(_refused())}
@@ -49,7 +49,7 @@ def plain_environment(folder: Path) -> dict[str, str]:
 
 @functools.cache
 def _refused() -> list[str]:
-    """The modules of packages that are installed, and that a plain installation does not bring."""
+    """The modules of installed packages that a plain installation does not include."""
     asked = {"bertjax"} | _brought_by(CORE)
     packages = importlib.metadata.packages_distributions()
     return sorted(
@@ -60,7 +60,7 @@ def _refused() -> list[str]:
 
 
 def _brought_by(lines: list[str]) -> set[str]:
-    """The packages that these lines ask for, what those ask for, and so on."""
+    """The packages that these lines require, with their own requirements."""
     found: set[tuple[str, str]] = set()  # package, and its extra
     todo = [(line, "") for line in lines]
     while todo:

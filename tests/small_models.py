@@ -35,10 +35,10 @@ def small_model(
     spec: BertSpec = SPEC,
     classes: tuple[str, ...] = CLASSES,
 ) -> Pretrained:
-    """A model over the vocab.txt at `vocabulary`, of as many pieces as `spec` says.
+    """A model with the vocab.txt at `vocabulary`, which has as many pieces as `spec` says.
 
     Args:
-      classes: of a classifier.
+      classes: the classes of a classifier.
     """
     rng = np.random.default_rng(7)
     parts = ARCHITECTURES[KINDS[architecture]].parts(spec)

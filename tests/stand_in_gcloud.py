@@ -1,10 +1,10 @@
 """A stand-in for Cloud TPU and its hosts: `gcloud`, and on each host `uv` and the run's `python`.
 
-Called as `stand_in_gcloud.py PROGRAM ARGUMENTS...`. What there is lies in the folder CLOUD:
+It is called as `stand_in_gcloud.py PROGRAM ARGUMENTS...`. Its state is in the folder CLOUD:
 
-  calls.jsonl      every call: who ("here" or the number of a host), program, arguments
-  scenario.json    what shall go wrong (see `SCENARIO`)
-  state.json       the slice, and how often each thing has happened
+  calls.jsonl      every call: the caller ("here" or the number of a host), program, arguments
+  scenario.json    the intended failures (see `SCENARIO`)
+  state.json       the slice, and how often each event has happened
   buckets/BUCKET/  objects
   hosts/POD/N/     the home of host N of the POD-th slice; commands of `ssh` run there, by bash
 """
@@ -24,15 +24,15 @@ HERE = os.environ.get("STAND_IN_HOST", "here")
 
 SCENARIO = {
     "hosts": 2,
-    "refuse": "",  # why `create` is refused
-    "refuse_from": 0,  # the first request that is
-    "waits": 1,  # looks before a request is granted; -1: never
+    "refuse": "",  # the reason why `create` is refused
+    "refuse_from": 0,  # the number of the first refused request
+    "waits": 1,  # the number of queries before a request is granted; -1: never
     "fails": False,  # a request becomes FAILED when it would be granted
-    "offline": [],  # looks, counted from 0, at which the network is away
+    "offline": [],  # the numbers of queries, from 0, at which the network is away
     "unreachable": [],  # [host, part of the command, times (-1: for ever)]
-    "fits": True,  # what launch/compile_check.py says
-    # What the runs do, one after another: "CODE", "CODE@STEP" (saves a checkpoint first), "hang"
-    # (until a signal), "preempt" (the slice is taken away), "lost" (one host is killed, the
+    "fits": True,  # the result of launch/compile_check.py
+    # The ends of the runs, one after another: "CODE", "CODE@STEP" (saves a checkpoint first),
+    # "hang" (until a signal), "preempt" (the slice is taken away), "lost" (one host is killed, the
     # others hang).
     "runs": ["0@100"],
 }
@@ -54,14 +54,14 @@ class State:
         return self._state
 
     def __exit__(self, *_) -> None:
-        # Whole at every moment: a run that hangs looks at it when a signal comes.
+        # The file is complete at every moment, because a run that hangs reads it after a signal.
         (CLOUD / "state.tmp").write_text(json.dumps(self._state))
         (CLOUD / "state.tmp").replace(CLOUD / "state.json")
         self._lock.close()
 
 
 def count(what: str) -> int:
-    """How often this has been called with `what`, before."""
+    """Counts the call, and returns how often `what` was counted before."""
     with State() as state:
         counts = state.setdefault("counts", {})
         counts[what] = counts.get(what, 0) + 1
@@ -206,7 +206,7 @@ def uv(arguments: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """`launch/pretrain.py` as the scenario has it."""
+    """Acts as `launch/pretrain.py` in the scenario."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     index = count(f"runs of {HERE}")
     wait_for_all(index)
@@ -225,7 +225,7 @@ def run(arguments: list[str]) -> None:
 
 
 def hang() -> None:
-    """Until the slice is gone, or a quarter of an hour is over."""
+    """Waits until the slice is gone, or for a quarter of an hour."""
     for _ in range(4500):
         with State() as state:
             if state.get("request") != "ACTIVE":
@@ -234,7 +234,7 @@ def hang() -> None:
 
 
 def wait_for_all(index: int) -> None:
-    """The processes of a run join before they do anything else."""
+    """Waits until all processes of a run have joined."""
     names = [f"runs of {host}" for host in range(scenario()["hosts"])]
     for _ in range(9000):
         with State() as state:
@@ -245,7 +245,7 @@ def wait_for_all(index: int) -> None:
 
 
 def python(arguments: list[str]) -> None:
-    """The environment's interpreter here: all that is asked of it is whether the config fits."""
+    """Acts as the environment's interpreter, which is only asked whether the config fits."""
     if arguments[0].endswith("launch/compile_check.py") and not scenario()["fits"]:
         fail("error: 21.3 GiB of the 15.75 GiB of a chip: does not fit", 2)
 

@@ -1,6 +1,6 @@
 """Small data sets in official formats and their oddities, in the language of tests/tiny_run.py.
 
-What is to be learned is easy, too: whether a sound is of the first half of the list.
+The labels are easy to learn: they depend on whether a sound is in the first half of the list.
 """
 
 import csv
@@ -16,7 +16,7 @@ from tiny_run import SOUNDS
 from bertjax.config import finetune_config
 
 _HIGH = SOUNDS[: len(SOUNDS) // 2]
-_ODD = ('" ', "“é” ", "'' ", "")  # begins of texts: unbalanced quotes, other characters
+_ODD = ('" ', "“é” ", "'' ", "")  # beginnings of texts: unbalanced quotes, other characters
 
 
 def _sound(rng: random.Random, high: bool) -> str:
@@ -24,13 +24,13 @@ def _sound(rng: random.Random, high: bool) -> str:
 
 
 def saying(rng: random.Random, high: bool) -> str:
-    """One word again and again."""
+    """A text that repeats one word."""
     word = _sound(rng, high)
     return rng.choice(_ODD) + " ".join([word] * rng.randint(1, 12))
 
 
 def write_mrpc(folder: Path, rows: int = 192, seed: int = 0) -> Path:
-    """MRPC: a BOM, quotes that do not close; equivalent if the second is of the first half."""
+    """Writes MRPC, with a BOM and unbalanced quotes; equivalent if text 2 is of the first half."""
     rng = random.Random(seed)
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
     (folder / "MRPC").mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write_mrpc(folder: Path, rows: int = 192, seed: int = 0) -> Path:
 
 
 def write_cola(folder: Path, rows: int = 192, seed: int = 0) -> Path:
-    """CoLA: no header but in the test file; acceptable if of the first half."""
+    """Writes CoLA, with a header only in the test file; acceptable if of the first half."""
     rng = random.Random(seed)
     (folder / "CoLA").mkdir(parents=True, exist_ok=True)
     for split, count in (("train", rows), ("dev", 51)):
@@ -62,7 +62,7 @@ def write_cola(folder: Path, rows: int = 192, seed: int = 0) -> Path:
 
 
 def write_stsb(folder: Path, rows: int = 192, seed: int = 0) -> Path:
-    """STS-B: ten columns; two texts are the more alike the more are of one half."""
+    """Writes STS-B with ten columns; the score is higher if more words are of the same half."""
     rng = random.Random(seed)
     header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
     (folder / "STS-B").mkdir(parents=True, exist_ok=True)
@@ -82,10 +82,10 @@ _ACCENTS = str.maketrans("aeiou", "áéíóú")
 
 
 def paragraph(rng: random.Random, possible: bool) -> tuple[str, str]:
-    """Runs of five sounds, and the run that is to be found: of the only one of the first half.
+    """Runs of five sounds; the answer is the run of the only sound of the first half.
 
-    Every second word is written with accents, which BERT's tokenizer takes away: an answer that was
-    put together from tokens would lack them.
+    Every second word has accents, which BERT's tokenizer removes: an answer that is made from
+    tokens would lack them.
     """
     words = rng.sample([word for word in SOUNDS if word not in _HIGH], 5)
     place = rng.randrange(5)
@@ -99,7 +99,7 @@ def paragraph(rng: random.Random, possible: bool) -> tuple[str, str]:
 
 
 def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 240, seed: int = 0) -> Path:
-    """SQuAD; some paragraphs are longer than a window, and some answers cut by its border."""
+    """Writes SQuAD, with paragraphs that exceed a window, and answers across its border."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in (("train", paragraphs), ("dev", 25)):
@@ -121,7 +121,7 @@ def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 240, seed
 
 
 def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
-    """SWAG: the right ending repeats the first sentence's sound."""
+    """Writes SWAG; the right ending repeats the first sentence's sound."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     endings = [f"ending{number}" for number in range(4)]
@@ -142,7 +142,7 @@ def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
 
 
 def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
-    """CoNLL-2003: IOB1 tags; sounds of the first half are entities, runs of one are one."""
+    """Writes CoNLL-2003 with IOB1 tags; a run of a sound of the first half is an entity."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for name, count in (("eng.train", documents), ("eng.testa", 6)):
@@ -160,7 +160,7 @@ def write_conll(folder: Path, documents: int = 30, seed: int = 0) -> Path:
 
 
 def write_table(folder: Path, problem: str, rows: int = 128, seed: int = 0) -> Path:
-    """One's own JSON for any problem of `bertjax.tasks.table` but classification."""
+    """Writes a user's JSON files for any problem of `bertjax.tasks.table` except classification."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -182,13 +182,13 @@ def write_table(folder: Path, problem: str, rows: int = 128, seed: int = 0) -> P
 
 
 class Family(NamedTuple):
-    """A family of tasks by one data set of it.
+    """A family of tasks, with one data set of it.
 
     Attributes:
-      write: writes its files into a folder, and returns that.
-      task: config.task.
-      least: the score that must be reached on dev.
-      predictions: files of predictions -> their lines; None: not counted.
+      write: writes its files into a folder, and returns the folder.
+      task: the value of config.task.
+      least: the lowest accepted score on dev.
+      predictions: files of predictions -> their number of lines; None: it is not checked.
     """
 
     write: Callable[[Path], Path]
@@ -234,7 +234,7 @@ FAMILIES = {
 
 
 def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
-    """One's own CSV: fields with commas, quotes, tabs, line ends; five stars: of the first half."""
+    """Writes a user's CSV with commas, quotes, tabs, line ends; five stars: of the first half."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", rows), ("dev", 25), ("test", 7)):
@@ -249,7 +249,7 @@ def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
 
 
 def tiny_finetuning(init_from: Path | str, data: Path, **changes: Any):
-    """`finetune_config` for the model of `tiny_run`; `changes` of the top level, by key."""
+    """The config of a fine-tuning of `tiny_run`; `changes` replace keys at the top level."""
     config = finetune_config()
     config.init_from, config.data, config.max_length = str(init_from), str(data), 48
     config.grid.update(batch_size=(16,), learning_rate=(1e-2,), epochs=(6,))

@@ -1,7 +1,6 @@
-"""Bad input to the programs of a run: one clear error, and nothing half-written.
+"""Bad input to the programs of a run: it gives one clear error, and no incomplete files.
 
-What is wrong with a corpus's sources or its own files is in tests/test_prepare.py and
-tests/corpus/.
+Errors in a corpus's sources or files are tested in tests/test_prepare.py and tests/corpus/.
 """
 
 import errno
@@ -34,7 +33,7 @@ from bertjax.training.journal import Journal
 
 
 def refuse(config, folder, message, **options):
-    """That the run is refused with `message` before it makes a model, and leaves nothing."""
+    """Asserts that the run is refused with `message`, makes no model, and leaves no file."""
     before = sorted(folder.rglob("*"))
     with mock.patch.object(recipe, "init_state", None), pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
@@ -104,7 +103,9 @@ DOCUMENT = [20, 21, 22, 23, 24]
 def test_a_single_document_with_next_sentence(tiny_corpus, tmp_path, train, held_out):
     tokenizer = Tokenizer.open(tiny_corpus)
     corpus = written(tmp_path, tokenizer, [DOCUMENT] * train, [DOCUMENT] * held_out)
-    message = "'text:book.txt' has a single document: next-sentence .* add documents .*masked_lm"
+    message = (
+        "'text:book.txt' has a single document, but next-sentence .* add documents .*masked_lm"
+    )
     refuse(tiny_config(corpus), tmp_path, message)
 
 
@@ -121,7 +122,7 @@ def test_a_store_of_another_tokenizer(tiny_corpus, tmp_path):
     other = prepared(tmp_path, text)
     config = tiny_config(f"{tiny_corpus}@0.5,{other}@0.5")
     refuse(config, tmp_path, f"{other}: built with another tokenizer")
-    # The vocabulary was exchanged after the store was built.
+    # The vocabulary was replaced after the store was built.
     for name in ("vocab.txt", "vocabulary.json"):
         shutil.copy(tiny_corpus / name, other / name)
     refuse(tiny_config(other), tmp_path, f"{other}: built with another tokenizer")
@@ -220,7 +221,7 @@ def test_a_folder_of_another_run(tiny_run, tmp_path, changes, message):
 
 @pytest.mark.parametrize("lost", ["config.json", ""])
 def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
-    """Where config.json is lost, and where that of another run lies in its place."""
+    """config.json is deleted, or replaced by that of another run."""
     shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns(lost or "nothing"))
     config = json.loads((tiny_run / "config.json").read_text()) | {"seed": 7}
     if not lost:
@@ -269,8 +270,12 @@ def test_a_damaged_config_file(tiny_run, tmp_path, damage):
     config = json.loads((tiny_run / "config.json").read_text())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_bytes(damage)
-    refuse(config, tmp_path, r"config\.json: damaged, or not ours .*: restore it from a copy")
-    with pytest.raises(InputError, match=r"config\.json: damaged, or not ours"):
+    refuse(
+        config,
+        tmp_path,
+        r"config\.json: damaged, or not written by bertjax .*: restore it from a copy",
+    )
+    with pytest.raises(InputError, match=r"config\.json: damaged, or not written by bertjax"):
         fill_mask.run(str(tmp_path / "run"), ["[MASK]"], 1)
 
 
@@ -280,7 +285,7 @@ def test_no_whole_checkpoint(tiny_run, tmp_path):
         shutil.rmtree(checkpoint / "optimizer")
     config = json.loads((tiny_run / "config.json").read_text())
     lines = metrics_of(tmp_path / "run")
-    with pytest.raises(InputError, match=r"none of the checkpoints \[150, 160\] is whole"):
+    with pytest.raises(InputError, match=r"all checkpoints \[150, 160\] are damaged"):
         pretrain.run(config, str(tmp_path / "run"))
     assert metrics_of(tmp_path / "run") == lines
 
@@ -330,7 +335,7 @@ class TestReadingARun:
         assert not (tmp_path / "run" / "evaluation.json").exists()
 
     def test_a_damaged_checkpoint_is_passed_over(self, read, tiny_run, tmp_path, caplog):
-        lost = shutil.ignore_patterns("config.json")  # the checkpoints know it
+        lost = shutil.ignore_patterns("config.json")  # the checkpoints have it
         shutil.copytree(tiny_run, tmp_path / "run", ignore=lost)
         shutil.rmtree(tmp_path / "run" / "checkpoints" / "160" / "params")
         read(tmp_path / "run")
@@ -348,7 +353,7 @@ class TestReadingARun:
 
 
 def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
-    """It stops with the step and the batch, before a checkpoint could hold it."""
+    """The run stops with a message about step and batch, before it saves a checkpoint."""
     config = tiny_config(
         tiny_corpus, optimizer={"learning_rate": 1e30}, intervals={"checkpoint": 1}
     )
@@ -361,7 +366,7 @@ def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
 
 
 def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
-    """The error comes out; with room again the run goes on to the same end."""
+    """The error is raised; with free space, the run continues to the same end."""
     config = tiny_config(tiny_corpus)
     real = Journal.write
 
@@ -389,7 +394,7 @@ def test_a_loss_that_is_not_finite_at_the_door(tiny_corpus, tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_does_not_take_the_checkpoint(tiny_corpus, tmp_path):
-    """Files over 20 kB fail, as on a full disk: not 0, no checkpoint, and it can go on."""
+    """Files over 20 kB fail, as on a full disk; the run makes no checkpoint, and can be resumed."""
     config = tiny_config(tiny_corpus)
     process = start_pretraining(tmp_path, config, tmp_path / "run", largest_file=20)
     _, errors = process.communicate(timeout=PATIENCE)

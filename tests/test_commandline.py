@@ -1,4 +1,4 @@
-"""Exit codes and messages of a door, run as a user runs it."""
+"""Exit codes and messages of a program of launch/, run as a user runs it."""
 
 import os
 import pty
@@ -74,7 +74,7 @@ def work(where):
     if where == "collector":  # whose callbacks lose exceptions
         gc.callbacks.append(send)
         gc.collect()
-    elif where == "c":  # as a long compile, the main thread does not come back from there
+    elif where == "c":  # the main thread stays in C code, as in a long compilation
         threading.Timer(0.1, send).start()
         mutex = ctypes.create_string_buffer(64)
         for _ in range(2):
@@ -154,7 +154,7 @@ def _environment() -> dict[str, str]:
 
 
 def _defaults() -> None:
-    """Signals as on a terminal, even where the suite is run in the background."""
+    """Sets signals as on a terminal, even if the suite runs in the background."""
     for number in LINES:
         signal.signal(number, signal.SIG_DFL)
 
@@ -224,7 +224,7 @@ def test_a_signal_ends_it_with_one_line_wherever_it_is(folder, number, where):
 
 @pytest.mark.parametrize("number", LINES)
 def test_a_signal_that_is_taken_ends_nothing_and_a_second_one_does(folder, number):
-    """But for SIGHUP, which comes twice where a terminal is gone."""
+    """SIGHUP is an exception, because it comes twice when a terminal is closed."""
     result = _run(folder, f"--signal={number}", "--where=taken")
     stopping = f"stopping after this step ({number.name})\n"
     code, line = LINES[number]
@@ -237,14 +237,14 @@ def test_a_signal_that_is_taken_ends_nothing_and_a_second_one_does(folder, numbe
 
 
 def test_a_signal_that_is_ignored_stays_so(folder):
-    """As by nohup."""
+    """`nohup` ignores SIGHUP in this way."""
     command = f"trap '' HUP; exec {sys.executable} door.py --signal=1 --where=taken"
     result = _run_shell(folder, command)
     assert (result.returncode, result.stdout, result.stderr) == (0, "came False\nagain\n", "")
 
 
 def test_a_terminal_that_is_gone_ends_nothing(folder):
-    """A run whose ssh is lost still writes to it, and is to save itself first."""
+    """A run whose ssh is lost still writes to the terminal, and must save first."""
     terminal, end = pty.openpty()
     command = [sys.executable, "door.py", "--signal=1", "--where=taken"]
     process = subprocess.Popen(
@@ -300,7 +300,7 @@ def test_missing_config_file(folder, override):
 
 
 def test_a_tuple_that_is_given_twice(folder):
-    """Its values would add up, where of a number the last counts."""
+    """Its values would be joined; of numbers, the last one counts."""
     result = _run(folder, "--config=config.py", "--config.steps=7", "--config.steps=8")
     assert (result.returncode, result.stdout) == (0, "steps 8\n")
     result = _run(folder, "--config=config.py", "--config.rates=2.0", "--config.rates=3.0")
@@ -309,7 +309,7 @@ def test_a_tuple_that_is_given_twice(folder):
     assert result.stderr == f"{wanted}as --config.rates='(A, B)'\n"
 
 
-# What the system says of names and rights, where a program meets it first.
+# Errors of the system about names and permissions.
 def _taken_by_a_file(folder):
     (folder / "file").touch()
     return folder / "file" / "x"

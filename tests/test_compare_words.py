@@ -1,4 +1,4 @@
-"""How alike a word is in different texts: as the vectors of launch/extract_features.py say."""
+"""The similarity of a word in different texts, by the vectors of launch/extract_features.py."""
 
 import matplotlib.image
 import numpy as np
@@ -13,7 +13,7 @@ TEXTS = ["Moo moo baa.", "Baa baa (MOO), baa.", "Baa moo baa baa."]
 
 
 def test_cosines_are_those_of_the_extracted_vectors(tiny_run, tmp_path, capsys):
-    """Vectors less the mean of all, compared by numpy."""
+    """The cosines equal those of numpy, from vectors minus the mean of all vectors."""
     cosines = compare_words.run(str(tiny_run), "moo", TEXTS, str(tmp_path / "moo.png"))
     rows = [line for line in capsys.readouterr().out.splitlines() if line.endswith(tuple(TEXTS))]
 
@@ -21,7 +21,7 @@ def test_cosines_are_those_of_the_extracted_vectors(tiny_run, tmp_path, capsys):
     vectors = tmp_path / "vectors.npz"
     extract(str(tiny_run), str(tmp_path / "texts.txt"), str(vectors), Options(features="words"))
     with np.load(vectors) as file:
-        places = file["offsets"][:-1] + [0, 2, 1]  # of the first "moo" of each text
+        places = file["offsets"][:-1] + [0, 2, 1]  # the first "moo" of each text
         assert file["tokens"][places].tolist() == ["Moo", "(MOO),", "moo"]
         x = (file["features"] - file["features"].mean(0))[places].astype(np.float64)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -36,8 +36,8 @@ def test_cosines_are_those_of_the_extracted_vectors(tiny_run, tmp_path, capsys):
     "word, texts, output, message",
     [
         ("moo", TEXTS, "moo.jpg", "moo.jpg: must be a .png file"),
-        ("moo", TEXTS, "nowhere/moo.png", "in a folder that is there"),
-        ("moo", TEXTS[:1], "moo.png", "--text: give it twice or more"),
+        ("moo", TEXTS, "nowhere/moo.png", "in an existing folder"),
+        ("moo", TEXTS[:1], "moo.png", "--text: give it at least twice"),
         ("mo", TEXTS, "moo.png", "no 'mo' in 'Moo moo baa.': every --text must have"),
         ("moo", [*TEXTS, "moo " * 63], "moo.png", "65 tokens .* more than 64: shorten it"),
     ],

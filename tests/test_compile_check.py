@@ -1,4 +1,4 @@
-"""The report before the pod: the real TPU compiler, small models; and what is refused."""
+"""The report of launch/compile_check.py: the real TPU compiler, small models, and refusals."""
 
 import importlib
 import json
@@ -44,7 +44,7 @@ def reported(tmp_path_factory):
 def test_what_the_compiler_says(reported):
     report, _ = reported
     assert (report.chips, report.step.steps) == (16, 7_200)
-    # Parameters whole in float32, two moments shared by 16, and the batch.
+    # All parameters in float32, a 16th of two moments, and the batch.
     embeddings = (30_592 + 512 + 2) * 256
     assert 4 * embeddings < report.arguments < 4 * 1.5 * embeddings
     assert 0 < report.temporaries < report.memory
@@ -94,7 +94,7 @@ def test_the_files(reported):
     [("base_16", "v5e:4x4"), ("large_64", "v5e:8x8"), ("large_64_lamb", "v5e:8x8")],
 )
 def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
-    """The very steps; their reports are those that docs/ shows."""
+    """The steps of the shipped configs are compiled; README shows these reports."""
     config = importlib.import_module(f"configs.pretrain_{name}").get_config()
     on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
     for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):
@@ -106,7 +106,7 @@ def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
 @needs_libtpu
 @pytest.mark.slow
 def test_a_loop_over_layers_counts_every_layer(reported):
-    """As long as the unrolled one, within what a loop costs."""
+    """A loop takes as long as the unrolled layers, plus the cost of the loop."""
     unrolled, _ = reported
     (looped,) = compile_check.run(_small(scan_layers=True), "v5e:4x4")
     forward = [r.parts["feed-forward", "forward"] for r in (unrolled, looped)]
@@ -146,7 +146,7 @@ def test_slices(name, chips, devices, peak):
 
 @needs_libtpu
 def test_a_machine_without_a_tpu_hears_nothing_of_it(tmp_path):
-    """At a door; in five lines libtpu would complain."""
+    """A program must not print the five lines in which libtpu would report it."""
     program = (
         "from bertjax import commandline\ndef main(_):\n    import jax\n    jax.devices()\n"
         "commandline.run(main)"

@@ -1,4 +1,4 @@
-"""Models handed on: written, read back, and the same."""
+"""Exported models: they are written, read back, and equal."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from bertjax.run_folder import load_run
 
 @pytest.fixture(scope="module")
 def stacked_run(tiny_corpus, tmp_path_factory):
-    """A run whose layers are stacked, its vocabulary padded, its products in bfloat16."""
+    """A run with stacked layers, a padded vocabulary, and products in bfloat16."""
     folder = tmp_path_factory.mktemp("stacked") / "run"
     switches = {"scan_layers": True, "vocab_multiple": 64, "compute_dtype": "bfloat16"}
     config = tiny_config(tiny_corpus, total_steps=4, model={**switches, "num_hidden_layers": 3})
@@ -56,7 +56,7 @@ def test_a_run_goes_out_and_comes_back(name, request, tmp_path, capsys):
     assert config.get("is_decoder", False) == (name == "left_to_right_run")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
     modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
-    assert set(modes.values()) == {modes["config.json"]}  # all may be read by the same people
+    assert set(modes.values()) == {modes["config.json"]}  # all files have the same permissions
 
 
 @pytest.mark.peers
@@ -69,7 +69,7 @@ def test_transformers_agrees(name, request, tmp_path):
 
 @pytest.mark.peers
 def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
-    """As a user of Hugging Face would: the pipeline, with the exported tokenizer."""
+    """It uses the pipeline with the exported tokenizer, like a user of Hugging Face."""
     import transformers
 
     convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
@@ -78,7 +78,7 @@ def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
 
 
 def test_plain_storage_is_what_the_run_computes(stacked_run):
-    """The logits of the run's own module, by far narrower than what its bfloat16 loses."""
+    """The logits equal those of the run's module much more exactly than bfloat16 does."""
     run, plain = load_run(stacked_run), open_model(str(stacked_run))
     assert run.params["masked_lm"]["bias"].shape[0] % 64 == 0
     assert plain.params["masked_lm"]["bias"].shape == (run.tokenizer.vocabulary_size,)
@@ -101,7 +101,7 @@ def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
     assert "# my-bert\n" in card
     assert 'BertForPreTraining.from_pretrained("my-bert")' in card
     assert "| steps done | 160 |" in card
-    assert "| corpus | corpus |" in card  # its name, not where it lies
+    assert "| corpus | corpus |" in card  # its name, not its path
     assert "| optimizer.learning_rate | 0.01 |" in card
     assert str(tiny_run.parent) not in card
     last = json.loads((tiny_run / "metrics.jsonl").read_text().splitlines()[-1])
@@ -116,7 +116,7 @@ def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
     for length, metrics in results.items():
         assert f"sequences of {length}, at step 4" in card
         assert f"| nsp_loss | {metrics['nsp_loss']:.4g} |" in card
-    # That of another step says nothing of this one.
+    # An evaluation of another step is not shown.
     assert list(convert._figures(stacked_run, step=5)) == ["Held-out text, at step 4"]
 
 
@@ -134,7 +134,7 @@ def test_to_a_server(tiny_run, tmp_path):
 
 
 def test_parts_besides_the_architecture_stay_behind(tiny_run, tmp_path):
-    """As in published masked-LM weights, which hold a pooler: it is told, and not written."""
+    """Published masked-LM weights have a pooler, for example; it is reported and not written."""
     convert.run(str(tiny_run), f"hf:{tmp_path / 'whole'}")
     config = tmp_path / "whole" / "config.json"
     config.write_text(config.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
@@ -163,7 +163,7 @@ def test_what_is_there_is_kept(tiny_run, tmp_path):
 
 
 def test_a_damaged_export_does_not_appear(tiny_run, tmp_path, monkeypatch):
-    """The proof is a proof: a weight that is written wrong is found, and nothing stays."""
+    """If a weight is written wrong, the comparison finds it, and no folder appears."""
     whole = hugging_face.save
 
     def damaged(arrays, **more):
@@ -212,7 +212,7 @@ def test_a_fine_tuned_run_goes_out_and_comes_back(fine_tuned, tmp_path, name):
     config = json.loads((tmp_path / "my-model" / "config.json").read_text())
     architecture, hub_task = HEADS[name]
     assert config["architectures"] == [architecture]
-    # What predict needs to know goes with it, and the words of transformers for it.
+    # The export has the settings for predict, and the corresponding ones of transformers.
     kind = {"CoLA": "single_label_classification", "STS-B": "regression"}.get(name)
     assert config.get("problem_type") == kind
     results = json.loads((run / "results.json").read_text())
@@ -248,7 +248,7 @@ def test_a_fine_tuned_run_to_a_server(fine_tuned, tmp_path, name):
 
 @pytest.mark.peers
 def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
-    """As a user of Hugging Face would, with the exported tokenizer and names of classes."""
+    """It uses the exported tokenizer and names of classes, like a user of Hugging Face."""
     import transformers
 
     texts = ["baa baa baa", "woof woof", "tweet", 'coo coo "', "quack moo"]

@@ -1,4 +1,4 @@
-"""Every door's main path, where nothing can be imported but what setup.py always asks for."""
+"""The main path of every program of launch/, with only the packages that setup.py requires."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from plain_environment import plain_environment
 from tiny_run import REPOSITORY, tiny_config, write_text
 from xla_flags import xla_flags
 
-# Runs one door after another as `python launch/DOOR.py ...` does, in one process: most of a door's
-# time goes into imports. Prints a line of JSON for each: the exit code, and the last line it wrote.
+# Runs one program after another like `python launch/DOOR.py ...`, but in one process, because most
+# of the time goes into imports. Prints a line of JSON for each: its exit code and its last line.
 _RUNNER = """
 import contextlib, io, json, runpy, sys
 from absl import app, flags, logging  # with flags of their own
@@ -31,7 +31,7 @@ for command in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def said(tiny_run, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
-    """Command -> its exit code, and what it wrote."""
+    """Maps each command to its exit code and its output."""
     folder = tmp_path_factory.mktemp("doors")
     write_text(folder / "text.txt")
     (folder / "lines.txt").write_text("Quack quack.\nMoo moo moo.\n")

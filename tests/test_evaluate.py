@@ -15,14 +15,14 @@ from bertjax.run_folder import load_run
 
 @pytest.fixture
 def run(tiny_run, tmp_path):
-    """A copy of a finished run, to write into; not evaluated yet, whoever did that to the first."""
+    """A copy of a finished run, without an evaluation, which a test may change."""
     evaluated = shutil.ignore_patterns("evaluation.json")
     shutil.copytree(tiny_run, tmp_path / "run", ignore=evaluated)
     return tmp_path / "run"
 
 
 def test_it_gives_what_the_run_itself_measured(run, capsys):
-    """The same batches of held-out text at the length of the last phase."""
+    """Both use the same batches of held-out text, at the length of the last phase."""
     results = evaluate.run(str(run), None, batches=16)
     assert results.keys() == {"32", "64"}
     last = metrics_of(run)[-1]
@@ -61,7 +61,7 @@ def test_a_head_that_answers_always_the_same(run, monkeypatch, capsys):
 
 
 def test_another_corpus_of_the_same_vocabulary(run, tiny_corpus, tmp_path):
-    """Text of words in random order is harder."""
+    """The loss is higher, because this text has words in random order."""
     words = [line for line in (tiny_corpus / "vocab.txt").read_text().split() if line.isalpha()]
     words = [word for word in words if len(word) > 2] * 8
     documents = [" ".join(words[n::7]) + "." for n in range(7)] * 6

@@ -1,4 +1,4 @@
-"""The vectors of texts: equal to those of one text alone, in order, and whole after a restart."""
+"""The vectors of texts: equal to those of single texts, in order, and complete after a restart."""
 
 import dataclasses
 import gzip
@@ -31,8 +31,8 @@ TEXTS = [
     "unaffable cats ||| playing on the mat",
     "   ",
     "cat \x00 the\u200b\t\x01\x02",  # a word of control characters has no piece
-    "playing " * 14 + "mats",  # the longest the model takes: 32 tokens
-    "a ||| the ||| mat",  # the last bar counts
+    "playing " * 14 + "mats",  # the longest possible text: 32 tokens
+    "a ||| the ||| mat",  # the last separator counts
     "\x00",
     "unknown cats",
     "the\u2028cat\x1fsat\u3000on",
@@ -42,7 +42,7 @@ LENGTH = 32
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Pretrained:
-    """Three layers of 24, of random weights."""
+    """A model of three layers of 24, with random weights."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     file.write_text("\n".join(VOCABULARY) + "\n")
     spec = BertSpec(
@@ -66,7 +66,7 @@ def model(tmp_path_factory) -> Pretrained:
 
 @pytest.fixture(scope="module")
 def states(model):
-    """text -> every layer's output [L + 1, S, D] for it alone, without padding."""
+    """A function from a single text to the outputs [L + 1, S, D] of all layers, without padding."""
     tokenizer, cache = model.tokenizer, {}
     bert = Bert(model.spec)
     forward = jax.jit(
@@ -93,7 +93,7 @@ def states(model):
 
 
 def words_of(text: str, tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
-    """Each word between white space, and where its pieces stand in the text."""
+    """Each word between white space, and the positions of its pieces in the text."""
     a, bar, b = text.rpartition(" ||| ")
     found, place = [], 1
     for half in [a, b] if bar else [b]:
@@ -109,7 +109,7 @@ def words_of(text: str, tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
 
 
 def expected(text: str, states, options: Options, tokenizer: Tokenizer) -> np.ndarray:
-    """The features of one text, by their definition: [vectors, W]."""
+    """The features of one text, computed by their definition: [vectors, W]."""
     chosen = [states(text)[layer] for layer in options.layers]
     x = np.concatenate(chosen, -1) if options.combine == "concat" else np.sum(chosen, 0)
     if options.features in (WORDS, FIRST_PIECES):
@@ -132,7 +132,7 @@ def write(folder, texts=TEXTS, name="texts.txt"):
 
 
 def read(path) -> list[np.ndarray]:
-    """The vectors of each text of a result: [vectors, W]."""
+    """Reads the vectors of each text of a result: [vectors, W]."""
     if path.suffix == ".npz":
         with np.load(path) as result:
             features = result["features"]
@@ -160,7 +160,7 @@ CHOICES = [
 
 @pytest.mark.parametrize("features", KINDS)
 def test_as_one_text_alone(model, states, features, tmp_path):
-    """Every kind of features, with every choice of layers in turn; batches of several shapes."""
+    """Tests all kinds of features with choices of layers, in batches of several shapes."""
     choice = CHOICES[KINDS.index(features) % len(CHOICES)]
     options = Options(features, batch_tokens=32, **choice)
     result = read(run(model, tmp_path, options))
@@ -189,7 +189,7 @@ def test_bfloat16_is_near(model, tmp_path):
 
 @pytest.mark.parametrize("features", ["words", "mean"])
 def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
-    """Also the tokens, over several parts; what neither file has is a null."""
+    """Both also have the same tokens, over several parts, and no nulls."""
     from pyarrow.parquet import ParquetFile
 
     monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
@@ -215,7 +215,7 @@ def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
     with np.load(npz) as result:
         places = result["offsets"]
         assert places.dtype == np.int64 and list(np.diff(places)) == list(map(len, wanted))
-        # An array of numpy's drops zero characters at the end.
+        # NumPy drops zero characters at the end of strings.
         flat = [word.rstrip("\0") for words in wanted for word in words]
         assert result["tokens"].tolist() == flat
 
@@ -236,7 +236,7 @@ def test_words_without_a_piece_are_zero_and_counted(model, tmp_path, capsys):
 
 
 def test_words_are_where_the_tokenizer_sees_them(model):
-    """Pieces of words one by one are the pieces of the text, whatever stands between the words."""
+    """The pieces of single words are the pieces of the text, for any characters between words."""
     codes = [*range(0x21), 0x7F, *range(0x80, 0xA1), 0xAD, 0x1680, 0x180E, 0x2000, 0x200B, 0x200D]
     codes += [0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF, 0x301]
     texts = [f"the cats{chr(code)}sat {chr(code)}" for code in codes if code != 10]
@@ -247,7 +247,7 @@ def test_words_are_where_the_tokenizer_sees_them(model):
 
 
 def test_segments_and_cutting_of_pairs(model):
-    """google-research/bert: the end of the longer text goes; of two of one length, B's."""
+    """The longer text is cut at its end, or B of two equal lengths, as in google-research/bert."""
     encoder = Encoder(model.tokenizer, WORDS, 9)
     texts = ["the cat sat on the mats ||| a cats", "a cats on ||| the cat sat on", "the " * 9]
     one, two, three = encoder.encode(texts)
@@ -258,7 +258,7 @@ def test_segments_and_cutting_of_pairs(model):
     assert two.first == 5 and two.length == 11
     assert two.tokens == ["a", "cats", "the", "cat", "sat"]
     assert len(three.ids) == three.first == 9 and three.tokens == ["the"] * 7
-    # A cut within a word keeps what is left of it.
+    # If a word is cut, its first pieces are kept.
     (four,) = Encoder(model.tokenizer, WORDS, 4).encode(["a unaffable cat"])
     assert four.tokens == ["a", "unaffable"] and four.groups.tolist() == [-1, 0, 1, -1]
 
@@ -271,7 +271,7 @@ def test_truncation_is_counted(model, tmp_path, capsys):
 
 
 def test_sources_of_every_kind(model, tmp_path):
-    """Compressed lines, JSON lines and Parquet give what plain lines give."""
+    """Compressed lines, JSON lines and Parquet give the same as plain lines."""
     import pyarrow as arrow
     from pyarrow.parquet import write_table
 
@@ -292,7 +292,7 @@ def test_sources_of_every_kind(model, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
-    """The same bytes as without a stop, and no part twice."""
+    """The bytes are the same as without a stop, and no part is computed twice."""
     monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
     (tmp_path / "whole").mkdir()
     whole = run(model, tmp_path / "whole", Options(WORDS), suffix=suffix).read_bytes()
@@ -310,7 +310,7 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
         run(model, tmp_path, Options(WORDS), suffix=suffix)
     assert not (tmp_path / f"features{suffix}").exists()
     for other in (Options(FIRST_PIECES), Options(WORDS, layers=(0,))):
-        with pytest.raises(InputError, match=r"has parts with another (features|layers): give the"):
+        with pytest.raises(InputError, match=r"has parts with another (features|layers): repeat"):
             run(model, tmp_path, other, suffix=suffix)
     with pytest.raises(InputError, match="has parts with another input"):
         run(model, tmp_path, Options(WORDS), TEXTS[::-1], suffix=suffix)
@@ -372,7 +372,7 @@ def test_options_that_do_not_fit(model, options, message):
 @pytest.mark.parametrize("text", ["", "last", "-1,,2", "1.5"])
 def test_layers_that_are_no_numbers(text):
     assert parse_layers("-4,-3, 0,2") == (-4, -3, 0, 2)
-    with pytest.raises(InputError, match=f"--layers={text}: must be numbers between commas"):
+    with pytest.raises(InputError, match=f"--layers={text}: must be numbers with commas"):
         parse_layers(text)
 
 
@@ -386,7 +386,7 @@ def test_layers_that_are_no_numbers(text):
     ],
 )
 def test_input_that_is_bad(model, content, message, tmp_path):
-    """Found before anything is written."""
+    """Errors are found before a file is written."""
     path, output = tmp_path / "texts.txt", tmp_path / "out.npz"
     if content is not None:
         path.write_bytes(content)
@@ -415,7 +415,9 @@ def test_a_damaged_plan_of_parts(tmp_path, plan):
     folder = tmp_path / "a.npz.parts"
     folder.mkdir()
     (folder / "plan.json").write_text(plan)
-    message = f"plan.json: damaged, or not ours .*: remove {folder}, and the command begins again"
+    message = (
+        f"plan.json: damaged, or not written .*: remove {folder}, and the command begins again"
+    )
     with pytest.raises(InputError, match=message), Parts.open(tmp_path / "a.npz", 1, {}):
         pass
 

@@ -1,4 +1,4 @@
-"""Left-overs of killed processes, damaged JSON, names from outside, locks, and sizes in words."""
+"""Leftovers of killed processes, damaged JSON, untrusted names, locks, and formatted sizes."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def names(folder: Path) -> list[str]:
 
 
 def as_a_new_command(monkeypatch) -> None:
-    """This process looks for left-overs once in each folder; from here on, once more."""
+    """Makes this process look for leftovers again, which it does once in each folder."""
     monkeypatch.setattr(files, "_looked_through", set())
 
 
@@ -57,7 +57,7 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path, monkeypatch)
             pass
         held = names(folder)
         assert len(held) == 3
-        # Who would make the same folder is told at once, before any work; what lives is left.
+        # Another process that makes the same folder gets an error at once; nothing is removed.
         with (
             pytest.raises(InputError, match="model: another process is making it: wait until"),
             new_folder(folder / "model"),
@@ -81,7 +81,7 @@ def test_one_process_at_a_time_and_none_once_it_is_killed(tmp_path, monkeypatch)
             exclusive(tmp_path / name),
         ):
             pass
-    with pytest.raises(KeyError), exclusive(folder):  # an error in the block lifts it, too
+    with pytest.raises(KeyError), exclusive(folder):  # an error in the block also releases the lock
         raise KeyError
     with exclusive(folder):
         pass
@@ -105,7 +105,7 @@ def test_a_new_folder_is_put_where_nothing_is(tmp_path, monkeypatch):
 
 
 def test_what_another_host_works_on_is_left_alone(tmp_path, monkeypatch):
-    """Hosts of a pod share folders, and the numbers of their processes say nothing here."""
+    """Hosts of a pod share folders, and their process numbers mean nothing on this host."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with monkeypatch.context() as elsewhere:
@@ -123,7 +123,7 @@ def test_what_another_host_works_on_is_left_alone(tmp_path, monkeypatch):
     ):
         raise AssertionError
     assert not here.exists() and (there / "weights").exists()
-    with new_folder(tmp_path / "other") as folder:  # a target of another name
+    with new_folder(tmp_path / "other") as folder:  # a target with another name
         (folder / "weights").touch()
     assert names(tmp_path / "other") == ["weights"]
 
@@ -139,7 +139,7 @@ def test_a_folder_that_appears_meanwhile_is_kept(tmp_path):
 
 
 def test_what_appears_is_on_the_disk(tmp_path, monkeypatch):
-    """Content before the name, then the name: so a power cut leaves the old or the new."""
+    """The content is flushed before the name, so a power cut leaves the old or the new file."""
     order = []
 
     def noting(name):
@@ -199,7 +199,9 @@ def test_damaged_json_is_told_with_its_cure(tmp_path, content, wrong):
         **{"step": 3, "value": None, "splits": {"train": {"files": {}, "more": 1}}}
     }
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"^{path}: damaged, or not ours \({wrong}.*\): mend it$"):
+    with pytest.raises(
+        InputError, match=rf"^{path}: damaged, or not written by bertjax \({wrong}.*\): mend it$"
+    ):
         read_json(path, FIELDS, cure="mend it")
 
 
@@ -212,7 +214,7 @@ def test_counts_of_our_own_have_no_limit(tmp_path):
     "name", ["../a", "/etc/passwd", "a/../../b", "..", ".", "", "a\\b", "a\0", "gs://b/c", None, 7]
 )
 def test_a_name_from_outside_stays_in_its_folder(tmp_path, name):
-    with pytest.raises(InputError, match="^list.json: names the file .*lie directly in"):
+    with pytest.raises(InputError, match="^list.json: names the file .*files directly in"):
         inside(tmp_path, name, "list.json")
 
 

@@ -1,4 +1,4 @@
-"""What a trained model puts in the place of [MASK]."""
+"""A trained model's predictions for [MASK]."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_all_guesses_together_are_certain(tiny_run):
 
 
 def test_padding_does_not_matter(tiny_run):
-    """A text at the model's full length and a short one go the same way."""
+    """A text of the model's full length and a short text give the same predictions."""
     words = "oink oink oink oink oink oink oink . " * 7
     text = words + "oink [MASK] oink oink oink oink"  # 62 pieces; with [CLS] and [SEP] 64
     ((place,),) = fill_mask.run(str(tiny_run), [text], top=1)

@@ -1,4 +1,4 @@
-"""Fine-tuning from end to end: each family on a few rows in its official format."""
+"""Complete fine-tuning runs: each family on a few rows in its official format."""
 
 import contextlib
 import hashlib
@@ -54,21 +54,21 @@ def searched(tiny_run):
         larger, smaller = folder / "larger", folder / "smaller"
         config = _cola(tiny_run, folder, grid=_LARGER, intervals=_EVERY)
         assert finetune.run(config, str(larger)) == 0
-        # The first two trials are those of the smaller grid, uninterrupted, and one of them gave
-        # the model. What was made of all four is made again.
+        # The first two trials are those of the smaller grid, uninterrupted, and the model is of one
+        # of them. The files that cover all four trials are made again.
         others = shutil.ignore_patterns("*-rate1e-05-*")
         shutil.copytree(larger, smaller, ignore=others)
         config = _cola(tiny_run, folder, grid=_SMALLER, intervals=_EVERY)
         assert finetune.run(config, str(smaller)) == 0
 
-    # A change of this file makes it anew.
+    # If this file changes, the folder is built again.
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     return built_once(f"searched-{version}", build)
 
 
 @pytest.fixture
 def finished(searched, tmp_path):
-    """name of a run of `searched` -> a copy of it, to write into."""
+    """A function from the name of a run of `searched` to a copy that a test may change."""
     return lambda name: shutil.copytree(searched / name, tmp_path / "run")
 
 
@@ -92,7 +92,7 @@ def test_each_family_learns_and_hands_in(fine_tuned, name):
 
 
 def test_answers_are_cut_by_borders_of_windows(fine_tuned):
-    """So that the data of SQuAD has all that the real one has."""
+    """This ensures that the small SQuAD has all the features of the real one."""
     config, run = fine_tuned("SQuAD 1.1")
     recipe = TaskRecipe.from_config(config)
     questions = recipe.task.read(TRAIN)
@@ -107,7 +107,7 @@ def test_answers_are_cut_by_borders_of_windows(fine_tuned):
 
 
 def test_the_scores_are_those_of_the_predictions(fine_tuned):
-    """The file that was handed in gives the figure that was told."""
+    """The file of predictions gives the score that was printed."""
     _, run = fine_tuned("CoLA")
     lines = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:]
     predicted, gold = zip(*(line.split("\t")[1:] for line in lines), strict=True)
@@ -120,12 +120,12 @@ def test_the_scores_are_those_of_the_predictions(fine_tuned):
 
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"])
 def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
-    """Through the door's program, from the run and from its folder for transformers."""
+    """launch/predict.py is tested with the run and with its folder for transformers."""
     config, run = fine_tuned(name)
     task = TaskRecipe.from_config(config).task
     dev = task.read("dev")
     if name == "SQuAD 2.0":
-        # The threshold is the odds of one of them: whether they are above it is up to rounding.
+        # The threshold equals the odds of one question, so rounding decides about that question.
         odds = json.loads((run / "predictions" / "squad-dev-null_odds.json").read_text())
         threshold = _results(run)["settings"][NULL_THRESHOLD]
         dev = [example for example in dev if odds[example.id] != threshold]
@@ -185,7 +185,7 @@ def _without_clock(results):
 
 
 def _assert_same(run, other):
-    """What they found, every line on the way there, and the model."""
+    """Asserts that two runs have the same results, metrics and model."""
     assert _without_clock(_results(run)) == _without_clock(_results(other))
     assert metrics_of(run) == metrics_of(other)
     one, two = (read_folder(each / "model", "model") for each in (run, other))
@@ -210,7 +210,7 @@ def test_trials_that_are_done_are_not_run_again(tiny_run, searched, finished, ca
 
 @contextlib.contextmanager
 def _signal_at(step, monkeypatch):
-    """Inside, SIGTERM comes when the line of this step has been written; yields their steps."""
+    """Sends SIGTERM in the block when the line of this step is written; yields the steps so far."""
     real, written = Journal.write, []
 
     def write(journal, at, split, metrics):
@@ -224,7 +224,7 @@ def _signal_at(step, monkeypatch):
         yield written
 
 
-@pytest.mark.parametrize("step", [4, 8])  # within, and at the last
+@pytest.mark.parametrize("step", [4, 8])  # inside a trial, and at its last step
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     tiny_run, searched, tmp_path, monkeypatch, capsys, step
 ):
@@ -238,7 +238,7 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     with _signal_at(None, monkeypatch) as behind:
         assert finetune.run(config, str(run)) == 0
     assert before + behind == [2, 4, 6, 8] * 2, "no step is made again"
-    saved = min(step + 1, 8)  # the update was under way when the line was written
+    saved = min(step + 1, 8)  # the next update had begun when the line was written
     assert f"going on from step {saved}\n" in capsys.readouterr().out
     _assert_same(run, searched / "smaller")
 
@@ -246,7 +246,7 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
 def test_the_trial_that_is_run_once_more_goes_on_too(
     tiny_run, searched, finished, monkeypatch, capsys
 ):
-    """The best of a grid that is smaller now, for its model."""
+    """The grid is smaller now, and its best trial is repeated to make its model."""
     run = finished("larger")
     *_, high, low, _ = _results(run)["trials"]
     assert (high["learning_rate"], low["learning_rate"]) == (1e-2, 1e-5)
@@ -398,7 +398,7 @@ def test_grid_accepts_single_numbers(tiny_run, tmp_path):
 
 
 def test_each_split_is_read_once(tmp_path, monkeypatch):
-    """The test file of column files too, of which it must be known whether it has tags."""
+    """This includes the test file of column files, which is searched for tags."""
     data = task_files.write_conll(tmp_path)
     shutil.copy(data / "eng.testa", data / "eng.testb")
     read = []

@@ -1,4 +1,4 @@
-"""All of GLUE with one command, and the leaderboard's zip."""
+"""All tasks of GLUE with one command, and the leaderboard's zip file."""
 
 import json
 import zipfile
@@ -17,14 +17,14 @@ from bertjax.tasks.glue import SETS
 
 @pytest.fixture
 def small(monkeypatch):
-    """The official test sets are as small as ours."""
+    """Gives the official test sets the size of the small ones here."""
     for module in (glue, finetune_glue):
         monkeypatch.setattr(module, "SUBMITTED", small_submission())
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The tasks that would have been run, in order; none is."""
+    """The tasks that would have been run, in order; they are only recorded."""
     names = []
 
     def run(config, workdir):
@@ -114,7 +114,7 @@ def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
 
 
 def test_tasks_that_diverge_are_told_at_the_end(tmp_path, monkeypatch, small, capsys):
-    """The others are run all the same."""
+    """The other tasks are still run."""
     asked = []
 
     def run(config, workdir):
@@ -147,7 +147,7 @@ def test_a_missing_test_file_is_refused_before_anything_is_run(tmp_path, asked, 
 
 def test_a_test_set_that_is_not_the_official_one_is_refused(tmp_path, asked):
     config = _config("none", write_glue(tmp_path / "data"))
-    with pytest.raises(InputError, match=f"CoLA test has {TESTED} rows, and the official one 1063"):
+    with pytest.raises(InputError, match=f"CoLA test has {TESTED} rows, but the official file has"):
         finetune_glue.run(config, str(tmp_path / "run"))
     assert asked == []
 

@@ -1,4 +1,4 @@
-"""Named entities from fixed features (Table 7), end to end."""
+"""Complete runs with named entities from fixed features (Table 7)."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
     data, _ = finished
     with pytest.raises(InputError, match="choices=.*first.*: must be one or more of embeddings"):
         finetune_ner.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
-    with pytest.raises(InputError, match="4 layers of a model that has 1"):
+    with pytest.raises(InputError, match="4 layers chosen, but the model has 1"):
         finetune_ner.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -88,7 +88,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
         ),
         (
             lambda config, data: (data / "eng.testb").write_text("moo NN O I-\n"),
-            "'I-' is no tag of an entity",
+            "'I-' is not an entity tag",
         ),
         (lambda config, data: config.grid.update(batch_size=(12,)), "does not divide"),
     ],

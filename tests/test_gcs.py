@@ -1,4 +1,4 @@
-"""Runs and corpora in buckets, against Cloud Storage's emulator on loopback."""
+"""Runs and corpora in buckets, with a local emulator of Cloud Storage."""
 
 import json
 import os
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.needs("gcsfs", "gcp_storage_emulator")
 
 @pytest.fixture(scope="module")
 def cloud():
-    """One for all tests: the client libraries keep the address that they find first."""
+    """One cloud for all tests, because the client libraries keep the first address."""
     from cloud_storage import serving
 
     with serving() as (cloud, environment), pytest.MonkeyPatch.context() as patched:
@@ -51,7 +51,7 @@ def cloud():
 
 @pytest.fixture
 def bucket(cloud, request):
-    """A bucket of the test's own."""
+    """A bucket for one test."""
     name = f"bucket-{len(cloud.storage.buckets)}"
     cloud.make(name)
     yield name
@@ -60,7 +60,7 @@ def bucket(cloud, request):
 
 @pytest.fixture
 def started():
-    """Processes that a test starts go here: whatever becomes of the test, none outlives it."""
+    """A list for the processes that a test starts; they are killed when the test ends."""
     processes: list[subprocess.Popen] = []
     yield processes
     for process in processes:
@@ -147,7 +147,7 @@ def test_a_closed_bucket(cloud, bucket, refused, write, message):
     [(403, "not permitted to write there: .*ROLE.*no"), (401, "no credentials, or old ones: .*no")],
 )
 def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeypatch):
-    """What writes then tells it, each with the exceptions of another library."""
+    """Each writer reports it, from the exceptions of its own library."""
     monkeypatch.setattr("gcsfs.retry.is_retriable", lambda error: False)
     run = path_of(f"gs://{bucket}/run")
     run_is_closed = pytest.raises(InputError, match=f"^gs://{bucket}/run/?.*: {message}")
@@ -180,12 +180,12 @@ def test_no_such_bucket(cloud):
 
 @pytest.mark.parametrize("name", ["s3://bucket/run", "gs://", "gs:///run", "https://example.org"])
 def test_no_address_of_a_bucket(name):
-    with pytest.raises(InputError, match=r"buckets are gs://BUCKET/FOLDER|no name"):
+    with pytest.raises(InputError, match=r"a bucket as gs://BUCKET/FOLDER|no name"):
         reach(name)
 
 
 def test_no_credentials_at_all(cloud, tmp_path):
-    """In a process of its own: outside the emulator, where Google's library looks for them."""
+    """It runs in a separate process without the emulator, where Google's library needs them."""
     process = _python(
         "from bertjax.buckets import reach; reach('gs://bucket/run')",
         STORAGE_EMULATOR_HOST="",
@@ -198,7 +198,7 @@ def test_no_credentials_at_all(cloud, tmp_path):
 
 
 def test_without_the_extra(cloud):
-    """The package loads without gcsfs, and asks for it where a bucket is named."""
+    """The package can be imported without gcsfs, and requests it if a bucket is named."""
     process = _python(
         "import importlib.util, sys\n"
         "real = importlib.util.find_spec\n"
@@ -256,7 +256,7 @@ def test_one_job_at_a_time(cloud, bucket, quick_leases, capsys):
     with pytest.raises(KeyError), exclusive(folder):
         raise KeyError
     assert cloud.names(bucket) == set()
-    assert "looking for 1 s whether it is alive" in capsys.readouterr().out
+    assert "checking for 1 s whether it is alive" in capsys.readouterr().out
 
 
 def test_a_killed_job_loses_its_folder(cloud, bucket, quick_leases):
@@ -308,14 +308,14 @@ def test_a_job_whose_folder_was_taken_over_stops(cloud, bucket, quick_leases, ca
     finally:
         signal.signal(signal.SIGTERM, before)
     assert "another job has it now" in caplog.text
-    assert cloud.names(bucket) == {"run/.lease"}  # the other's
+    assert cloud.names(bucket) == {"run/.lease"}  # the lease of the other job
 
 
 # ------------------------------------------------------------------------------- journal
 
 
 def test_the_journal(cloud, bucket, tmp_path, monkeypatch):
-    """The bucket has what a local folder has, at the moments that are promised."""
+    """The bucket has the same files as a local folder, at the documented moments."""
     here, there = tmp_path / "run", path_of(f"gs://{bucket}/run")
     here.mkdir()
     journals = Journal(here, 0), Journal(there, 0)
@@ -434,7 +434,9 @@ def test_a_damaged_corpus_is_never_used(cloud, bucket, corpus, tiny_corpus, cach
 def test_no_room_for_the_copy(corpus, cache, monkeypatch):
     usage = shutil.disk_usage("/")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(InputError, match="room for 1,000: free some space, or set BERTJAX_CACHE"):
+    with pytest.raises(
+        InputError, match="1000 bytes are free: free some space, or set BERTJAX_CACHE"
+    ):
         TokenStore.open(corpus)
     assert not list(cache.rglob("*.bin"))
 
@@ -472,7 +474,7 @@ def _download(cloud, bucket, folder, target):
 
 @pytest.fixture(scope="module")
 def bucket_run(cloud, tiny_corpus, tmp_path_factory):
-    """gs://runs/one, stopped by a signal and gone on with; and what is there, copied to a disk."""
+    """gs://runs/one, stopped by a signal and resumed, and a local copy of it."""
     fetched = tmp_path_factory.mktemp("fetched")
     cloud.make("runs")
     cloud.upload(tiny_corpus, "gs://runs/corpus")
@@ -610,7 +612,7 @@ def test_a_killed_run_goes_on_by_its_door(
     assert process.returncode == 0, errors
     assert "whether it is alive" in output and "12 steps done" in output
     _download(cloud, bucket, "killed", tmp_path / "fetched")
-    # Optimized code, where the tests' own is not: equal to rounding.
+    # The subprocess runs optimized code, so results are equal except for rounding.
     rows, expected = metrics_of(tmp_path / "fetched"), metrics_of(local_run)
     for row, other in zip(rows, expected, strict=True):
         assert (row["step"], row["split"]) == (other["step"], other["split"])

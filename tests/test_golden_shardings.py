@@ -1,6 +1,6 @@
-"""Where every parameter of the shipped configs lies, on file: a change of placement is a diff.
+"""The sharding of every parameter of the shipped configs is on file: a change is a diff.
 
-To accept one: python tests/test_golden_shardings.py
+To accept a change: python tests/test_golden_shardings.py
 """
 
 import functools
@@ -15,7 +15,7 @@ from xla_flags import xla_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).resolve().parent / "golden_shardings"
-# name -> devices, config, and what is changed in it
+# name -> devices, config, and the changed keys
 SHOWN = {
     "base_16": (16, "pretrain_base_16", {}),
     "large_64": (64, "pretrain_large_64", {}),
@@ -24,7 +24,7 @@ SHOWN = {
     "large_64_tensor_zero1": (64, "pretrain_large_64", {"layout": "tensor_zero1", "mesh.model": 4}),
 }
 
-# What launch/show_sharding.py prints for each, without its pictures.
+# Prints the output of launch/show_sharding.py for each, without pictures.
 _PROGRAM = """
 import contextlib, importlib, io, json, sys
 import jax
@@ -44,7 +44,7 @@ json.dump(tables, sys.stdout)
 
 @functools.cache
 def tables() -> dict[str, str]:
-    """The tables by name: made together, by one process that has the devices."""
+    """The tables by name, all made by one process with the devices."""
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(REPOSITORY),

@@ -24,7 +24,7 @@ def exported(tiny_run, tmp_path_factory):
     return folder
 
 
-# Steps too small to change anything, so that what is trained is what was given.
+# The steps are so small that the trained weights equal the given ones.
 _STILL = {"learning_rate": 1e-12, "warmup_steps": 1, "weight_decay": 0.0}
 
 
@@ -35,7 +35,7 @@ _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 def test_it_goes_on_where_the_weights_are(
     tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
 ):
-    """The sizes of the config are others; those of the weights hold, and are recorded."""
+    """The config has other sizes; those of the weights are used and recorded."""
     source = str(tiny_run) if kind == "run" else f"hf:{exported}"
     config = tiny_config(
         tiny_corpus,
@@ -61,7 +61,7 @@ def test_it_goes_on_where_the_weights_are(
 
 
 def test_what_the_weights_decide(make_pretrained):
-    """All that the function of the parameters depends on, and nothing of how they are trained."""
+    """The weights decide all settings of the function, and none of the training."""
     spec = dataclasses.replace(SPEC, layer_norm_eps=1e-9, hidden_act="gelu_tanh")
     model = {"size": "base", "hidden_size": 48, "layer_norm_eps": 1e-6, "remat": "layer"}
     assert with_sizes_of(make_pretrained(spec=spec), model) == dict(
@@ -80,7 +80,7 @@ def test_what_the_weights_decide(make_pretrained):
 
 
 def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_path, capsys):
-    """From a model without the next-sentence task to one with it."""
+    """The given model lacks the next-sentence task."""
     alone = tiny_config(
         tiny_corpus, objective="masked_lm", init_from=str(tiny_run), total_steps=2, optimizer=_STILL
     )
@@ -102,7 +102,7 @@ def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_pat
 
 
 def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
-    """Stopped by its last step and continued, without the weights: the same as in one go."""
+    """A run that is stopped and resumed without the given weights equals an uninterrupted run."""
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)
     config = tiny_config(tiny_corpus, total_steps=6, **settings)
     assert pretrain.run(config, str(tmp_path / "whole")) == 0

@@ -55,7 +55,7 @@ def test_constraints_pin_what_setup_asks_for(path, line):
 
 
 def test_constraints_pin_the_whole_closure():
-    """Everything that our requirements bring in, as the installed packages declare it."""
+    """The closure contains all requirements that the installed packages declare."""
     path = REPOSITORY / "constraints" / "python{}.{}.txt".format(*sys.version_info)
     if not path.exists():
         pytest.skip(f"no {path.name}")
@@ -69,7 +69,7 @@ def test_constraints_pin_the_whole_closure():
         try:
             package = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # of an extra that is not installed here
+            continue  # it belongs to an extra that is not installed here
         if Version(package.version).public != pins.get(canonicalize_name(name)):
             continue  # not the pinned version: its requirements say nothing about the pins
         for requirement in map(Requirement, package.requires or []):
@@ -82,7 +82,7 @@ def test_constraints_pin_the_whole_closure():
     } == set()
 
 
-# What only one path needs is imported on that path: the module, and the extra that brings it.
+# Modules that only one path needs are imported there: the module -> the extra that installs it.
 EXTRA_OF = {
     "apache_beam": "beam",
     **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
@@ -90,7 +90,7 @@ EXTRA_OF = {
     "IPython": "test",  # every notebook has it
     **dict.fromkeys(("torch", "transformers"), "peers"),
 }
-# What a library imports for a call of ours and does not ask for: file, library, module.
+# Modules that a library imports for a call from here, but does not require: file, library, module.
 UNDECLARED = [
     ("bertjax/interop/serving.py", "jax", "flatbuffers"),  # jax.export
     ("bertjax/corpus/tfds.py", "tensorflow-datasets", "importlib_resources"),
@@ -120,7 +120,7 @@ def _imported(node: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("folder", ["bertjax", "configs", "launch"])
 def test_every_import_is_declared(folder):
-    """What a file always imports: by setup.py itself. What a function imports: by an extra, too."""
+    """setup.py requires what a file imports at its top; a function's imports may be in an extra."""
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
@@ -151,7 +151,7 @@ def test_a_plain_environment_has_what_setup_asks_for_and_no_more(tmp_path):
     assert "No module named 'pytest'" in refused.stderr
 
 
-# Stands in for an environment's interpreter: notes how it is called, fails where told to.
+# Acts as an environment's interpreter: records its calls, and fails if it is told to.
 STAND_IN = """#!/usr/bin/env bash
 echo "$*" >>"$NOTES"
 [[ "$*" == *version_info* ]] && echo 3.12
@@ -162,7 +162,7 @@ exit 0
 
 @pytest.fixture
 def use_environment(tmp_path):
-    """Calls the shell function of that name; gives its exit code and the installs it made."""
+    """Calls the shell function of that name; returns its exit code and its installations."""
     folder, notes = tmp_path / "an environment", tmp_path / "notes"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").write_text(STAND_IN)
@@ -198,7 +198,7 @@ def test_environment_installs_once_with_the_tested_versions(use_environment):
     assert f"--editable {REPOSITORY}[beam] {constraint}" in install
 
 
-# Stands in for an interpreter of the system: of a version, with or without venv and ensurepip.
+# Acts as the system's interpreter of a given version, with or without venv and ensurepip.
 SYSTEM_PYTHON = """#!/usr/bin/env bash
 [[ "$*" == *ensurepip* ]] && exit {code}
 echo {version}

@@ -1,4 +1,4 @@
-"""Numbers that no config and no model's file can mean."""
+"""Numbers that are outside the limits of a config or a model's file."""
 
 import math
 

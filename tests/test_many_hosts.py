@@ -1,4 +1,4 @@
-"""Four processes of two devices, through launch/pretrain.py: they do what one of eight does."""
+"""launch/pretrain.py in four processes of two devices trains like one process of eight."""
 
 import json
 import os
@@ -27,22 +27,22 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def config_of(corpus, **changes):
-    """A run of 24 steps of one length, saved every 3."""
+    """The config of a run of 24 steps of one length, saved every 3 steps."""
     intervals = {"log": 2, "evaluate": 12, "checkpoint": 3, "eval_batches": 2}
     phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
     return tiny_config(corpus, total_steps=STEPS, intervals=intervals, **phases, **changes)
 
 
 class Job:
-    """The command on every host of a job, started at once.
+    """The command on all hosts of a job, started at the same time.
 
-    Every host but the first writes files that others may not read, so that a file's mode tells
-    who wrote it.
+    All hosts except the first write files without permissions for others, so that a file's mode
+    shows who wrote it.
 
     Args:
-      folder: for the config files.
+      folder: the folder for the config files.
       configs: the config of each host.
-      flags: after --workdir.
+      flags: the flags after --workdir.
     """
 
     def __init__(self, folder: Path, configs: list[dict], run: Path, *flags: str):
@@ -83,7 +83,7 @@ class Job:
             log.close()
 
     def output(self, index: int) -> str:
-        """What a host has printed so far."""
+        """The output of a host so far."""
         _, log = self.hosts[index]
         return Path(log.name).read_text()
 
@@ -111,7 +111,7 @@ class Job:
 
 
 def assert_same_run(run, other) -> None:
-    """Metrics to 1e-3, parameters to 2e-3 of a learning rate of 1e-2: sums in another order."""
+    """Compares metrics to 1e-3 and parameters to 2e-3, because sums have another order."""
     rows, others = metrics_of(run), metrics_of(other)
     assert [row["step"] for row in rows] == [row["step"] for row in others]
     for row, expected in zip(rows, others, strict=True):
@@ -123,7 +123,7 @@ def assert_same_run(run, other) -> None:
 
 
 def saved(run) -> list[int]:
-    """The whole checkpoints of a run."""
+    """The steps of a run's complete checkpoints."""
     return sorted(int(p.name) for p in (run / "checkpoints").glob("*") if p.name.isdigit())
 
 
@@ -147,12 +147,12 @@ def test_four_hosts_do_what_one_does(tiny_corpus, one_process, tmp_path, layout)
     names = {path.name for path in run.iterdir()}
     assert names == {path.name for path in one_process.iterdir()}
     theirs = {p.relative_to(run).parts[0] for p in run.rglob("*") if not p.stat().st_mode & 0o044}
-    assert theirs <= {"checkpoints"}  # all but the parts of checkpoints are the first host's
+    assert theirs <= {"checkpoints"}  # the first host writes everything except parts of checkpoints
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 
 def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tmp_path, capsys):
-    """SIGTERM while the step compiles; kill -9 of one host; the rest on 2 x 2 devices."""
+    """SIGTERM comes during the compilation, then kill -9 of one host; 2 x 2 devices end the run."""
     run, config = tmp_path / "run", config_of(tiny_corpus)
 
     with Job(tmp_path, [config] * 4, run) as job:
@@ -176,7 +176,7 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
         assert codes.pop(2) == -signal.SIGKILL
         assert codes == [75] * 3, job.output(0)
         for index in (0, 1, 3):
-            # The killed one; or, from its end on, the first that ended because of it.
+            # The message names the killed host, or the first host that ended because of it.
             lost = rf"error: host {index} has lost (host \d|another host) \("
             assert re.search(lost, job.output(index)), job.output(index)
             assert "Traceback" not in job.output(index)
@@ -192,7 +192,7 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
 
 
 def test_what_is_wrong_on_one_host_ends_all(tiny_corpus, tmp_path):
-    """Before a file is written."""
+    """The job ends before a file is written."""
     good, run = config_of(tiny_corpus), tmp_path / "run"
     cases = {
         "host 1: /nowhere: no such corpus: name a folder": good | {"corpus": "/nowhere"},

@@ -1,4 +1,4 @@
-"""launch/colab_tpu.ipynb: a sound notebook, and every cell of it run, small and on a CPU."""
+"""launch/colab_tpu.ipynb: its form is valid, and all cells run with a small model on a CPU."""
 
 import base64
 import json
@@ -34,12 +34,12 @@ def _source(cell: dict) -> str:
 
 
 def _code(content: dict) -> dict[str, str]:
-    """The code cells in their order, by their ids."""
+    """The code cells by id, in order."""
     return {c["id"]: _source(c) for c in content["cells"] if c["cell_type"] == "code"}
 
 
 def _settings(source: str) -> dict:
-    """What a parameters cell sets."""
+    """The variables that a cell of parameters sets."""
     names: dict = {}
     exec(source, names)
     return {name: value for name, value in names.items() if name.isupper()}
@@ -49,7 +49,7 @@ def _settings(source: str) -> dict:
 
 
 def test_it_is_a_notebook_for_a_tpu_in_colab(content):
-    """The rules of nbformat 4.5, and the metadata that Colab reads."""
+    """It follows the rules of nbformat 4.5, and has the metadata that Colab reads."""
     assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
     assert content.keys() == {"cells", "metadata", "nbformat", "nbformat_minor"}
     assert content["metadata"]["kernelspec"] == {
@@ -67,7 +67,7 @@ def test_it_is_a_notebook_for_a_tpu_in_colab(content):
         assert cell.keys() == {"cell_type", "id", "metadata", "source"} | code
         assert cell["cell_type"] in ("code", "markdown")
         assert _source(cell).strip()
-        # As programs write it: every line but the last with its end.
+        # As in notebooks written by programs, every line except the last has its end.
         assert cell["source"] == _source(cell).splitlines(keepends=True)
 
 
@@ -86,7 +86,7 @@ def test_every_code_cell_has_its_text(content):
 
 
 def _commands(content: dict) -> list[str]:
-    """Every command of a door, a line each, with the settings in their places."""
+    """All commands of launch/, one on each line, with the settings filled in."""
     code = _code(content)
     settings = _settings(code.pop(PARAMETERS))
     commands = []
@@ -101,7 +101,7 @@ def _commands(content: dict) -> list[str]:
 
 
 def test_every_flag_exists(content):
-    """Each door, each --flag, each --config.key, with the settings that the notebook comes with."""
+    """Each program, --flag and --config.key exists, with the settings of the notebook."""
     commands = _commands(content)
     assert len(commands) == 8
     for command in commands:
@@ -113,7 +113,7 @@ def test_every_flag_exists(content):
 
 
 def test_the_kernel_needs_nothing_before_the_installation():
-    """The first cells run before anything is installed; and the kernel never takes the TPU."""
+    """The first cells run before the installation, and the kernel never uses the TPU."""
     program = "import sys, bertjax.notebook; print({'jax', 'numpy', 'IPython'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("set()\n", "")
@@ -141,7 +141,7 @@ def test_no_device(monkeypatch):
         notebook.check_device()
 
 
-# Tells, draws, and ends: by itself, when it is stopped, or with an error.
+# Prints and draws, and ends by itself, when it is stopped, or with an error.
 _PROGRAM = """
 import pathlib, signal, sys, time
 folder, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -164,7 +164,7 @@ sys.exit({"done": 0, "wait": 75, "fail": 2}[mode])
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """mode -> the arguments of `run_with_curve`; and what it has displayed."""
+    """A function from a mode to the arguments of `run_with_curve`, and the displayed pictures."""
     shown: list = []
 
     def show(image: display.Image) -> None:
@@ -183,7 +183,7 @@ def program(tmp_path, monkeypatch):
 
 
 def test_lines_and_pictures_are_shown_as_they_come(program, capsys):
-    """The program goes on when its first picture is seen, and not before."""
+    """The program continues only when its first picture is displayed."""
     arguments, shown = program
     notebook.run_with_curve(*arguments("done"))
     assert [each for each in shown if each != "cleared"][0] == b"picture 1"
@@ -193,7 +193,7 @@ def test_lines_and_pictures_are_shown_as_they_come(program, capsys):
 
 
 def test_a_stopped_cell_stops_the_program_and_waits_for_it(program):
-    """A real signal, as the Stop button sends it."""
+    """The test sends a real signal, like the Stop button."""
     arguments, _ = program
     command, curve = arguments("wait")
     code = (
@@ -223,8 +223,8 @@ def test_a_program_that_fails_stops_the_notebook(program):
 
 # ----------------------------------------------------------------------------- all of it
 
-# Runs code cells as a notebook's kernel does, each program of theirs for real. A cell that raises,
-# or a program that fails, ends it.
+# Runs code cells like a notebook's kernel, with their real programs. It ends if a cell raises or a
+# program fails.
 _RUNNER = """
 import json, sys
 from IPython.core.displaypub import DisplayPublisher
@@ -249,8 +249,8 @@ for name, source in cells.items():
 json.dump(pictures, open(sys.argv[2], "w"))
 """
 
-# Read by Python at its start: every program of the notebook tells of every step, however quick it
-# is, so that every curve is shown.
+# Python reads this at its start: all programs of the notebook print every step, so that every curve
+# is shown.
 _SITECUSTOMIZE = """
 from bertjax import progress
 progress._SECONDS_BETWEEN_LINES = 0.0
@@ -260,7 +260,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def _small_settings(folder: Path) -> dict:
-    """A minute's worth: the language of tests/tiny_run.py, and a model that learns it."""
+    """Settings for a minute: the language of tests/tiny_run.py, and a model that learns it."""
     checkout = folder / "checkout"
     checkout.mkdir()
     for name in ("bertjax", "configs", "launch"):
@@ -328,17 +328,17 @@ def test_every_cell(content, tmp_path):
     assert (made / "corpus/store/manifest.json").exists()
     assert f"{made}/run: 160 steps done" in told["pretraining"]
 
-    # The curve, as it was drawn after each of four evaluations and at the end.
+    # The curve was drawn after each of four evaluations and at the end.
     pictures = json.loads((tmp_path / "pictures.json").read_text())
     curves = [base64.b64decode(picture) for name, picture in pictures if name == "pretraining"]
     assert len(set(curves)) >= 4 and all(picture.startswith(_PNG) for picture in curves)
     assert curves[-1] == (made / "run/loss.png").read_bytes()
 
-    # Blanks: as the function fills them; rightly.
+    # Blanks: the program fills them like the function, and correctly.
     lines = [line.split() for line in told["blanks"].splitlines() if line.startswith("  ")]
     assert [line[0] for line in lines] == ["quack", "moo", "baa"]
 
-    # One word: alike where its neighbours are alike, and drawn.
+    # One word: its vectors are similar if its neighbours are, and the picture exists.
     rows = re.findall(r"^((?: *-?\d\.\d\d){4})  (.+)$", told["words"], re.MULTILINE)
     assert [text for _, text in rows] == settings["SENTENCES"]
     cosines = [[float(cosine) for cosine in row.split()] for row, _ in rows]
@@ -346,14 +346,14 @@ def test_every_cell(content, tmp_path):
     assert cosines[1][2] == max(cosines[i][j] for i in range(4) for j in range(i))
     assert (made / "word.png").read_bytes().startswith(_PNG)
 
-    # A task: learned from the weights of the run, and told of new text.
+    # A task: it was fine-tuned from the run's weights, and predicts new text.
     results = json.loads((made / "SST-2/results.json").read_text())
     assert "chosen: batch8-rate0.003-" in told["fine-tuning"]
     assert results["dev"]["dev"]["accuracy"] > 90
     answers = [json.loads(x) for x in told["prediction"].splitlines() if x.startswith("{")]
     assert [answer["label"] for answer in answers] == ["positive", "negative"]
 
-    # The export: packed, and the same model.
+    # The export: it is packed, and the model is the same.
     assert "read back: " in told["export"]
     (tmp_path / "elsewhere").mkdir()
     unpack = ["tar", "-xzf", made / "my-bert.tar.gz", "-C", tmp_path / "elsewhere"]
@@ -362,7 +362,7 @@ def test_every_cell(content, tmp_path):
     shown = [f"{guess.token} {guess.probability:.1%}" for guess in guesses[0][0]]
     assert " ".join(lines[0]) == " ".join(shown)
 
-    # The pod: an eighth of the token embeddings a device, and drawn so.
+    # The pod: a device has an eighth of the token embeddings, also in the picture.
     assert "layout 'fsdp' on 8 x cpu: data=8, model=1" in told["pod"]
     assert re.search(r"embeddings/token .* -, data +11,747,328$", told["pod"], re.MULTILINE)
     assert "│ CPU 0 │ CPU 1 │ CPU 2 │ CPU 3 │ CPU 4 │ CPU 5 │ CPU 6 │ CPU 7 │" in told["pod"]

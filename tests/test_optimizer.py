@@ -1,4 +1,4 @@
-"""Schedule, decay and updates, against the papers' formulas in numpy and against PyTorch."""
+"""Schedule, decay and updates, compared with the papers' formulas in numpy and with PyTorch."""
 
 import dataclasses
 
@@ -93,7 +93,7 @@ def _corrected(m, v, t):
 
 
 def test_the_papers_schedule():
-    """Section A.2: 1e-4, 10,000 steps of warm-up, linear decay over 1,000,000 steps."""
+    """Section A.2: rate 1e-4, 10,000 steps of warm-up, linear decay over 1,000,000 steps."""
     rate = make_schedule(OptimizerSpec(), 1_000_000)
     points = {
         0: 1e-4 / 10_000,
@@ -170,7 +170,7 @@ def test_what_decays():
 
 
 def test_what_decays_in_the_model():
-    """Every matrix and embedding, and nothing else."""
+    """All matrices and embeddings decay, and nothing else."""
     model = PreTrainingModel(BertSpec.named("tiny"))
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     params = jax.eval_shape(
@@ -194,13 +194,13 @@ def test_adamw():
 
 
 def test_without_bias_correction_it_is_the_references():
-    """google-research/bert optimization.py: next_m / (sqrt(next_v) + epsilon)."""
+    """The update of google-research/bert optimization.py is next_m / (sqrt(next_v) + epsilon)."""
     spec = dataclasses.replace(SPEC, bias_correction=False)
     _assert_close(_run(spec), _reference(lambda m, v, t: m / (np.sqrt(v) + 1e-6)))
 
 
 def test_lamb():
-    """arXiv 1904.00962, algorithm 2, for each matrix; for the rest it is Adam, as in Google's."""
+    """Matrices follow algorithm 2 of arXiv 1904.00962; the rest uses Adam, as in Google's code."""
     spec = dataclasses.replace(SPEC, name="lamb")
     _assert_close(_run(spec), _reference(_corrected, lambda p, update: p / update))
 
@@ -217,7 +217,7 @@ def test_lamb_moves_a_matrix_that_is_zero():
 
 @pytest.mark.peers
 def test_adamw_is_pytorchs():
-    """Decay coupled to the rate (rate * decay * p), moments corrected, epsilon outside the root."""
+    """Decay is rate * decay * p, moments are corrected, and epsilon is outside the root."""
     import torch
 
     weights = {
@@ -250,7 +250,7 @@ def _scaled(gradient, norm: float):
 
 @pytest.mark.parametrize("norm, cut_to", [(0.5, 0.5), (7.0, 1.0)])
 def test_clipping_is_of_the_global_norm(norm, cut_to):
-    """The first moments after one step are 0.1 of the gradient that came through."""
+    """After one step, the first moments are 0.1 of the clipped gradient."""
     spec = dataclasses.replace(SPEC, clip_norm=1.0)
     optimizer = make_optimizer(spec, STEPS)
     gradient = _scaled(GRADS[0], norm)
@@ -269,7 +269,7 @@ def test_clipping_is_of_the_global_norm(norm, cut_to):
     ids=["adamw", "without bias correction", "lamb", "without decay"],
 )
 def test_an_adjustable_optimizer_is_each_of_the_others_compiled_once(fields):
-    """Two trials with other rates, warm-ups and lengths go through one compiled update."""
+    """Two trials with different rates, warm-ups and lengths share one compiled update."""
     common = OptimizerSpec(clip_norm=0.7, **fields)
     adjustable = make_adjustable_optimizer(common)
     traces = []

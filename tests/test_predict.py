@@ -1,4 +1,4 @@
-"""launch/predict.py: lines of new text in, JSON on lines out."""
+"""launch/predict.py: it reads lines of new text, and writes lines of JSON."""
 
 import dataclasses
 import gzip
@@ -17,7 +17,7 @@ from task_files import FAMILIES
 from bertjax import predict
 from bertjax.errors import InputError
 
-# A line of each family as it may be typed, the same as JSON, and what the answer has.
+# For each family: a line as text, the same line as JSON, and the keys of the answer.
 LINES = {
     "CoLA": ('" baa baa', {"text": '" baa baa'}, {"text", "label", "probabilities"}),
     "MRPC": (
@@ -111,7 +111,7 @@ def test_every_kind_of_family_is_here():
 
 
 class _Input(io.TextIOWrapper):
-    """A standard input of some bytes."""
+    """A standard input with the given bytes."""
 
     def __init__(self, data: bytes, typed: bool = False):
         super().__init__(io.BytesIO(data), encoding="ascii")
@@ -126,7 +126,7 @@ class _Input(io.TextIOWrapper):
         ("MRPC", "baa\tmoo", "line 4: baa\tmoo: one text, but the model learned from two: write"),
         ("STS-B", '{"text": "baa"}', 'line 4: {"text": "baa"}: one text, but'),
         ("SWAG", "baa", "line 4: "),
-        ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices in it"),
+        ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices, or one is"),
         ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
         ("SQuAD 1.1", '{"question": "Who?"}', "line 4: no 'context', or an empty one"),
         ("SQuAD 1.1", "Who?", "line 4: not JSON"),
@@ -134,7 +134,7 @@ class _Input(io.TextIOWrapper):
 )
 @pytest.mark.parametrize("source", ["in.txt", "-"])
 def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
-    """Its file and line; nothing is written; and of a file, nothing is computed before."""
+    """The message has file and line; nothing is written, and for a file nothing is computed."""
     if source != "-":
         monkeypatch.setattr(predict.Predictor, "outputs", None)
     fine = json.dumps(LINES[name][1])
@@ -156,7 +156,7 @@ def test_an_absent_file_is_told_before_the_model_is_read(tmp_path):
 
 @pytest.mark.parametrize("closed", ["input", "output"])
 def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
-    """As by `<&-`; told before the model is read."""
+    """The stream is closed as by `<&-`; the error comes before the model is read."""
     monkeypatch.setattr(sys, f"std{closed.removesuffix('put')}", None)
     with pytest.raises(InputError, match=f"--{closed}=-: standard {closed} is closed: name a file"):
         predict.run("hf:absent-model", "-", "-")
@@ -164,7 +164,7 @@ def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
 
 def test_a_table_is_no_lines(tmp_path):
     for name in ("in.csv", "in.tsv.gz"):
-        with pytest.raises(InputError, match=f"{name}: a table, of which each line would be taken"):
+        with pytest.raises(InputError, match=f"{name}: a table, but each line would be read"):
             predict.run("run", name, str(tmp_path / "out"))
 
 
@@ -190,7 +190,7 @@ def test_a_byte_order_mark_is_no_text_and_braces_are_no_json(
 
 @pytest.mark.slow
 def test_a_reader_who_has_seen_enough(fine_tuned, repository, tmp_path):
-    """As with `| head -2`: no traceback."""
+    """With `| head -2`, for example, the program prints no traceback."""
     (tmp_path / "in.txt").write_text("baa moo\n" * 5_000)
     command = f"{sys.executable} {repository}/launch/predict.py --model={fine_tuned('CoLA')[1]}"
     command = f"{command} --input={tmp_path / 'in.txt'} --output=- 2>{tmp_path / 'err'} | head -2"
@@ -211,7 +211,7 @@ def test_bytes_that_are_no_text(fine_tuned, tmp_path, monkeypatch, source):
 
 
 def test_someone_who_types_gets_each_answer_at_once(fine_tuned, monkeypatch, capsys):
-    """The answers to the lines before a bad one are there."""
+    """The lines before a bad line have their answers."""
     lines = b'baa\nmoo\n{"x\nwoof\n'
     run = str(fine_tuned("CoLA")[1])
     for typed, answers in ((True, 2), (False, 0)):
@@ -222,7 +222,7 @@ def test_someone_who_types_gets_each_answer_at_once(fine_tuned, monkeypatch, cap
 
 
 def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
-    """Whatever is read together."""
+    """The order does not depend on how many lines are read together."""
     monkeypatch.setattr(predict, "_AT_ONCE", 4)
     run = str(fine_tuned("STS-B")[1])
     pairs = [f"{'moo ' * (n % 13 + 1)}||| {'baa ' * (n * 7 % 11 + 1)}".strip() for n in range(11)]
@@ -238,7 +238,7 @@ def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
 
 
 def test_texts_that_are_cut_are_told(fine_tuned, tmp_path, capsys):
-    """Once, at the end, with how many of all that were answered."""
+    """One warning at the end has the number of cut texts and of all texts."""
     (tmp_path / "in.txt").write_text("moo\n" + f"{'baa ' * 60}\n" * 3)
     model, output = str(fine_tuned("CoLA")[1]), str(tmp_path / "out")
     with mock.patch.object(predict, "_AT_ONCE", 2):

@@ -1,4 +1,4 @@
-"""What the hosts of a job must have alike; hosts are simulated by what they would tell."""
+"""The checks that the hosts of a job are equal; other hosts are simulated by their messages."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.devices(8)
 
 
 def tell(monkeypatch, *facts):
-    """The hosts tell these facts, whatever this one tells."""
+    """Simulates hosts that send these facts instead of this host's facts."""
     monkeypatch.setattr(preflight, "exchange", lambda own: list(facts))
 
 
@@ -75,7 +75,7 @@ def test_chips_are_counted_by_their_coordinates():
 
 def test_another_number_than_asked_for(tiny_corpus, tmp_path):
     config, run = tiny_config(tiny_corpus), tmp_path / "run"
-    with pytest.raises(InputError, match="this job has 1 host, --hosts=4 was asked for"):
+    with pytest.raises(InputError, match="this job has 1 host, but the flag is --hosts=4"):
         pretrain.run(config, str(run), hosts=4)
     with pytest.raises(InputError, match=r"this job has 8 chips \(8 cpu devices .*--chips=16"):
         pretrain.run(config, str(run), hosts=1, chips=16)
@@ -104,7 +104,7 @@ def test_no_room_for_the_checkpoints(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=message):
         preflight.check_folder(tmp_path, 2**30, 3)
     assert not list(tmp_path.iterdir())
-    # Those of an interrupted run make room as they are replaced.
+    # Checkpoints of an interrupted run count as free space, because they are replaced.
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     with open(tmp_path / "checkpoints" / "5" / "data", "wb") as file:
         os.truncate(file.fileno(), 2**30)  # takes no room

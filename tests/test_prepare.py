@@ -1,4 +1,4 @@
-"""Preparing a corpus, as the door does it."""
+"""Preparing a corpus, with the function of launch/prepare_corpus.py."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 def made_up_documents(count):
-    """Paragraphs of sentences over 300 words; every word stands in many documents."""
+    """Makes paragraphs of sentences with 300 words; every word is in many documents."""
     numbers = random.Random(0)
     syllables = ["ka", "lo", "Mi", "nu", "st", "ra", "pe", "tho", "42", "world", "in"]
     words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(300)]
@@ -149,7 +149,7 @@ def test_another_request_for_the_same_folder(tmp_path, text):
         ({"cased": True}, "vocabulary was .*'cased': False.* now .*'cased': True"),
         ({"language": "de"}, "language was 'en', now 'de'"),
     ):
-        with pytest.raises(InputError, match=rf"prepared otherwise \({message}"):
+        with pytest.raises(InputError, match=rf"with other settings \({message}"):
             run(text, output, **more)
     with pytest.raises(InputError, match="source was .* now .'installed-docs'"):
         run("installed-docs", output)
@@ -197,7 +197,7 @@ def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
         ({"workers": 0}, "--workers=0: at least one"),
         ({"workers": 10**9}, "--workers=10{9}: must be at most 10,000"),
         ({"learn_vocabulary": 10**20 - 1}, "--learn_vocabulary=9{20}: must be at most 10,000,000"),
-        ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: is for --runner=beam only"),
+        ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: works only with --runner=beam"),
         ({"language": "English"}, "--language=English: not a language code"),
     ],
 )
@@ -289,7 +289,7 @@ def test_two_runs_on_one_folder(tmp_path, text):
 
 
 def test_a_compressed_sample_ends_at_its_bytes(tmp_path):
-    """Bytes of text count, not of the file, and every file gives its part."""
+    """The limit counts bytes of text, not of the file, and every file contributes."""
     for name in "ab":
         with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
             file.writelines(f"{name} {n:06d} é\n\n" for n in range(20_000))

@@ -1,4 +1,4 @@
-"""Pre-training end to end, on a language that a tiny model learns in seconds."""
+"""Complete pre-training runs, on a language that a tiny model learns in seconds."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def steps_of(run, split):
 
 
 def assert_same_run(one, two, **tolerance):
-    """Equal metrics line by line, and equal parameters; bit by bit without a tolerance."""
+    """Asserts equal metrics and parameters; without a tolerance, they must be equal bit by bit."""
     metrics, parameters = [metrics_of(run) for run in (one, two)], []
     for run in (one, two):
         loaded = load_run(run)
@@ -44,7 +44,7 @@ def assert_same_run(one, two, **tolerance):
 
 @pytest.fixture(scope="session")
 def uninterrupted(tiny_corpus, tmp_path_factory):
-    """A run of 12 steps with dropout, of which other runs are copies."""
+    """A run of 12 steps with dropout, which tests copy."""
     run = tmp_path_factory.mktemp("uninterrupted") / "run"
     assert pretrain.run(tiny_config(tiny_corpus), str(run)) == 0
     return run
@@ -58,14 +58,14 @@ def test_the_run_folder(tiny_run, tiny_corpus):
     assert list((tiny_run / "tensorboard").glob("events.*"))
     assert (tiny_run / "vocab.txt").read_bytes() == (tiny_corpus / "vocab.txt").read_bytes()
     assert read_config(tiny_run)["phase_2"]["length"] == 64
-    # keep_checkpoints = 2: the end of the run, and the one before.
+    # keep_checkpoints = 2: the last checkpoint and the one before.
     assert sorted(int(p.name) for p in (tiny_run / "checkpoints").iterdir()) == [150, 160]
 
 
 def test_the_metrics(tiny_run):
     lines = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in lines] == sorted(row["step"] for row in lines)
-    # Every interval, and the end of either phase.
+    # A line comes at every interval and at the end of each phase.
     assert steps_of(tiny_run, "train") == list(range(10, 161, 10))
     assert steps_of(tiny_run, "heldout") == [60, 120, 160]
     losses = {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
@@ -81,7 +81,7 @@ def test_the_metrics(tiny_run):
 
 
 def test_it_learns(tiny_run):
-    """The language is easy: 0.85 of the hidden tokens can be known, and most labels."""
+    """The language is easy: 0.85 of the masked tokens can be predicted, and most labels."""
     first, last = rows_of(tiny_run, "train")[0], rows_of(tiny_run, "heldout")[-1]
     assert first["mlm_loss"] > 2.5
     assert last["mlm_loss"] < 0.8 and last["mlm_accuracy"] > 0.75
@@ -90,7 +90,7 @@ def test_it_learns(tiny_run):
 
 def test_the_learning_rate_goes_up_and_down(tiny_run):
     rates = {row["step"]: row["learning_rate"] for row in rows_of(tiny_run, "train")}
-    # Of the update that a line ends with: counted from 0, warm-up 16, 160 in all.
+    # The rate of a line's last update, counted from 0, with 16 steps of warm-up and 160 in all.
     for step, rate in rates.items():
         done = step - 1
         assert rate == pytest.approx(1e-2 * min(step / 16, (160 - done) / 144, 1), rel=1e-5)
@@ -103,7 +103,7 @@ def test_both_phases_have_their_share(uninterrupted):
 
 
 def test_a_finished_run_again(tiny_run, tmp_path, capsys):
-    """Its checkpoints know its config, should config.json be lost; and it is there again.
+    """If config.json is lost, it is written again from the checkpoints.
 
     Its vocabulary is described as in runs that were begun earlier, under another name.
     """
@@ -140,7 +140,7 @@ def test_dry_run_writes_nothing(tiny_corpus, tmp_path, capsys):
 def test_a_signal_stops_the_run_and_it_goes_on_exactly(
     tiny_corpus, uninterrupted, tmp_path, monkeypatch, capsys, step
 ):
-    """Between two lines of metrics, and near the end of the first phase."""
+    """The signal comes between two lines of metrics, and near the end of the first phase."""
     run, config = tmp_path / "run", tiny_config(tiny_corpus)
     real = Journal.write
 
@@ -164,11 +164,11 @@ def test_a_signal_stops_the_run_and_it_goes_on_exactly(
 def test_a_run_without_its_first_checkpoint_begins_again(
     tiny_corpus, uninterrupted, tmp_path, caplog
 ):
-    """As after a kill before the first checkpoint: lines are there, a checkpoint is not."""
+    """The run was killed before its first checkpoint, so it has only lines of metrics."""
     run = tmp_path / "run"
     shutil.copytree(uninterrupted, run, ignore=shutil.ignore_patterns("checkpoints"))
     assert pretrain.run(tiny_config(tiny_corpus), str(run)) == 0
-    assert "has lines up to step 12, and there is no checkpoint: the run begins" in caplog.text
+    assert "has lines up to step 12, but no checkpoint exists: the run begins" in caplog.text
     assert_same_run(run, uninterrupted)
 
 
@@ -193,7 +193,7 @@ def test_masked_lm_alone(tiny_corpus, tmp_path):
 
 
 def test_left_to_right(left_to_right_run):
-    """Words follow each other, so half of the tokens can be known."""
+    """Each word determines the next one, so half of the tokens can be predicted."""
     rows = metrics_of(left_to_right_run)
     assert all("nsp_loss" not in row for row in rows)
     assert rows[-1]["split"] == "heldout"
@@ -203,7 +203,7 @@ def test_left_to_right(left_to_right_run):
 
 @pytest.mark.slow
 def test_accumulation_is_the_whole_batch(tiny_corpus, tmp_path):
-    """Without dropout two halves give what the whole gives, to rounding."""
+    """Without dropout, two halves give the same as the whole batch, except for rounding."""
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     for parts in (1, 2):
         phases = {"phase_1": {"share": 1.0, "accumulate": parts}, "phase_2": {"share": 0.0}}
@@ -222,7 +222,7 @@ def test_checkpoints_that_are_kept(tiny_corpus, tmp_path):
 
 
 def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path):
-    """A corpus that was moved, another layout, other retention: the same run."""
+    """The run is the same with a moved corpus, another layout and another retention."""
     run, moved = tmp_path / "run", tmp_path / "moved"
     shutil.copytree(uninterrupted, run)
     shutil.copytree(tiny_corpus, moved)
@@ -250,7 +250,7 @@ def test_several_corpora(tiny_corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def alone(tiny_corpus, tmp_path_factory):
-    """The command on one device, never interrupted; and its config and folder."""
+    """The command on one device, not interrupted, with its config and folder."""
     folder = tmp_path_factory.mktemp("alone")
     config = tiny_config(
         tiny_corpus,
@@ -296,7 +296,7 @@ def test_sigterm_saves_exits_with_75_and_the_command_goes_on(alone):
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment_loses_nothing(alone):
-    """Killed before the first step, in a save, twice in between, then left to finish."""
+    """The run is killed before the first step, in a save, and twice between; then it finishes."""
     folder, config = alone
     run = folder / "killed"
     checkpoints = run / "checkpoints"
@@ -330,7 +330,7 @@ def test_kill_9_at_any_moment_loses_nothing(alone):
 def test_another_number_of_devices_goes_on_with_the_same_data(
     tiny_corpus, uninterrupted, tmp_path, monkeypatch
 ):
-    """Begun on 8 devices, ended on 1: the same to rounding."""
+    """The run begins on 8 devices and ends on 1; it is the same except for rounding."""
     run, config = tmp_path / "run", tiny_config(tiny_corpus)
     real = Journal.write
 

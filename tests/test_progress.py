@@ -1,10 +1,10 @@
-"""Progress of long work, as a log has it."""
+"""Progress of long work in a log."""
 
 from bertjax import progress
 
 
 def test_rate_and_rest_of_work_that_goes_on(monkeypatch, capsys):
-    """What an earlier run did counts as done, and not for the rate."""
+    """Units of an earlier run count as done, but not for the rate."""
     now = iter([0.0, *[10.0] * 9])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 99)

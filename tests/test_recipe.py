@@ -1,4 +1,4 @@
-"""A config becomes the pieces of a run; every mistake in it is found, and named."""
+"""A config becomes the parts of a run; every error in it is found and named."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def test_the_papers_recipe():
     shapes = jax.eval_shape(
         lambda key: init_params(make_model(spec, recipe.objective), key), jax.random.key(0)
     )
-    # The published count at the published vocabulary; rows of padding come on top.
+    # The published count is without padding of the vocabulary.
     padding = (spec.padded_vocab_size - 30_522) * (768 + 1)
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 110_106_428 + padding
 
@@ -169,7 +169,7 @@ def test_phases(tiny_corpus):
     (part,) = first.parts(0)
     assert part(slice(3, 5))["input_ids"].shape == (2, 32)
     assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
-    # A row of twice the length costs more than twice: attention.
+    # Because of attention, a row of twice the length costs more than twice as much.
     assert second.flops / second.rows > 2 * first.flops / first.rows
 
 
@@ -184,7 +184,7 @@ def test_every_step_has_its_phase(tiny_corpus, steps):
 
 
 def test_training_and_held_out_batches_are_apart(tiny_corpus):
-    """Other documents, and other draws in each phase."""
+    """They have different documents, and different draws in each phase."""
     config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
     first, second = phases_of(config, tiny_corpus)
     rows = slice(0, 16)

@@ -1,4 +1,4 @@
-"""The table of a model over eight devices, against a hand-made one and the arrays themselves."""
+"""The table of a model on eight devices, compared with values by hand and with real arrays."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ class Shown(NamedTuple):
 
 @pytest.fixture(scope="module", params=["data", "zero1", "fsdp", "tensor"])
 def base(request) -> Shown:
-    """BERT-Base of the paper in each layout; where products are split, four ways."""
+    """BERT-Base of the paper in each layout; products are split four ways, if at all."""
     config = pretrain_base_16.get_config()
     config.layout = request.param
     config.mesh.update(data=-1, model=4 if request.param == "tensor" else 1)
@@ -55,7 +55,7 @@ def test_a_row_of_each_layout(base):
 
 
 def test_the_table_is_whole(base):
-    """Parameters of the paper's Base with its heads, those of padding in the vocabulary too."""
+    """It has all parameters of BERT-Base with its heads, including padding in the vocabulary."""
     elements = sum(row.count * math.prod(row.shape) for row in base.rows.values())
     encoder, pooler = 85_054_464, 768 * 768 + 768
     vocabulary = -(-30_522 // 128) * 128
@@ -95,7 +95,7 @@ def test_layers_in_one_array_are_one_row():
         ({"mesh": {"data": 3}}, "does not fit 8 devices"),
         ({"phase_1": {"batch_size": 12}}, "a batch of 12 sequences does not divide over 8"),
         ({"layout": "fsdp", "model": {"hidden_size": 36}}, "embed = 36 does not divide over"),
-        ({"init_from": "hf:somewhere"}, "the sizes of given weights are not read here"),
+        ({"init_from": "hf:somewhere"}, "this program does not read weights"),
     ],
 )
 def test_bad_configs(changes, message, capsys):

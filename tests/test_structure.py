@@ -1,4 +1,4 @@
-"""The structure of the code as law: floors, doors of outside libraries, the map of files."""
+"""The rules of the code's structure: floors, the files that import libraries, the map of files."""
 
 import ast
 import fnmatch
@@ -15,7 +15,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
+# The parts of bertjax that each part may import, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
 _WORDS = [
     *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes"],
@@ -77,18 +77,18 @@ MAY_IMPORT = {
     "features": [
         *[*_WORDS, "text", "corpus", "tasks", "encoders", "sharding", "training", "interop"],
     ],
-    # trials of fine-tuning: what they share, what is compiled
+    # trials of fine-tuning
     "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
-    # what the TPU compiler says of a step
+    # the TPU compiler's estimates for a step
     "compile_report": ["errors", "no_tpu", "files", "figures", "training"],
-    # what a notebook needs besides the doors
+    # helpers for a notebook
     "notebook": ["errors"],
-    # floor 4: programs, and what turns a config into their pieces
+    # floor 4: programs, and the conversion of a config to their parts
     "recipe": _ALL_BELOW_PROGRAMS,
     **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
 }
 
-# The files through which each outside library comes in. What is not listed may not be imported.
+# The files that may import each outside library. A library that is not listed may not be imported.
 _DEVICE_FILES = [
     *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
     *["bertjax/objectives/*", "bertjax/optimizer.py"],
@@ -157,7 +157,7 @@ def _sources() -> list[Path]:
 
 
 def _imports(path: Path) -> set[str]:
-    """Dotted names of everything a file imports, inside functions too.
+    """The dotted names of all imports of a file, also inside functions.
 
     `from a import b` counts as `a.b`, where `b` may be a module or a name in one.
     """
@@ -220,7 +220,7 @@ def test_no_circular_imports():
 
 
 def test_packages_import_nothing():
-    """So that importing one file of a package never brings in its neighbours."""
+    """Therefore the import of one file of a package never imports the other files."""
     packages = [path for path in _modules().values() if path.name == "__init__.py"]
     assert {_name(path): _imports(path) for path in packages if _imports(path)} == {}
 
@@ -363,7 +363,7 @@ def test_config_loads_and_says_how_to_run_it(path):
 
 
 def _files() -> set[str]:
-    """Every file of the checkout that is not ignored; empty ones say nothing and do not count."""
+    """All files of the checkout that are neither ignored nor empty."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -383,7 +383,7 @@ MAPPED_FOLDERS = ("bertjax", "configs", "constraints", "docs", "launch", "tests"
 
 
 def _what_it_is(name: str) -> str:
-    """The first line of a file's docstring, to start its line in the map with."""
+    """The first line of a file's docstring, as a proposal for its line in the map."""
     if not name.endswith(".py"):
         return "..."
     docstring = ast.get_docstring(ast.parse((REPOSITORY / name).read_text(encoding="utf-8")))

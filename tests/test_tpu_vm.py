@@ -1,4 +1,4 @@
-"""launch/tpu_vm.sh against a stand-in for Cloud TPU, whose hosts are folders of this machine."""
+"""launch/tpu_vm.sh with a stand-in for Cloud TPU, whose hosts are folders of this machine."""
 
 import contextlib
 import fcntl
@@ -25,7 +25,7 @@ RUN = (
 )
 DELETE = "bert is there, and costs. To delete it: bash {} delete --name=bert --zone=z"
 
-# What a run from nothing does, without its looks at how things stand.
+# The calls of a run without a slice, without its queries of the state.
 CHECKS = ["ls gs://data", "ls gs://data/wiki/store/manifest.json", "ls gs://out", "compile_check"]
 NEWEST = "ls gs://out/run/checkpoints/"
 START = ["scp", "ssh all setup", "ssh all run"]
@@ -47,7 +47,7 @@ class Cloud:
         stand_in = f"exec {sys.executable} -SE {STAND_IN}"
         names = ("gcloud", "uv", "python-of-the-run")
         programs = {name: f'{stand_in} {name} "$@"' for name in names}
-        # A minute is over when every run has ended, or after a second of a run that hangs.
+        # A sleep ends when all runs have ended, or after a second if a run hangs.
         programs["sleep"] = (
             'for lock in "$CLOUD"/hosts/*/*/bertjax/run.lock; do\n'
             '  [[ ! -e "$lock" ]] || flock --timeout 1 "$lock" true\n'
@@ -58,7 +58,7 @@ class Cloud:
             self._write_program(self.folder / "bin" / name, text)
 
     def _make_environment(self) -> None:
-        """The environment of launch/environment.sh, up to date."""
+        """Makes the environment of launch/environment.sh, up to date."""
         venv = self.folder / "venv"
         self._write_program(
             venv / "bin" / "python", f'exec {sys.executable} -SE {STAND_IN} python "$@"'
@@ -75,7 +75,7 @@ class Cloud:
         path.chmod(0o755)
 
     def wait_for_preemption(self) -> None:
-        """Until the run that causes it is so far."""
+        """Waits until the run has caused the preemption."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             with open(self.folder / "lock", "w") as lock:
@@ -86,7 +86,7 @@ class Cloud:
         pytest.fail("no preemption")
 
     def __call__(self, *arguments: str, **scenario: object) -> tuple[int, str, str]:
-        """Runs the script; gives its exit code, standard output and standard error."""
+        """Runs the script; returns its exit code, standard output and standard error."""
         process = self.start(*arguments, **scenario)
         out, error = process.communicate(timeout=PATIENCE)
         return process.returncode, out, error
@@ -103,19 +103,19 @@ class Cloud:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Ctrl-C works even where the suite is run in the background.
+            # Ctrl-C works even if the suite runs in the background.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def calls(self, program: str = "gcloud", who: str | None = "here") -> list[list[str]]:
-        """The arguments of every call of `program`; `who` None is every host."""
+        """The arguments of all calls of `program`; `who` None means all hosts."""
         file = self.folder / "calls.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         calls = [json.loads(line) for line in lines]
         return [a for w, p, a in calls if p == program and (w == who or who is None)]
 
     def acts(self) -> list[str]:
-        """Every call from here that changes or decides something, in short and in order."""
+        """All calls from this machine that change or decide something, abbreviated and in order."""
         file = self.folder / "calls.jsonl"
         calls = [json.loads(line) for line in file.read_text().splitlines()]
         short = [_short(program, arguments) for who, program, arguments in calls if who == "here"]
@@ -159,7 +159,7 @@ def _short(program: str, arguments: list[str]) -> str | None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A git checkout with all that the script needs of this one, in a folder with a blank."""
+    """A git checkout with the files that the script needs, in a folder with a space in its name."""
     folder = tmp_path_factory.mktemp("check") / "my checkout"
     for name in ("launch", "configs", "constraints"):
         shutil.copytree(
@@ -285,7 +285,7 @@ def test_an_interrupt_ends_up_and_not_the_run(cloud):
 
 
 def _wait_for(cloud: Cloud, host: int, file: str, text: str) -> None:
-    """Until a file of the run on a host is there, and has the text."""
+    """Waits until a file of the run on a host exists and contains the text."""
     path = cloud.home(host) / file
     while not path.exists() or text not in path.read_text():
         time.sleep(0.02)
@@ -338,7 +338,7 @@ def test_create_stops_waiting_and_says_what_is_in_the_queue(cloud):
     assert "not granted within 8 minutes. It stays in the queue" in error
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
     looks = [call for call in cloud.calls() if "describe" in call and "queued-resources" in call]
-    assert len(looks) == 10  # is the name free; and at 0, 1, 2 to 8 minutes
+    assert len(looks) == 10  # one for the name, and one at each minute from 0 to 8
 
 
 def test_up_stops_waiting_and_withdraws_the_request(cloud):
@@ -456,7 +456,7 @@ def test_mistakes_are_named_before_anything_is_asked_for(cloud, arguments, messa
 
 
 def test_names_of_every_type(cloud):
-    """As in "TPU software versions" and the page of each type in the documentation of Cloud TPU."""
+    """The names are those of Cloud TPU's pages "TPU software versions" and of each type."""
     expected = {
         ("v2", 16): ("v2-32", "tpu-ubuntu2204-base", "v2:4x4", 4),
         ("v3", 64): ("v3-128", "tpu-ubuntu2204-base", "v3:8x8", 16),

@@ -1,4 +1,4 @@
-"""The smallest real run: an easy language, a corpus of it, a model that learns it in seconds."""
+"""The smallest real run: an easy language, its corpus, and a model that learns it in seconds."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SOUNDS = "baa buzz caw cluck coo growl hiss howl meow moo neigh oink quack roar 
 
 
 def write_text(path: Path, documents: int = 160, seed: int = 0) -> None:
-    """Documents that say one word again and again; a blank line ends a document."""
+    """Writes documents that each repeat one word; a blank line ends a document."""
     rng = random.Random(seed)
     texts = []
     for number in range(documents):
@@ -38,7 +38,7 @@ _TINY = {
         "hidden_size": 32,
         "num_attention_heads": 2,
         "max_position_embeddings": 64,
-        # At the paper's 0.02 so narrow a model first spends hundreds of steps on growing.
+        # With the paper's 0.02, so narrow a model needs hundreds of steps until its weights grow.
         "initializer_range": 0.15,
     },
     "optimizer": {"learning_rate": 1e-2, "warmup_steps": 3},
@@ -55,7 +55,7 @@ def _merge(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def tiny_config(corpus: Path | str, **changes: Any) -> dict[str, Any]:
-    """configs/pretrain_tiny.py over `corpus`, made tiny; `changes` as nested dicts."""
+    """configs/pretrain_tiny.py for `corpus`, made tiny; `changes` are nested dicts."""
     config = pretrain_tiny.get_config().to_dict()
     return _merge(_merge(config, _TINY | {"corpus": str(corpus)}), changes)
 
@@ -71,9 +71,9 @@ def start_pretraining(
     """Starts launch/pretrain.py with its output piped.
 
     Args:
-      folder: where the config file is written.
-      devices: simulated devices.
-      largest_file: kilobytes beyond which a write fails.
+      folder: the folder of the config file.
+      devices: the number of simulated devices.
+      largest_file: the size in kilobytes above which a write fails.
     """
     file = folder / f"{run.name}_config.py"
     file.write_text(
@@ -98,6 +98,6 @@ _TIMING = ("tokens_per_second", "host_wait", "mfu")
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, without what depends on the clock."""
+    """The lines of metrics.jsonl, without the values that depend on the clock."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in _TIMING} for line in lines]

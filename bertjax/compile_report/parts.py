@@ -1,10 +1,10 @@
-"""Which part of the model an instruction belongs to, by the path of scopes it comes from."""
+"""Assigns an instruction to a part of the model, by the path of JAX scopes that it comes from."""
 
 import re
 from collections.abc import Sequence
 
 OPTIMIZER, HEADS, COPIES, OTHER = "optimizer", "heads and losses", "layout copies", "other"
-# An encoder's scopes are those of its family (`bertjax.encoders.contract.EncoderFamily.scopes`).
+# The first pattern that matches decides.
 _ENCODER = (
     *("attention projections", "attention", "dropout", "layer norm"),
     *("feed-forward", "embeddings"),
@@ -21,10 +21,10 @@ FORWARD, BACKWARD = "forward", "backward"
 
 
 def part_of(opcode: str, source: str, scopes: Scopes) -> str:
-    """One of `PARTS`.
+    """The part of the model, one of `PARTS`.
 
     Args:
-      scopes: of the encoder.
+      scopes: the scopes of the encoder's family.
     """
     for pattern, part in (*_BEFORE, *scopes, *_AFTER):
         if re.search(pattern, source):
@@ -33,17 +33,17 @@ def part_of(opcode: str, source: str, scopes: Scopes) -> str:
 
 
 def direction_of(source: str) -> str:
-    """ "backward" for what comes of a gradient, or goes on after it."""
+    """Returns "backward" for gradients and all that is computed from them, else "forward"."""
     return BACKWARD if "transpose(" in source or "optimizer/" in source else FORWARD
 
 
 def moved(kind: str, source: str) -> str:
-    """What a collective moves: "gradients", "weights", ..."""
+    """The kind of data that a collective moves: "gradients", "weights", ..."""
     if "optimizer/" in source:
         return "updated weights" if kind == "all-gather" else "norms and gradients of the optimizer"
     if "transpose(" in source:
         return "weights, for gradients" if kind == "all-gather" else "gradients"
-    # An all-reduce without a source is one of shares and zeros: XLA's other way to gather.
+    # An all-reduce without a source adds shares and zeros, which is XLA's other way to gather.
     if kind == "all-gather" or not source:
         return "weights"
     return "sums of losses and activations"

@@ -1,4 +1,4 @@
-"""The report as a picture: where a step's time goes, phase by phase."""
+"""Draws the report as a picture: the time of each part of a step, for each phase."""
 
 import os
 
@@ -8,7 +8,7 @@ from bertjax.compile_report.report import Report
 
 
 def draw(reports: list[Report], title: str, path: str | os.PathLike) -> None:
-    """A PNG: for each phase a bar of parts, forward plain and backward hatched."""
+    """Draws a PNG: a bar of parts for each phase, with the backward pass hatched."""
     from matplotlib import colormaps
 
     names = [f"length {r.step.length}\n{r.step.batch_size} sequences" for r in reversed(reports)]

@@ -1,4 +1,4 @@
-"""What the TPU compiler made of a step, read from its text: instructions, loops, collectives."""
+"""Parses the TPU compiler's output for a step: instructions, loops and collectives."""
 
 import collections
 import dataclasses
@@ -21,11 +21,11 @@ class Instruction:
 
     Attributes:
       opcode: "fusion", "while", "all-reduce", ...
-      type: of its result, as the text has it.
-      source: where it comes from in the model: JAX's path of scopes; "" if there is none.
-      cycles: the compiler's estimate, or None where it has none.
-      runs: name of a computation it runs as instructions of their own, and how many times.
-      holds: computations that are part of the instruction itself (of a fusion).
+      type: the type of its result, as written in the text.
+      source: its origin in the model, as JAX's path of scopes; "" if unknown.
+      cycles: the compiler's estimate; None if the compiler gives none.
+      runs: the computations whose instructions it runs: their names, and how many times each runs.
+      holds: the computations that are part of the instruction itself, in a fusion.
     """
 
     opcode: str
@@ -37,7 +37,7 @@ class Instruction:
 
     @property
     def bytes(self) -> int:
-        """Of the result."""
+        """The size of the result in bytes."""
         return sum(
             _BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims)))
             for dtype, dims in (
@@ -52,7 +52,7 @@ class Program:
     def __init__(self, text: str):
         self._computations: dict[str, list[Instruction]] = {}
         self._entry = ""
-        limits: dict[str, list[int]] = collections.defaultdict(list)  # integers in a computation
+        limits: dict[str, list[int]] = collections.defaultdict(list)  # computation -> integers
         name = ""
         for line in text.splitlines():
             if match := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
@@ -67,22 +67,22 @@ class Program:
             raise ValueError("not the text of an HLO module: it has no ENTRY")
 
     def executed(self) -> Iterator[tuple[Instruction, int]]:
-        """Each instruction that runs by itself, and how many times: loops multiplied out."""
+        """Yields each instruction that runs by itself, and how many times it runs in all loops."""
         for name, times in self._times(follow_fusions=False).items():
             for instruction in self._computations[name]:
                 yield instruction, times
 
     def collectives(self) -> Iterator[tuple[Instruction, int]]:
-        """Each collective, inside fusions too, and how many times it runs."""
+        """Yields each collective, also inside fusions, and how many times it runs."""
         for name, times in self._times(follow_fusions=True).items():
             for instruction in self._computations[name]:
                 if instruction.opcode.removesuffix("-start") in COLLECTIVES:
                     yield instruction, times
 
     def _times(self, follow_fusions: bool) -> dict[str, int]:
-        """How many times each computation runs."""
+        """Maps each computation to the number of times that it runs."""
         times: dict[str, int] = collections.Counter({self._entry: 1})
-        # A computation stands before the one that uses it: from the last to the first.
+        # In the text, a computation is before those that use it, so the last one is visited first.
         for name in reversed(self._computations):
             for instruction in self._computations[name] if times[name] else ():
                 held = [(held, 1) for held in instruction.holds] if follow_fusions else []
@@ -103,13 +103,13 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
         condition, body = (
             re.search(rf"{role}=%?([\w.-]+)", rest)[1] for role in ("condition", "body")
         )
-        # A loop that XLA made itself counts from 0 to the one number in its condition.
+        # A loop that XLA made itself counts from 0 to the only number in its condition.
         rounds = [int(trips[1])] if trips else limits[condition]
         if len(rounds) != 1:
             raise ValueError(f"a loop without a known number of rounds: {line.strip()[:200]}")
         runs = [(body, rounds[0])]
     elif opcode == "conditional":
-        # Every branch counts: at most one of them runs.
+        # At most one branch runs, but all branches are counted.
         listed = re.search(r"branch_computations=\{([^}]*)\}", rest)
         names = re.findall(r"%?([\w.-]+)", listed[1]) if listed else []
         names += re.findall(r"(?:true|false)_computation=%?([\w.-]+)", rest)

@@ -1,4 +1,4 @@
-"""The report of one phase, and of the whole run: numbers first, then as a table."""
+"""Reports of one phase and of the whole run, as numbers and as tables."""
 
 import collections
 import dataclasses
@@ -23,12 +23,12 @@ from bertjax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What is asked of the compiler: a phase of a run.
+    """A phase of a run, which is to be compiled.
 
     Attributes:
-      length, batch_size, accumulate: of the phase.
-      steps: how many of the run's updates it makes.
-      flops: useful operations of one update, over all chips.
+      length, batch_size, accumulate: the phase's settings.
+      steps: the number of the run's updates in this phase.
+      flops: the useful operations of one update, on all chips together.
     """
 
     length: int
@@ -40,7 +40,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Collectives of one kind that move the same: how many a step, and their bytes on a device."""
+    """Collectives of one kind and content: their number in a step, and their bytes on a device."""
 
     kind: str
     moves: str
@@ -51,13 +51,14 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """One phase on one slice. Bytes and seconds are those of one device and one update.
+    """The report of one phase on one slice. Bytes and seconds are for one device and one update.
 
     Attributes:
-      arguments, temporaries: bytes of parameters, optimizer state and batch; of all the rest.
+      arguments: the bytes of parameters, optimizer state and batch.
+      temporaries: the bytes of all other arrays.
       parts: (part, "forward" or "backward") -> seconds.
-      collective_seconds: of all collectives, if they had their links to themselves at full speed.
-      without_estimate: opcode -> instructions that the compiler gives no cycles for.
+      collective_seconds: the time of all collectives, if each could use the links at full speed.
+      without_estimate: opcode -> the number of instructions without the compiler's estimate.
     """
 
     step: Step
@@ -74,21 +75,21 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Estimated, of one update: all instructions, one after the other; no collectives."""
+        """The estimated time of one update: the sum over all instructions, without collectives."""
         return sum(self.parts.values())
 
     @property
     def mfu(self) -> float:
-        """Useful operations by what all chips could do in that time."""
+        """The useful operations, divided by what all chips could do in the estimated time."""
         return self.step.flops / (self.seconds * self.chips * self.peak)
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all chips, padding included."""
+        """The tokens per second of all chips, including padding."""
         return self.step.batch_size * self.step.length / self.seconds
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as a JSON object."""
         plain = dataclasses.asdict(self)
         plain["parts"] = {
             part: {way: self.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
@@ -99,7 +100,7 @@ class Report:
 
 
 _COMPUTE = ("fusion", "convolution", "custom-call")
-_FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # only say something
+_FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # annotations
 _SMALL = 2**20  # bytes
 
 
@@ -112,7 +113,8 @@ def compile_and_report(
       scopes: of the encoder, see `bertjax.compile_report.parts`.
 
     Raises:
-      InputError: it does not fit into a device's memory: by how much, and what helps.
+      InputError: the update does not fit into a device's memory. The message says by how much, and
+        what helps.
     """
     try:
         compiled = lowered.compile()
@@ -128,7 +130,7 @@ def compile_and_report(
 def report_of(
     text: str, step: Step, where: Slice, scopes: Scopes, arguments: int, temporaries: int
 ) -> Report:
-    """Reads the text of a compiled step, and adds its bytes of memory on a device."""
+    """Makes a report from the text of a compiled step and its bytes of memory on a device."""
     program = Program(text)
     parts: dict[tuple[str, str], float] = collections.Counter()
     missing: dict[str, int] = collections.Counter()
@@ -186,7 +188,7 @@ def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
 
 
 def table(report: Report) -> str:
-    """Everything a person wants to know of one phase, as lines of text."""
+    """The report of one phase, as lines of text."""
     step, total = report.step, report.seconds
     used = report.arguments + report.temporaries
     lines = [
@@ -226,7 +228,7 @@ LEFT_OUT = (
 
 
 def run_table(reports: list[Report]) -> str:
-    """The run as a whole: if every collective hides behind the rest, and if none does."""
+    """The whole run, for two cases: all collectives overlap with computation, or none does."""
     steps, chips = sum(report.step.steps for report in reports), reports[0].chips
     hidden = sum(report.seconds * report.step.steps for report in reports)
     bare = hidden + sum(report.collective_seconds * report.step.steps for report in reports)

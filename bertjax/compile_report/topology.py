@@ -1,4 +1,4 @@
-"""TPU slices that are only described: their chips, and libtpu's devices to compile for."""
+"""Descriptions of TPU slices: their chips, and libtpu's devices, for which a step is compiled."""
 
 import dataclasses
 import importlib.util
@@ -18,13 +18,14 @@ class Chip:
     """One generation of TPUs.
 
     Attributes:
-      name: as in "v5e:4x4".
-      clock: Hz, of the compiler's cycles: peak FLOP/s / (2 x multipliers of all matrix units).
-      links: bytes a second of all links of one chip, as published.
-      memory: bytes of one device's HBM that libtpu leaves to a program.
-      devices: JAX devices a chip.
-      dimensions: of the network; sizes of its slices are written "4x4" or "4x4x4".
-      options: what libtpu wants to know besides.
+      name: its name in a topology, such as "v5e" in "v5e:4x4".
+      clock: the frequency of the compiler's cycles in Hz: peak FLOP/s / (2 x multipliers of all
+        matrix units).
+      links: the published bytes per second of all links of one chip.
+      memory: the bytes of one device's HBM that a program can use.
+      devices: the number of JAX devices of a chip.
+      dimensions: the dimensions of the network; the size of a slice is "4x4" or "4x4x4".
+      options: further options for libtpu.
     """
 
     name: str
@@ -55,11 +56,11 @@ class Slice:
     """A slice of a pod.
 
     Attributes:
-      name: as it was asked for.
-      chip: its chips.
-      chips: how many.
-      devices: as JAX sees them; to compile for, not to run on.
-      peak: dense bfloat16 FLOP/s of one chip.
+      name: its name, such as "v5e:4x4".
+      chip: the generation of its chips.
+      chips: the number of its chips.
+      devices: its JAX devices; a program can be compiled for them, but not run.
+      peak: the dense bfloat16 FLOP/s of one chip.
     """
 
     name: str
@@ -73,10 +74,10 @@ class Slice:
 
 
 def describe(name: str) -> Slice:
-    """A slice by its name, "v5e:4x4" or "v5p:4x4x4".
+    """The slice of that name, such as "v5e:4x4" or "v5p:4x4x4".
 
     Raises:
-      InputError: an unknown name, or no libtpu.
+      InputError: the name is unknown, or libtpu is not installed.
     """
     match = re.fullmatch(r"(\w+):(\d+(?:x\d+)+)", name)
     chip = match and CHIPS.get(match[1])
@@ -90,10 +91,10 @@ def describe(name: str) -> Slice:
 
     options = dict(chip.options)
     if match[2] == "1x1":
-        options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu expects the four of a whole host
+        options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu's default is a host with four chips
     try:
         found = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)
-    except Exception as error:  # JAX raises what libtpu says, and several kinds without one
+    except Exception as error:  # JAX raises several types, with or without libtpu
         message = " ".join(str(error).split())[:300]
         raise InputError(f"--topology={name}: libtpu does not know it: {message}") from error
     devices = list(found.devices)

@@ -1,7 +1,7 @@
-"""Sources and a tokenizer to a token store, shard by shard: local processes, or Apache Beam.
+"""Builds a token store from sources and a tokenizer, with local processes or Apache Beam.
 
-A plan cuts the sources into shards by sizes alone. One function, `build_shard`, makes a shard
-in bounded memory; whole shards are kept, so that an interrupted build goes on where it stopped.
+A plan cuts the sources into shards by their sizes alone. One function, `build_shard`, makes a
+shard in bounded memory. Complete shards are kept, so an interrupted build resumes where it stopped.
 """
 
 import dataclasses
@@ -41,13 +41,13 @@ from bertjax.progress import Progress
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
 
-# Shards of at least 4 MiB of text are worth a task, of at most 256 MiB are soon done again; in
-# between, 16 keep the processes of one machine evenly busy.
+# A shard below 4 MiB of text is not worth a task of its own; one above 256 MiB takes too long to
+# repeat after an interruption. Between these limits 16 shards keep one machine evenly busy.
 _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
 
-# The description of a shard has these fields, and that of each of its splits.
+# The fields of a shard's description, and of the description of each of its splits.
 _OF_SHARD = {
     **dict.fromkeys(("source", "dropped_documents", "skipped_documents"), int),
     "fingerprint": str,
@@ -61,28 +61,28 @@ _OF_SPLIT = dict.fromkeys(("documents", "sentences", "tokens", "words", "unknown
 
 @dataclasses.dataclass(frozen=True)
 class PlannedShard:
-    """The ranges of one shard; all of one source (its place among the plan's sources)."""
+    """The ranges of one shard. They all belong to `source`, an index into the plan's sources."""
 
     source: int
     ranges: tuple[Range, ...]
 
     @property
     def size(self) -> int:
-        """Raw bytes, about."""
+        """The approximate number of raw bytes."""
         return sum(part.size for part in self.ranges)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a store is made of.
+    """The plan of a store: its sources, its shards and its settings.
 
     Attributes:
       sources: (spec, weight) of each source.
-      shards: the work, source after source.
-      installed_docs: where the text of the source installed-docs lies.
-      held_out: fraction of documents that go to the split "heldout".
-      language: of the sentence splitter.
-      skip_undecodable: leave out documents that are not UTF-8, instead of raising.
+      shards: all shards, those of the first source first.
+      installed_docs: the file with the text of the source installed-docs.
+      held_out: the fraction of documents that go to the split "heldout".
+      language: the language of the sentence splitter.
+      skip_undecodable: whether documents that are not UTF-8 are skipped instead of raising.
     """
 
     sources: tuple[tuple[str, float | None], ...]
@@ -94,12 +94,15 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Raw bytes, about."""
+        """The approximate number of raw bytes."""
         return sum(shard.size for shard in self.shards)
 
     @property
     def identity(self) -> str:
-        """Hash of all that must stay the same for whole shards to be kept; weights may change."""
+        """A hash of all settings that a shard depends on: if it changes, no shard is reused.
+
+        The mixing weights are not part of it.
+        """
         specs = [spec for spec, _ in self.sources]
         parts = [
             (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
@@ -110,7 +113,7 @@ class Plan:
         return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
 
     def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
-        """The documents of one shard, in order; None for one that is skipped."""
+        """The documents of one shard, in order; None stands for a skipped document."""
         source = open_source(self.sources[shard.source][0], self.installed_docs)
         for part in shard.ranges:
             yield from source.documents(part, skip_undecodable=self.skip_undecodable)
@@ -128,30 +131,30 @@ def make_plan(
 
     Args:
       sources: (spec, weight) of each, as `bertjax.corpus.sources.parse_sources` gives them.
-      installed_docs: where the text of the source installed-docs lies, if it is among them.
+      installed_docs: the file with the text of the source installed-docs, if that is used.
       held_out, language, skip_undecodable: see `Plan`.
 
     Raises:
-      InputError: a source that is not there or is empty.
+      InputError: a source is missing or empty.
     """
     installed_docs = Path(installed_docs)
     extents = [open_source(spec, installed_docs).extents() for spec, _ in sources]
-    target = _shard_size(sum(extent.size for own in extents for extent in own))
+    target = _shard_size(sum(extent.size for source in extents for extent in source))
     shards = [
         PlannedShard(number, ranges)
-        for number, own in enumerate(extents)
-        for ranges in _packed([part for extent in own for part in extent.cut(target)], target)
+        for number, source in enumerate(extents)
+        for ranges in _packed([part for extent in source for part in extent.cut(target)], target)
     ]
     return Plan(tuple(sources), tuple(shards), installed_docs, held_out, language, skip_undecodable)
 
 
 def _shard_size(total: int) -> int:
-    """The raw bytes that a shard aims at, of sources with `total` together."""
+    """The intended size of a shard, in raw bytes, if all sources together have `total` bytes."""
     return min(max(total // _SHARDS, _SMALLEST_SHARD), _LARGEST_SHARD)
 
 
 def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]:
-    """Neighbouring ranges together, as many as stay below `target` bytes."""
+    """Joins neighbouring ranges into groups of at most `target` bytes."""
     packed: list[Range] = []
     size = 0
     for part in ranges:
@@ -168,14 +171,14 @@ def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """All that `build_shard` needs, in a form that goes to another process or machine.
+    """The input of `build_shard`, which can be sent to another process or machine.
 
     Attributes:
-      directory: the corpus folder, which holds the tokenizer too.
-      number: of the shard.
-      shard: what it is made of.
+      directory: the corpus folder, which also holds the tokenizer.
+      number: the shard's number.
+      shard: the shard's ranges.
       plan: the whole plan without its shards.
-      fingerprint: of plan and tokenizer, to know the shard again.
+      fingerprint: a hash of plan and tokenizer, which tells whether a finished shard can be kept.
     """
 
     directory: str
@@ -186,7 +189,7 @@ class Job:
 
 
 _open_tokenizer = functools.lru_cache(maxsize=1)(Tokenizer.open)
-_stop: Any = None  # in a local worker: an event that tells it to give up
+_stop: Any = None  # the event that makes a local worker stop early
 
 
 def build_shard(job: Job) -> dict[str, Any]:
@@ -234,7 +237,7 @@ def build_shard(job: Job) -> dict[str, Any]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(
                 f"{store_directory(job.directory)}: no space left on the device for shard "
-                f"{job.number}: free some and run again (whole shards are kept)."
+                f"{job.number}: free some space and run again (complete shards are kept)."
             ) from error
         raise
 
@@ -242,7 +245,7 @@ def build_shard(job: Job) -> dict[str, Any]:
 def _write(
     batch: list[tuple[str, int, list[str]]], tokenizer: Tokenizer, writer: ShardWriter
 ) -> int:
-    """Tokenizes and writes documents; returns how many are too short to be one."""
+    """Tokenizes and writes documents; returns how many were dropped because they are too short."""
     ids = iter(tokenizer.encode([text for _, _, sentences in batch for text in sentences]))
     dropped = 0
     for split, words, sentences in batch:
@@ -258,8 +261,8 @@ def _write(
 
 
 def _peak_memory() -> int | None:
-    """The largest resident memory of this process so far, in bytes, where Linux tells it."""
-    # Not getrusage: after a spawn it still counts the memory of the parent.
+    """The largest resident memory of this process so far, in bytes; None if it is not on Linux."""
+    # getrusage is wrong here: after a spawn it still counts the parent's memory.
     status = Path("/proc/self/status")
     if not status.exists():
         return None
@@ -276,13 +279,13 @@ def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bo
     Args:
       directory: the corpus folder; it holds the tokenizer (`Tokenizer.save`).
       plan: what to build.
-      workers: processes.
+      workers: the number of processes.
 
     Returns:
-      False if all of it was there already.
+      False if every shard was complete before.
 
     Raises:
-      InputError: bad text (from the worker that met it), a full disk, an empty source or split.
+      InputError: bad text (raised in a worker), a full disk, an empty source or split.
     """
     jobs, done = _jobs(directory, plan)
     if jobs:
@@ -296,10 +299,10 @@ def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bo
 def build_store_with_beam(
     directory: str | os.PathLike, plan: Plan, *, options: Sequence[str] = ()
 ) -> bool:
-    """Builds the token store with Apache Beam, on whatever runner `options` name.
+    """Builds the token store with Apache Beam, on the runner that `options` name.
 
-    Args, returns and raises as `build_store`. The corpus folder and the sources must be reachable
-    under the same paths from every Beam worker.
+    Otherwise it is like `build_store`. Every Beam worker must reach the corpus folder and the
+    sources under the same paths.
     """
     try:
         import apache_beam as beam
@@ -316,7 +319,7 @@ def build_store_with_beam(
 
 
 def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[Job], int]:
-    """The jobs that are still to do, and how many bytes of the sources are done."""
+    """The remaining jobs, and how many bytes of the sources are done."""
     tokenizer = Tokenizer.open(directory)
     fingerprint = f"{plan.identity} {tokenizer.identity}"
     store = store_directory(directory)
@@ -348,25 +351,26 @@ def _is_whole(directory: str | os.PathLike, number: int, source: int, fingerprin
 
 
 def _check_space(directory: str | os.PathLike, jobs: Sequence[Job]) -> None:
-    # Two bytes for some five of English text: this much is needed even of uncompressed sources.
+    # A token of two bytes stands for about five bytes of English text. A compressed source needs
+    # more than this.
     needed = 0.3 * sum(job.shard.size for job in jobs)
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise InputError(
             f"{directory}: {size_in_words(free)} free on this device, but the store needs at least "
-            f"{size_in_words(needed)}: free some or choose another --output."
+            f"{size_in_words(needed)}: free some space or choose another --output."
         )
 
 
 def _hint_at_splitting(plan: Plan, workers: int) -> None:
-    """Says so where processes stay idle because of files that are one shard whatever their size."""
-    # A cut rounds to the nearest number of pieces: no piece exceeds its aim by half.
+    """Prints a hint if processes stay idle because a large file cannot be cut into shards."""
+    # `Extent.cut` rounds to the nearest number of pieces, so no piece exceeds 1.5 times its target.
     longest = 1.5 * _shard_size(plan.size)
     whole = [part for shard in plan.shards for part in shard.ranges if part.size > longest]
     if whole and len(plan.shards) < workers:
         print(
-            f"{len(plan.shards)} shards for {workers} workers: {whole[0].path} is read by one of "
-            "them (a compressed file or a Parquet row group is): split it for parallel work.",
+            f"{len(plan.shards)} shards for {workers} workers: {whole[0].path} cannot be cut (it "
+            "is compressed, or one Parquet row group): split the file for parallel work.",
             flush=True,
         )
 
@@ -395,7 +399,7 @@ def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
 def _start_worker(stop: Any) -> None:
     global _stop
     _stop = stop
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process is one thread of work
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process uses one thread
 
 
 def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]]:
@@ -417,7 +421,7 @@ def _read_description(directory: str | os.PathLike, number: int) -> dict[str, An
 
 
 def _finish(directory: str | os.PathLike, plan: Plan) -> None:
-    """Writes the manifest, if no source and no split came out empty."""
+    """Writes the manifest, unless a source or a split is empty."""
     shards = read_shards(directory, plan)
     documents = dict.fromkeys(SPLITS, 0)
     by_source = [0] * len(plan.sources)

@@ -1,7 +1,8 @@
-"""The source `installed-docs`: the English documentation that every installation carries.
+"""The source `installed-docs`: the English documentation that every installation contains.
 
-Docstrings of the standard library and of the installed packages, and the topic texts of
-`help()`, read from their source files without importing them. One document each.
+It consists of the docstrings of the standard library and of the installed packages, and of the
+topic texts of `help()`. They are read from source files, which are not imported. Each source file
+is a document, and so is each topic.
 """
 
 import ast
@@ -26,8 +27,8 @@ _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycac
 def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
     """Writes the documentation of this installation as a text file for `text:` sources.
 
-    A line is a paragraph, a blank line ends a document. The same installation gives the same
-    bytes; equal documents are written once.
+    Each line is a paragraph, and a blank line ends a document. The same installation always gives
+    the same bytes. Equal documents are written once.
     """
     seen: set[bytes] = set()
     skipped = 0
@@ -56,29 +57,29 @@ def _python_files() -> list[Path]:
     for root in dict.fromkeys([paths["stdlib"], *packages]):
         skipped = _NOT_DOCUMENTATION | ({"site-packages"} if root not in packages else set())
         for folder, folders, names in os.walk(root):
-            # In place, so that os.walk goes on in this order and into these only.
+            # os.walk visits what is left in this list, in its order.
             folders[:] = sorted(set(folders) - skipped)
             files += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
     return files
 
 
 def _documents_of_file(path: Path) -> list[str] | None:
-    """The documents of one source file; None where it cannot be read or is not Python 3."""
+    """The documents of one source file; None if it cannot be read or is not Python 3."""
     try:
         source = path.read_bytes()
-    except OSError:  # an installation may hold links to what is no longer there
+    except OSError:  # an installation may hold links whose targets are gone
         return None
     if b'"""' not in source and b"'''" not in source:
         return []
     try:
-        with warnings.catch_warnings():  # of old escapes in strings: not ours to repair
+        with warnings.catch_warnings():  # other packages may have invalid escapes
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
             if path.parts[-2:] == ("pydoc_data", "topics.py"):
                 texts = _topics(tree)
             else:
                 texts = [inspect.cleandoc(text) for text in _docstrings(tree)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what ast.parse documents
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ast.parse documents these
         return None
     documents = ("\n".join(_prose(text)) for text in texts)
     return [document for document in documents if len(document.split()) >= _LEAST_WORDS]
@@ -91,7 +92,7 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
     while stack:
         node = stack.pop()
         if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
-            # Escapes can make lone surrogates, which are no text.
+            # Escapes can make lone surrogates, which UTF-8 cannot encode.
             yield text.encode("utf-8", "replace").decode()
         stack += [
             child
@@ -101,7 +102,7 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
 
 
 def _topics(tree: ast.Module) -> list[str]:
-    """The texts of pydoc_data/topics.py, which is one dict of them."""
+    """The texts of pydoc_data/topics.py, which holds them in one dict."""
     values = [node.value for node in tree.body if isinstance(node, ast.Assign)]
     return list(ast.literal_eval(values[0]).values())
 
@@ -111,10 +112,10 @@ _ITEM = re.compile(r"\s*(?:[-*+•]|\d+[.)]|:\w[^:]*:)\s+")
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The paragraphs of reStructuredText or Markdown that are prose, each on one line.
+    """The prose paragraphs of reStructuredText or Markdown, each on one line.
 
-    Dropped: doctests, literal and fenced blocks, directives, tables, headings' underlines, and
-    whatever else is mostly not letters.
+    It drops doctests, literal and fenced blocks, directives, tables, the underlines of headings,
+    and any other block with few letters.
     """
     literal = fenced = False
     for block in re.split(r"\n\s*\n", text.expandtabs()):
@@ -132,7 +133,7 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
-    """Joins the lines of a block, but for list items, described names and headings."""
+    """Joins the lines of a block; list items, described names and headings stay separate."""
     joined: list[str] = []
     last_indent = 0
     for line in lines:

@@ -1,6 +1,6 @@
-"""A hash of each document decides whether it is held out and whether vocabulary comes from it.
+"""Decides by a document's hash whether it is held out and whether the vocabulary sample has it.
 
-The same document gets the same answer in every corpus, on every machine, in any order.
+The answer for a document is the same in every corpus, on every machine, in any order.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ def sample_documents(
 ) -> list[str]:
     """A uniform sample of the documents that are not held out, in bounded memory.
 
-    Keeps the documents of smallest hash, as many as fit.
+    It keeps the documents with the smallest hashes, as many as fit.
 
     Args:
-      documents: paragraphs of each document; None is passed over.
+      documents: the paragraphs of each document; None is skipped.
       held_out: the fraction that is held out.
-      max_bytes: of UTF-8 text in the sample.
+      max_bytes: the largest size of the sample, in bytes of UTF-8.
 
     Returns:
-      Texts, paragraphs on lines, in the order of their hashes.
+      The texts in the order of their hashes; each paragraph is a line.
     """
     kept: list[tuple[int, bytes]] = []  # a heap, largest hash first
     size = 0

@@ -1,4 +1,4 @@
-"""Where text comes from: each kind of source, and how it is cut into pieces of work.
+"""The sources of text: how each kind is read, and how it is cut into ranges.
 
   text:GLOB              a blank line ends a document, a line is a paragraph
   jsonl:GLOB#field       a line is a JSON object, its field a document
@@ -6,11 +6,11 @@
   tfds:NAME/SPLIT#feature    tensorflow-datasets, read without TensorFlow
   installed-docs         see `bertjax.corpus.installed_docs`
 
-Within the last four a document's paragraphs are separated by newlines. Files of the first two
-may be compressed (.gz .xz .zst). Everything is read in bounded memory.
+In the last four kinds, newlines separate the paragraphs of a document. Files of the first two
+kinds may be compressed (.gz .xz .zst). All sources are read in bounded memory.
 
-A source cuts itself into ranges by sizes alone, so that the cut does not depend on who reads;
-each document belongs to exactly one range.
+A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
+Each document belongs to exactly one range.
 """
 
 import abc
@@ -43,8 +43,8 @@ class Range:
 
     Attributes:
       path: the file; for tfds, NAME/SPLIT.
-      start, stop: in the unit of the source; a compressed file is always one whole range.
-      size: raw bytes, about.
+      start, stop: in the source's unit; a compressed file is always one range.
+      size: the approximate number of raw bytes.
     """
 
     path: str
@@ -59,9 +59,9 @@ class Extent:
 
     Attributes:
       path: as in `Range`.
-      units: how many bytes, row groups or examples it has.
-      size: raw bytes, about.
-      divisible: whether it can be read from the middle; a compressed file cannot.
+      units: the number of its bytes, row groups or examples.
+      size: the approximate number of raw bytes.
+      divisible: whether reading can start in the middle, as it cannot in a compressed file.
     """
 
     path: str
@@ -70,7 +70,7 @@ class Extent:
     divisible: bool = True
 
     def cut(self, target: int) -> Iterator[Range]:
-        """Ranges of nearly equal length, each about `target` raw bytes, in order."""
+        """Cuts it into ranges of nearly equal length, of about `target` raw bytes each."""
         pieces = min(self.units, max(1, round(self.size / target))) if self.divisible else 1
         for piece in range(pieces):
             start, stop = self.units * piece // pieces, self.units * (piece + 1) // pieces
@@ -86,21 +86,21 @@ class Source(abc.ABC):
         """The files (or data set) of the source, in order; tfds may download it first.
 
         Raises:
-          InputError: nothing there, or not of this kind.
+          InputError: nothing matches, or a file is not of this kind.
         """
 
     @abc.abstractmethod
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        """The documents of one range, in order; None for one that is skipped.
+        """The documents of one range, in order; None stands for a skipped document.
 
         Raises:
           InputError: bytes that are not UTF-8 (unless they are to be skipped), a damaged file,
-            a record without the field; naming file, line or offset.
+            or a record without the field. The message names the file, and the line or offset.
         """
 
 
 def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
-    """Takes the weights off several sources: (spec, weight) of each; all have one or none."""
+    """Splits each source into (spec, weight); either all sources have a weight or none has."""
     if not specs:
         raise InputError(f"--source is missing: give one or more of {KINDS}.")
     names, weights = zip(*map(split_weight, specs), strict=True)
@@ -112,10 +112,10 @@ def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
 
 
 def open_source(spec: str, installed_docs: Path) -> Source:
-    """The source that `spec` (without a weight) names.
+    """Opens the source that `spec` names.
 
     Args:
-      spec: as described at the top of this file.
+      spec: as described at the top of this file, without a weight.
       installed_docs: the text file that `installed-docs` was written to.
     """
     if spec == INSTALLED_DOCS:
@@ -128,12 +128,12 @@ def open_source(spec: str, installed_docs: Path) -> Source:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
     place, _, field = rest.rpartition("#")
     if not place or not field:
-        raise InputError(f"--source={spec}: write {kind}:...#NAME, NAME being where the text is.")
+        raise InputError(f"--source={spec}: write {kind}:...#NAME, where NAME holds the text.")
     return kinds[kind](place, field)
 
 
 def _files(pattern: str) -> list[Path]:
-    """The files that a glob names, sorted; at least one, and not all empty."""
+    """The files that match a glob, sorted. Raises InputError if none matches or all are empty."""
     paths = [Path(name) for name in sorted(glob.glob(os.path.expanduser(pattern), recursive=True))]
     files = [path for path in paths if path.is_file()]
     if not files:
@@ -159,7 +159,7 @@ def _decompressor(path: Path):
     if path.suffix == ".zst":
         import pyarrow
 
-        # Of the readers of this format, the one that notices a truncated file.
+        # Unlike other readers of this format, this one notices a truncated file.
         return lambda path, _: io.BufferedReader(pyarrow.input_stream(path, compression="zstd"))
     return None
 
@@ -185,14 +185,14 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
-    """(byte offset, line with its end) of each line that begins at or after `start`.
+    """Yields (byte offset, line with its end) for each line that begins at or after `start`.
 
-    Offsets in a compressed file count decompressed bytes.
+    In a compressed file, offsets count decompressed bytes.
     """
     with open_bytes(path) as file:
         offset = 0
         if start:
-            # The line that holds the byte before `start` belongs to the range before.
+            # The line that contains the byte before `start` belongs to the previous range.
             file.seek(start - 1)
             offset = start - 1 + len(file.readline(MAX_DOCUMENT_BYTES + 1))
         while line := file.readline(MAX_DOCUMENT_BYTES + 1):
@@ -206,7 +206,7 @@ def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _line_number(path: Path, offset: int) -> int:
-    """The number, from 1, of the line that begins at `offset`. For messages: it reads the file."""
+    """The number, from 1, of the line at `offset`. It reads the file, so only messages use it."""
     with open_bytes(path) as file:
         lines = 1
         while offset > 0 and (block := file.read(min(1 << 20, offset))):
@@ -219,7 +219,7 @@ _SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such docu
 
 
 class _LineFiles(Source):
-    """Sources made of files with lines."""
+    """A source that is read line by line."""
 
     def __init__(self, pattern: str):
         self._pattern = pattern
@@ -230,12 +230,12 @@ class _LineFiles(Source):
 
     @staticmethod
     def _stop(part: Range) -> float:
-        """The offset at which a range ends; a compressed one goes on to the end of the file."""
+        """The offset at which a range ends; in a compressed file that is the file's end."""
         return float("inf") if _decompressor(Path(part.path)) else part.stop
 
 
 class _Text(_LineFiles):
-    """Paragraphs on lines, documents between blank lines.
+    """Text files: each line is a paragraph, and blank lines separate documents.
 
     A document belongs to the range in which the blank line before it begins.
     """
@@ -258,8 +258,8 @@ class _Text(_LineFiles):
                 size += len(line)
                 if size > MAX_DOCUMENT_BYTES:
                     raise InputError(
-                        f"{path}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB ends "
-                        f"nowhere before byte {offset}: put a blank line between documents."
+                        f"{path}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB is not "
+                        f"ended before byte {offset}: put a blank line between documents."
                     )
                 try:
                     paragraph = line.decode("utf-8").strip()
@@ -276,7 +276,7 @@ class _Text(_LineFiles):
             yield document if decodable else None
 
 
-# JSON can write these as escapes; Python then makes text that cannot be encoded.
+# JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -408,7 +408,7 @@ class _Parquet(Source):
             row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
             batches = file.iter_batches(256, row_groups=list(groups), columns=[self._column])
             for batch in batches:
-                # As bytes, so that text that is not UTF-8 is found here, row by row.
+                # The rows are cast to bytes, so that each row's UTF-8 is checked here.
                 column = batch.column(0).cast(arrow.large_binary())
                 for value in column:
                     where = f"{path} row {row} column {self._column!r}"

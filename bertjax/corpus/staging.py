@@ -1,8 +1,9 @@
-"""Corpora in a bucket: copied to this machine once, whole and checked, before they are used.
+"""Copies corpora from a bucket to this machine, and checks them, before they are used.
 
-A store is read through memory maps, which no bucket has. Copies lie in $BERTJAX_CACHE (by default
-~/.cache/bertjax), each under the identity of its data. They stay until they are deleted by hand:
-what copies says where they are, how large, and how to delete them.
+A store is read through memory maps, which a bucket does not offer. The copies are in
+$BERTJAX_CACHE (by default ~/.cache/bertjax), each under the identity of its data. They stay until
+the user deletes them: the program that copies prints where they are, how large they are, and how
+to delete them.
 """
 
 import hashlib
@@ -22,25 +23,25 @@ _CHUNK = 16 << 20  # bytes
 
 
 def cache_folder() -> Path:
-    """Where copies lie."""
+    """The folder of all copies."""
     return Path(os.environ.get("BERTJAX_CACHE") or Path.home() / ".cache" / "bertjax")
 
 
 def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], last: str) -> Path:
-    """This machine's copy of a folder in a bucket.
+    """This machine's copy of a folder in a bucket, which is made if it is missing.
 
-    What is there already is not copied again: an interrupted copy goes on, file by file. Of
-    several processes, one copies and the others wait.
+    Files that were copied before are not copied again. If several processes need the copy, one of
+    them makes it and the others wait.
 
     Args:
-      folder: in a bucket.
-      identity: the name of the copy; another content must have another one.
+      folder: the folder in a bucket.
+      identity: the name of the copy; folders with different contents must have different names.
       files: the name of each file in it -> its "bytes" and "sha256".
-      last: the name of one more file, which declares the others whole.
+      last: the name of one more file, which is copied last and marks the copy as complete.
 
     Raises:
-      InputError: a file that is missing or not what it should be, or whose name would lead out
-        of the folder; no room for them.
+      InputError: a file is missing, damaged, or has a name that leads out of the folder; or the
+        disk has too little space.
     """
     copy = inside(cache_folder(), identity, folder / last)
     for name in files:
@@ -56,7 +57,7 @@ def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], 
 
 
 def _tell(folder: Path, copy: Path) -> None:
-    """Says where a new copy is, and what it takes to be rid of it."""
+    """Prints where a new copy is, and how to delete it."""
     print(
         f"{folder}: copied to {copy}, {_size(copy)}, which stays there until you delete it: "
         f"rm -r {copy} (all copies in {copy.parent}: {_size(copy.parent)})",
@@ -74,9 +75,8 @@ def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]
     size, room = sum(about["bytes"] for about in missing.values()), shutil.disk_usage(copy).free
     if size > room:
         raise InputError(
-            f"{folder}: {size_in_words(size)} to be copied to {copy}, where there is room for "
-            f"{size_in_words(room)}: free some space, or set BERTJAX_CACHE to a folder on a larger "
-            "disk"
+            f"{folder}: {size_in_words(size)} to be copied to {copy}, where {size_in_words(room)} "
+            "are free: free some space, or set BERTJAX_CACHE to a folder on a larger disk"
         )
 
     def copy_one(name: str) -> int:
@@ -92,7 +92,7 @@ def _copy_files(folder: Path, copy: Path, files: Mapping[str, Mapping[str, Any]]
 
 
 def _copy_file(source: Path, target: Path, expected: Mapping[str, Any]) -> None:
-    """Copies a file, which appears only if it is the one expected."""
+    """Copies a file; the copy appears only if its size and checksum are the expected ones."""
     found, size = hashlib.sha256(), 0
     with atomic_write(target) as file:
         try:

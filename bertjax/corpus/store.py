@@ -1,16 +1,16 @@
 """The token store: a tokenized corpus on disk.
 
-Tokens are read through memory maps; where sentences and documents begin is held in memory, 8
-bytes for each (1.3 GB for 3.3 billion words).
+Tokens are read through memory maps. The positions where sentences and documents begin are held in
+memory, 8 bytes for each (1.3 GB for 3.3 billion words).
 
 DIR/store/ holds, for each shard and each split ("train", "heldout"):
 
   train-00003.tokens.bin     uint16 (uint32 above 65,536 pieces): all documents, end to end
   train-00003.sentences.bin  uint32: for each sentence, its first token's offset in its document
   train-00003.documents.bin  uint32 pairs: for each document, its tokens and its sentences
-  shard-00003.json           counts and checksums, written last: it marks the shard as whole
+  shard-00003.json           counts and checksums, written last: it marks the shard as complete
 
-and manifest.json, written when every shard is whole. Numbers are little-endian.
+and manifest.json, which is written when every shard is complete. Numbers are little-endian.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _MANIFEST = "manifest.json"
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
-    """The dtype of stored token ids: uint16 wherever every id fits."""
+    """The dtype of stored token ids: uint16 if every id fits, else uint32."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
 
 
@@ -59,7 +59,7 @@ def shard_file(directory: str | os.PathLike, shard: int) -> Path:
 
 
 def split_files(split: str, shard: int) -> dict[str, str]:
-    """What is in each file of one split of a shard -> the file's name."""
+    """The content of each file of one split of a shard -> the file's name."""
     return {part: f"{split}-{shard:05d}.{part}.bin" for part in _PARTS}
 
 
@@ -71,7 +71,7 @@ def _canonical_hash(value: Any) -> str:
 
 
 class _File:
-    """One file of a shard under its temporary name, hashed while it is written."""
+    """One file of a shard under its temporary name; it is hashed while it is written."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -93,7 +93,7 @@ class _File:
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
     def discard(self) -> None:
-        # A full disk fails the flush of close() a second time; the first failure is raised already.
+        # On a full disk the flush in close() fails again; the first failure was raised before.
         with contextlib.suppress(OSError):
             self._file.close()
         self.temporary.unlink(missing_ok=True)
@@ -133,10 +133,10 @@ class _SplitWriter:
 class ShardWriter:
     """Writes one shard, document after document, in constant memory.
 
-    A context manager: nothing of the shard is left behind unless `finish` was reached.
+    It is a context manager: if `finish` was not called, it deletes the files of the shard.
 
     Args:
-      directory: the corpus folder (the store is made inside it).
+      directory: the corpus folder, in which the store is made.
       shard: the number of this shard, from 0.
       vocabulary_size: decides the dtype of the tokens.
       unknown_id: the id that counts as an unknown token.
@@ -157,14 +157,17 @@ class ShardWriter:
         """Adds a document to `split`.
 
         Args:
-          tokens: [tokens] ids, at least 2, its sentences end to end.
-          lengths: [sentences] tokens of each sentence, each at least 1.
-          words: how many words the document's text has (for the report).
+          tokens: [tokens] ids of all its sentences in order, at least 2.
+          lengths: [sentences] the number of tokens of each sentence, at least 1.
+          words: the number of words of the document's text, for the report.
         """
         self._splits[split].add(tokens, lengths, words)
 
     def finish(self, **more: Any) -> dict[str, Any]:
-        """Puts the files in place, then the shard's own JSON: `more` plus counts and checksums."""
+        """Renames the files to their final names, then writes the shard's JSON.
+
+        The JSON holds `more`, the counts and the checksums.
+        """
         splits = {split: writer.finish() for split, writer in self._splits.items()}
         shard = {"shard": self._shard, **more, "splits": splits}
         write_json(shard_file(self._directory, self._shard), shard)
@@ -191,11 +194,11 @@ def write_manifest(
 
     Args:
       directory: the corpus folder.
-      sources: (name, weight) of each source; a shard names its source by its place here.
+      sources: (name, weight) of each source; a shard's "source" is an index into this list.
       tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
-      vocabulary_size: pieces of that tokenizer.
+      vocabulary_size: the number of that tokenizer's pieces.
       held_out: the fraction of documents in the split "heldout".
-      shards: what `ShardWriter.finish(source=...)` gave, shard 0 first.
+      shards: the results of `ShardWriter.finish(source=...)`, shard 0 first.
     """
     manifest = {
         "format_version": FORMAT_VERSION,
@@ -216,10 +219,10 @@ def write_manifest(
 
 
 def open_tokenizer(corpus: str) -> Tokenizer:
-    """The tokenizer that a corpus was prepared with; `corpus` is DIR or DIR@WEIGHT.
+    """Opens the tokenizer that a corpus was prepared with; `corpus` is DIR or DIR@WEIGHT.
 
     Raises:
-      InputError: no such folder, or none with a tokenizer in it.
+      InputError: the folder is missing, or has no tokenizer in it.
     """
     name, _ = split_weight(corpus)
     if not reach(name).is_dir():
@@ -232,18 +235,18 @@ def open_tokenizer(corpus: str) -> Tokenizer:
 def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict[str, Any]:
     """Reads a store's manifest and checks it against the files.
 
-    Checks the format, the manifest's own checksum, that every file is there with its exact
-    size, and that no token id reaches the vocabulary size; with `verify`, every checksum. Of a
-    corpus in a bucket these are the files of this machine's copy, made if need be.
+    It checks the format, the manifest's own checksum, that every file exists with its exact
+    size, and that every token id is below the vocabulary size; with `verify`, every checksum. If
+    the corpus is in a bucket, it reads this machine's copy, which it makes if necessary.
 
     Raises:
-      InputError: no store, an unfinished, newer, truncated or damaged one.
+      InputError: the store is missing, unfinished, newer than this program, truncated or damaged.
     """
     return _checked_manifest(_local_store(directory), directory, verify)
 
 
 def _local_store(directory: str | os.PathLike) -> Path:
-    """The folder of a corpus's token store; of one in a bucket, this machine's copy of it."""
+    """The folder of a corpus's token store; if that is in a bucket, this machine's copy of it."""
     store = store_directory(directory)
     if not in_bucket(store):
         return store
@@ -261,7 +264,7 @@ def _local_store(directory: str | os.PathLike) -> Path:
 def _checked_manifest(
     store: Path, directory: str | os.PathLike, verify: bool = False
 ) -> dict[str, Any]:
-    """The manifest of a store, which its files agree with; see `read_manifest`."""
+    """The manifest of a store, checked against its files; see `read_manifest`."""
     manifest = _manifest_in(store, directory)
     for shard in manifest["shards"]:
         for counts in shard["splits"].values():
@@ -335,7 +338,7 @@ class _Shard(NamedTuple):
 
 
 def _read_shard(store: Path, counts: dict[str, Any], dtype: np.dtype) -> _Shard:
-    """Maps the files of one split of one shard, checking that their offsets agree."""
+    """Maps the files of one split of one shard, and checks that their offsets agree."""
     tokens, sentences, documents = (store / name for name in counts["files"])
     lengths, sentence_counts = np.fromfile(documents, "<u4").reshape(-1, 2).astype(np.int64).T
     first_tokens = np.cumsum(lengths) - lengths
@@ -358,7 +361,7 @@ def _read_shard(store: Path, counts: dict[str, Any], dtype: np.dtype) -> _Shard:
         )
     if not agree:
         raise InputError(
-            f"{documents} and {sentences.name}: offsets that do not fit together. {_REBUILD}"
+            f"{documents} and {sentences.name}: their offsets do not agree. {_REBUILD}"
         )
     # An empty file cannot be mapped.
     mapped = np.memmap(tokens, dtype, "r") if counts["tokens"] else np.empty(0, dtype)
@@ -366,23 +369,23 @@ def _read_shard(store: Path, counts: dict[str, Any], dtype: np.dtype) -> _Shard:
 
 
 class TokenStore:
-    """One split of one or several corpora, seen as one line of tokens.
+    """One split of one or several corpora, as one long sequence of tokens.
 
-    Open with `TokenStore.open`. Every document is a run of tokens, its sentences end to end;
-    documents of one source are neighbours. Positions are token positions in the whole line.
+    Open it with `TokenStore.open`. The tokens of a document are contiguous, and so are the
+    documents of a source. A position is an index into the sequence of all tokens.
 
     Tokens stay on disk until they are read; the two arrays of starts are in memory.
 
     Attributes:
-      document_starts: int64 [documents + 1], the last being `token_count`.
-      sentence_starts: int64 [sentences + 1], the last being `token_count`; a document's first
-        sentence starts where the document does.
+      document_starts: int64 [documents + 1]; the last element is `token_count`.
+      sentence_starts: int64 [sentences + 1]; the last element is `token_count`. A document's first
+        sentence starts where the document starts.
       sources: a `SourceSpan` for every source that has documents in this split.
-      token_count: tokens in all.
-      dtype: of the tokens.
-      vocabulary_size: every id is below it.
+      token_count: the number of all tokens.
+      dtype: the dtype of the tokens.
+      vocabulary_size: the size of the vocabulary; every token id is below it.
       tokenizer_identity: `Tokenizer.identity` of the tokenizer that made the tokens.
-      identity: hash over the data, the mixing weights and the split.
+      identity: a hash of the data, the mixing weights and the split.
     """
 
     def __init__(
@@ -400,7 +403,7 @@ class TokenStore:
         self._shards: list[np.ndarray] = []
         token = document = sentence = 0
         shard_starts = [0]
-        for shard in shards:  # they may come one by one, never to be in memory together
+        for shard in shards:  # an iterator may give them one by one, to save memory
             next_document = document + len(shard.document_starts)
             next_sentence = sentence + len(shard.sentence_starts)
             np.add(shard.document_starts, token, out=self.document_starts[document:next_document])
@@ -429,16 +432,16 @@ class TokenStore:
         """Opens one split of one corpus folder, or of several mixed.
 
         Args:
-          directories: corpus folders, here or in buckets; "DIR@0.7" gives a corpus its share of
-            the examples (all or none; without weights each counts by its tokens). Sources keep
-            their shares within their corpus.
+          directories: corpus folders, on this machine or in buckets. "DIR@0.7" gives a corpus its
+            share of the examples. Either all corpora have a weight or none has; then their shares
+            are in proportion to their tokens. Sources keep their shares within their corpus.
           split: "train" or "heldout".
-          tokenizer_identity: the tokenizer that the caller means to use, to be checked.
-          verify: read everything and compare checksums.
+          tokenizer_identity: the identity of the caller's tokenizer, which is compared.
+          verify: whether to read all files and compare their checksums.
 
         Raises:
-          InputError: a missing, unfinished, truncated or damaged store, one built with another
-            tokenizer, or an empty split.
+          InputError: a store is missing, unfinished, truncated, damaged or built with another
+            tokenizer; or the split is empty.
         """
         if isinstance(directories, str | os.PathLike):
             directories = [directories]
@@ -486,15 +489,16 @@ class TokenStore:
         """Reads runs of tokens, each within one document.
 
         Args:
-          starts: [R] position of each run's first token.
-          lengths: [R] tokens of each run.
+          starts: [R] the position of each run's first token.
+          lengths: [R] the number of tokens of each run.
 
         Returns:
-          [sum(lengths)] tokens in the store's dtype, run after run.
+          [sum(lengths)] the tokens of all runs in order, in the store's dtype.
         """
         shard = np.searchsorted(self._shard_starts, starts, side="right") - 1
         starts = starts - self._shard_starts[shard]
-        # Slices beat one ragged gather from about 30 tokens a run on, and need no index array.
+        # For runs of about 30 tokens and more, slices are faster than one ragged gather, and they
+        # need no index array.
         runs = zip(shard.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
         return np.concatenate([self._shards[shard][start:stop] for shard, start, stop in runs])
 
@@ -503,7 +507,7 @@ class _Source(NamedTuple):
     name: str
     share: float
     store: Path
-    shards: list[dict[str, Any]]  # counts of this split, shards with documents only
+    shards: list[dict[str, Any]]  # the counts of this split, without shards that have no document
 
 
 def _nonempty_sources(
@@ -512,7 +516,7 @@ def _nonempty_sources(
     manifests: Sequence[dict[str, Any]],
     split: str,
 ) -> list[_Source]:
-    """Every source with documents in `split`, in order, with its share of the examples."""
+    """All sources with documents in `split`, in order, each with its share of the examples."""
     corpora: list[tuple[float | None, int, list[_Source]]] = []
     for store, weight, manifest in zip(stores, weights, manifests, strict=True):
         found = []

@@ -5,37 +5,37 @@ from typing import Any
 
 from bertjax.errors import InputError
 
-PREFIX = "tfds:"  # of a data set's name, where files may be named as well
+PREFIX = "tfds:"  # marks the name of a data set where a file's path is possible too
 
 
 def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
-    """The builder of a data set, which is downloaded if it is not on this machine.
+    """Returns the builder of a data set; downloads the data set if this machine lacks it.
 
     Args:
-      name: with its config, as in "glue/mrpc".
-      split: one that is needed.
-      features: those that are needed of each example.
+      name: the name with its config, as in "glue/mrpc".
+      split: a split that the data set must have.
+      features: the features that its examples must have.
 
     Raises:
-      InputError: no such data set, or no such split or feature in it.
+      InputError: the data set is unknown, or lacks the split or a feature.
     """
     builder = _downloaded(name)
     splits = builder.info.splits
     if split not in splits:
         raise InputError(f"tfds:{name}/{split}: no such split; it has {', '.join(splits)}.")
-    there = builder.info.features
-    if absent := sorted(set(features) - set(there)):
+    present = builder.info.features
+    if absent := sorted(set(features) - set(present)):
         raise InputError(
-            f"tfds:{name}/{split}: no feature {', '.join(absent)}; it has {', '.join(there)}."
+            f"tfds:{name}/{split}: no feature {', '.join(absent)}; it has {', '.join(present)}."
         )
     return builder
 
 
 def has_split(name: str, split: str) -> bool:
-    """Whether a data set has one; it is downloaded if it is not on this machine.
+    """Whether a data set has the split; downloads the data set if this machine lacks it.
 
     Raises:
-      InputError: no such data set.
+      InputError: the data set is unknown.
     """
     return split in _downloaded(name).info.splits
 
@@ -45,9 +45,9 @@ def _downloaded(name: str) -> Any:
     import tensorflow_datasets.text  # noqa: F401 (registers the text data sets)
 
     try:
-        # The one format that is read at random without TensorFlow.
+        # This is the only format with random access without TensorFlow.
         builder = tfds.builder(name, file_format="array_record")
-    except ValueError as error:  # what DatasetNotFoundError is, too
+    except ValueError as error:  # DatasetNotFoundError is one of these
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"tfds:{name}: {reason}") from error
     builder.download_and_prepare()
@@ -55,9 +55,9 @@ def _downloaded(name: str) -> Any:
 
 
 def open_split(name: str, split: str, features: Collection[str] = ()) -> Sequence[dict[str, Any]]:
-    """The examples of one split, in any order: texts are bytes, classes are numbers.
+    """The examples of one split, with random access: texts are bytes, classes are numbers.
 
-    Its `dataset_info.features` says what the features are.
+    `dataset_info.features` of the result describes the features.
 
     Raises:
       InputError: see `prepare`.

@@ -10,7 +10,7 @@ _WEIGHT = re.compile(r"(?P<name>.+)@(?P<weight>[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+
 
 
 def split_weight(text: str) -> tuple[str, float | None]:
-    """Takes "NAME@0.7" apart into ("NAME", 0.7); without a weight, ("NAME", None)."""
+    """Splits "NAME@0.7" into ("NAME", 0.7); "NAME" without a weight becomes ("NAME", None)."""
     match = _WEIGHT.fullmatch(text)
     if match is None:
         return text, None
@@ -21,7 +21,7 @@ def split_weight(text: str) -> tuple[str, float | None]:
 
 
 def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None:
-    """Raises InputError unless all of `names` have a weight or none has."""
+    """Raises InputError if a part of `names` has weights and the rest has none."""
     missing = [name for name, weight in zip(names, weights, strict=True) if weight is None]
     if missing and len(missing) < len(names):
         raise InputError(
@@ -31,7 +31,7 @@ def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None
 
 
 def shares(weights: Sequence[float | None], sizes: Sequence[int]) -> list[float]:
-    """Shares that sum to 1: by weight where there are weights, else in proportion to `sizes`."""
+    """Shares that sum to 1, in proportion to `weights`, or to `sizes` if no weights are given."""
     if weights[0] is None:
         weights = sizes
     total = math.fsum(weights)

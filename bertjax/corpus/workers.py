@@ -1,4 +1,4 @@
-"""Worker processes, which leave signals to the main process, and end when it does."""
+"""Worker processes: they leave signals to the main process, and end when it ends."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 class _Worker(SpawnProcess):
     def start(self) -> None:
-        """With SIGINT blocked, as it stays in the new process: Ctrl-C is for the main process."""
+        """Starts the process with SIGINT blocked, so that only the main process gets Ctrl-C."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             super().start()
@@ -17,7 +17,7 @@ class _Worker(SpawnProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self) -> None:
-        """In the new process."""
+        """Runs in the new process."""
         threading.Thread(target=_end_with_parent, daemon=True).start()
         super().run()
 
@@ -33,9 +33,9 @@ class _Context(SpawnContext):
 
 
 def worker_context() -> SpawnContext:
-    """What makes them, and what they share: see `multiprocessing.get_context`."""
-    # Where the main process ends at once, Python's resource tracker tidies up after it; what it
-    # would warn of there is nobody's business.
+    """The context that makes worker processes; see `multiprocessing.get_context`."""
+    # If the main process is ended by a signal, Python's resource tracker cleans up after it. Its
+    # warnings about that would only confuse the user.
     given = [each for each in os.environ.get("PYTHONWARNINGS", "").split(",") if each]
     os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*given, "ignore:resource_tracker"]))
     return _Context()

@@ -1,6 +1,6 @@
 """Random numbers that are a function of their indices, for whole arrays at once.
 
-No generator has a state here: a draw is a hash of (seed, purpose, index). So any row of any
+There is no generator with a state: a draw is a hash of (seed, purpose, index). So any row of any
 batch can be made alone, in any order, on any host.
 """
 
@@ -27,7 +27,7 @@ class Draws:
 
     Args:
       seed: the run's seed.
-      stream: what the draws are for ("phase 0", "heldout", ...): other names, other draws.
+      stream: the use of the draws ("phase 0", "heldout", ...); each name gives different draws.
     """
 
     def __init__(self, seed: int, stream: str):
@@ -35,7 +35,7 @@ class Draws:
         self._purposes: dict[str, np.ndarray] = {}
 
     def keys(self, purpose: str, *indices: np.ndarray) -> np.ndarray:
-        """uint64 [R] from a purpose and one or more index arrays [R]."""
+        """Hashes a purpose and one or more index arrays [R] to uint64 [R]."""
         if purpose not in self._purposes:
             self._purposes[purpose] = _mix(self._key + _hash(purpose))
         key = self._purposes[purpose]
@@ -49,7 +49,7 @@ class Draws:
 
     def uniform(self, purpose: str, *indices: np.ndarray) -> np.ndarray:
         """float64 [R], uniform in [0, 1)."""
-        # 52 bits and not 53: so no product with a whole number rounds up to that number.
+        # With 52 bits instead of 53, a product with an integer never rounds up to that integer.
         return (self.keys(purpose, *indices) >> np.uint64(12)) * 2.0**-52
 
     def bits(self, width: int, purpose: str, *indices: np.ndarray) -> np.ndarray:
@@ -59,11 +59,11 @@ class Draws:
 
 
 def permute(index: np.ndarray, size: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """A pseudo-random permutation of range(size), one for each key, evaluated at `index`.
+    """Evaluates a pseudo-random permutation of range(size) at `index`; each key has its own.
 
-    A keyed bijection of the next power of two (each step, an odd product or a folding of
-    high bits into low ones, can be undone), walked until it falls inside the range: nothing
-    of length `size` is ever made.
+    A keyed bijection of range(next power of two) is applied until the result is below `size`. Its
+    steps (products with odd numbers, and XORs of high bits into low bits) are invertible. No array
+    of length `size` is made.
 
     Args:
       index, size: int64 [R], 0 <= index < size.

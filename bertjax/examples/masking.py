@@ -1,4 +1,4 @@
-"""Which tokens are hidden, and behind what (sections 3.1 and A.1, Table 8)."""
+"""Masking: which tokens are predicted, and what replaces them (sections 3.1 and A.1, Table 8)."""
 
 import dataclasses
 from typing import NamedTuple
@@ -12,17 +12,17 @@ _NEVER = np.uint32(0xFFFFFFFF)
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRule:
-    """How masked-LM input is made.
+    """The settings of masked-LM input.
 
     Attributes:
-      rate: share of a sequence's tokens that are predicted.
-      mask, random: of those, the share that becomes [MASK], and a random token; the rest
-        stays as it is.
-      whole_words: all pieces of a word together, or none; each word has the same chance (in the
-        reference a long one has less: it does not fit so often).
+      rate: the share of a sequence's tokens that are predicted.
+      mask, random: the shares of the predicted tokens that become [MASK] and a random token; the
+        rest is not changed.
+      whole_words: whether the pieces of a word are masked together. Each word has the same chance;
+        in the reference, a long word has a smaller one, because it does not always fit.
 
     Raises:
-      ValueError: shares outside [0, 1].
+      ValueError: a share is outside [0, 1].
     """
 
     rate: float = 0.15
@@ -35,17 +35,17 @@ class MaskingRule:
             raise ValueError(f"masking rate={self.rate}: must be in (0, 1)")
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1 + 1e-9:
             raise ValueError(
-                f"masking mask={self.mask}, random={self.random}: shares of a whole, "
-                "the rest is kept"
+                f"masking mask={self.mask}, random={self.random}: must be shares whose sum is at "
+                "most 1"
             )
 
     def width(self, length: int) -> int:
-        """P, the most positions predicted in a sequence: 20 of 128 tokens, 77 of 512."""
+        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""
         return int(np.ceil(round(length * self.rate, 6)))
 
 
 class Masked(NamedTuple):
-    """Positions ascending, unused places at the end; all [R, P]."""
+    """The predicted positions, ascending, with unused entries at the end; all arrays are [R, P]."""
 
     positions: np.ndarray  # int32, 0 where unused
     ids: np.ndarray  # int32, the original tokens, 0 where unused
@@ -53,13 +53,13 @@ class Masked(NamedTuple):
 
 
 class Masker:
-    """Hides tokens of whole batches.
+    """Masks tokens of whole batches.
 
     Args:
-      rule: what is hidden.
+      rule: the settings.
       mask_id: the id of [MASK].
-      ordinary: bool [V], False on special tokens: they are never hidden, nor put in.
-      continues_word: bool [V], True on pieces inside a word; used for whole words.
+      ordinary: bool [V], False for special tokens, which are never masked or put in.
+      continues_word: bool [V], True for pieces inside a word; needed for whole words.
     """
 
     def __init__(
@@ -70,24 +70,25 @@ class Masker:
         self._replacements = np.flatnonzero(ordinary).astype(np.int32)
 
     def mask(self, ids: np.ndarray, lengths: np.ndarray, draws: Draws, index: np.ndarray) -> Masked:
-        """Hides tokens in `ids`, in place, and returns what to predict.
+        """Masks tokens in `ids`, in place, and returns what to predict.
 
         Args:
-          ids: int32 [R, S], with [CLS], [SEP] and padding in place.
-          lengths: int64 [R], tokens of each row, special ones counted.
-          draws, index: the stream and the examples' indices [R].
+          ids: int32 [R, S], with [CLS], [SEP] and padding.
+          lengths: int64 [R], the tokens of each row, including the special ones.
+          draws, index: the random stream and the examples' indices [R].
         """
         rows, length = ids.shape
         width = self._rule.width(length)
         maskable = self._ordinary.take(ids)  # twice as fast as indexing
-        # The expected count is exactly the rate: the fraction decides by chance. At least one
-        # is predicted, as in the reference.
+        # A fractional count is rounded up or down at random, so that the expected share is exactly
+        # the rate. As in the reference, at least one token is predicted.
         count = np.floor(lengths * self._rule.rate + draws.uniform("count", index)).astype(np.int64)
         size = maskable.sum(1)
         count = np.minimum(np.clip(count, 1, width), size)
 
-        # A random order of the positions: random high bits, the position itself in the low ones.
-        # The last position is never maskable, so that no number here is _NEVER by chance.
+        # Sorting these numbers gives a random order of the positions: the high bits are random, and
+        # the low bits are the position. The last position is never maskable, so no number equals
+        # _NEVER by chance.
         low = np.uint32((1 << (length - 1).bit_length()) - 1)
         order = draws.bits(length, "order of masking", index) & ~low
         if self._rule.whole_words:
@@ -112,7 +113,7 @@ class Masker:
         return Masked(positions, np.where(used, found, 0), used.astype(np.float32))
 
     def _share_in_words(self, order, ids, maskable):
-        """Gives all pieces of a word the number of its first."""
+        """Gives all pieces of a word the random number of its first piece."""
         continues = self._continues_word.take(ids)
         continues[:, 1:] &= maskable[:, :-1]
         continues[:, 0] = False
@@ -121,7 +122,7 @@ class Masker:
         return order.take(first).reshape(order.shape)
 
     def _replace(self, original, draws, index):
-        """80 % [MASK], 10 % a random token, 10 % the token itself (by default)."""
+        """Chooses replacements: by default 80 % [MASK], 10 % random, 10 % the token itself."""
         width = original.shape[1]
         bits = draws.bits(2 * width, "replacement", index)
         chance, which = bits[:, :width] * 2.0**-32, bits[:, width:]
@@ -134,25 +135,25 @@ class Masker:
 def _whole_words(
     words: np.ndarray, size: np.ndarray, count: np.ndarray, first: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which tokens to take, of tokens in random order with the pieces of a word side by side.
+    """Chooses whole words from tokens in random order, in which the pieces of a word are adjacent.
 
-    The tokens are a circle. Words that begin in `count` places of it, from a random one on, are
-    taken: so each has the same chance. They have `count` tokens on average. What is too much or
-    too little of that is made up for by words of a single piece; where these are too few, the last
-    word is not taken.
+    The tokens are treated as a circle. A word is chosen if it begins within `count` positions
+    after a random one, so each word has the same chance, and the chosen words have `count` tokens
+    on average. Words of a single piece are added or removed to reach `count` exactly. If there are
+    too few of them, the last word is dropped.
 
     Args:
-      words: uint32 [R, S], equal for the pieces of one word; special tokens, at least two, last.
-      size: int64 [R], tokens that are not special.
-      count: int64 [R], tokens to take at most.
-      first: int64 [R], the random place, less than `size`.
-      width: W, how far the circle is followed, for the ends of words and for single pieces: more
-        than twice the largest count.
+      words: uint32 [R, S], equal for the pieces of one word; at least two special tokens are last.
+      size: int64 [R], the number of tokens that are not special.
+      count: int64 [R], the most tokens to choose.
+      first: int64 [R], the random position, less than `size`.
+      width: W, how many positions of the circle are searched for the ends of words and for single
+        pieces; more than twice the largest count.
 
     Returns:
-      int64 [R, W], indices into `words` flat, and bool [R, W], whether the token there is taken.
+      int64 [R, W], indices into the flattened `words`, and bool [R, W], whether each is chosen.
     """
-    # With a place before and one behind: they tell whether words end there.
+    # One more column before and one after show whether words end at the borders.
     column = np.arange(-1, width + 1, dtype=np.int32)
     size, count, first = (each.astype(np.int32)[:, None] for each in (size, count, first))
     places = (first + column) % np.maximum(size, 1)
@@ -161,7 +162,7 @@ def _whole_words(
     begins = (found[:, 1:] != found[:, :-1]) | (places[:, 1:] == 0)
     single = begins[:, :-1] & begins[:, 1:]
     begins, column, flat = begins[:, :-1], column[1:-1], flat[:, 1:-1]
-    # Before `start` is the end of a word that begins at the other end of the circle.
+    # The tokens before `start` belong to a word that begins before the random position.
     start = np.where(begins, column, width).min(1, keepdims=True)
     stop = np.minimum(start + size, width)
     single &= column < stop

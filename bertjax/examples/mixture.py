@@ -1,4 +1,4 @@
-"""Which source an example comes from, and how many of that source came before it."""
+"""The source of each example, and the example's rank within that source."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ _BLOCK = 4096
 
 
 class Mixture:
-    """Sources mixed by share, exactly, in every block of 4096 examples.
+    """Mixes sources by their shares, exactly, in every block of 4096 examples.
 
-    Every block has the same pattern, with as many places for a source as its share says, so
-    that the rank of an example within its source follows from its index alone: a source is
-    read in its own order, without repetition, however it is mixed.
+    Every block has the same random pattern of sources, in which each source has its share. So the
+    rank of an example within its source follows from the example's index alone, and a source is
+    read in its own order, without repetition, in any mixture.
 
     Args:
-      shares: one for each source, summing to 1; rounded to 1/4096.
-      draws: decides the pattern.
+      shares: the share of each source; they sum to 1 and are rounded to multiples of 1/4096.
+      draws: the random numbers of the pattern.
 
     Raises:
-      InputError: a share too small to be seen in a block.
+      InputError: a share is so small that a block has no example of the source.
     """
 
     def __init__(self, shares: np.ndarray, draws):
@@ -30,7 +30,7 @@ class Mixture:
         if np.any(places == 0):
             raise InputError(
                 f"a source has {np.min(shares):.2g} of the examples, less than 1 in {_BLOCK}: "
-                "give the sources weights (@WEIGHT) that do not differ so much, or leave it out"
+                "give the sources weights (@WEIGHT) that differ less, or leave out this source"
             )
         source = np.repeat(np.arange(len(places)), places)
         self._source = source[np.argsort(draws.keys("mixture", np.arange(_BLOCK)))]
@@ -40,7 +40,7 @@ class Mixture:
             self._rank[self._source == s] = np.arange(count)
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Example indices int64 [R] -> (source [R], rank within the source [R]), int64."""
+        """Maps example indices int64 [R] to (source [R], rank within the source [R]), int64."""
         block, place = np.divmod(index, _BLOCK)
         source = self._source[place]
         return source, block * self._places[source] + self._rank[place]

@@ -1,8 +1,8 @@
-"""What every layer has at each word, computed once: the input of a BiLSTM (section 5.3, Table 7).
+"""Activations of every layer at each word: the input of a BiLSTM (section 5.3, Table 7).
 
-A file NAME-HASH-DIGEST.npy for each data set, float16 [layers, words, D]: layer by layer, so that
-what a choice of layers leaves out is never read. The hash is of all that determines the content,
-the digest of the content itself.
+They are computed once. Each data set has a file NAME-HASH-DIGEST.npy, float16 [layers, words, D].
+The layers are stored one after another, so that layers that are not chosen are never read. HASH
+covers all that determines the content, and DIGEST covers the content itself.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.progress import Progress
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
 
-_BLOCK_BYTES = 256 << 20  # of float32 activations, between two notes of what is done
+_BLOCK_BYTES = 256 << 20  # of float32 activations, between two records of the progress
 
 
 class Choice(NamedTuple):
     """Layers of the encoder, and how they become one vector (`bertjax.heads.bilstm.COMBINE`).
 
-    `layers`: 0 is the embeddings; negative ones count from the last; () stands for all but the
-    embeddings.
+    In `layers`, 0 is the embeddings, and negative numbers count from the last layer; () means all
+    layers without the embeddings.
     """
 
     layers: tuple[int, ...]
@@ -58,18 +58,18 @@ CHOICES = {
 
 
 def chosen_layers(choice: Choice, depth: int) -> tuple[int, ...]:
-    """The layers, from 0, of a model of `depth` layers.
+    """The numbers of the chosen layers, from 0, in a model of `depth` layers.
 
     Raises:
-      InputError: it has not as many.
+      InputError: the model has fewer layers than the choice needs.
     """
     if depth + min(choice.layers, default=0) < 0:
-        raise InputError(f"{-min(choice.layers)} layers of a model that has {depth}: choose fewer")
+        raise InputError(f"{-min(choice.layers)} layers chosen, but the model has {depth}")
     return tuple(layer % (depth + 1) for layer in choice.layers) or tuple(range(1, depth + 1))
 
 
 def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32") -> Extractor:
-    """The encoder, for `compute`."""
+    """The extractor that `compute` needs, with the outputs of all layers."""
     layers = tuple(range(given.spec.num_hidden_layers + 1))
     options = Options(FIRST_PIECES, layers, max_length=max_length, compute_dtype=compute_dtype)
     return Extractor(given, options)
@@ -78,15 +78,14 @@ def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32
 def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor) -> np.ndarray:
     """The activations of every word, float16 [layers, words, D], mapped from `folder`.
 
-    What is there is not computed again, and what was interrupted goes on.
+    A finished file is not computed again, and an interrupted computation is resumed.
 
     Args:
-      encoded: words in their windows, of which they take their context.
-      extractor: of `all_layers`, for windows of that length.
+      encoded: the words in their windows, which give them context.
+      extractor: the result of `all_layers`, for windows of that length.
 
     Raises:
-      InputError: the disk has no room, another process is at work in the folder, or the file is
-        damaged.
+      InputError: the disk is full, another process is using the folder, or the file is damaged.
     """
     final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
     path = content_named(final)
@@ -106,7 +105,7 @@ def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
 
 
 def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
-    """Makes the file, under another name until it is whole."""
+    """Computes the file, under a temporary name until it is complete."""
     layers = len(extractor.options.layers)
     shape = (layers, len(encoded.words), extractor.width // layers)
     partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
@@ -117,7 +116,7 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
         _allocate(partial, shape)
     array = np.lib.format.open_memmap(partial, "r+")
 
-    order = np.argsort(encoded.words)  # words in the order of the windows they are told of in
+    order = np.argsort(encoded.words)  # the words in the order of their windows
     tokens = encoded.words[order]
     bounds = np.searchsorted(tokens, encoded.starts)
     at_once = max(1, _BLOCK_BYTES // (4 * extractor.width))  # words
@@ -144,7 +143,7 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> None:
-    """An array of zeros on disk; its room is taken now, because a mapped file cannot ask later."""
+    """Writes an array of zeros, to reserve disk space: a mapped file cannot report a full disk."""
     np.lib.format.open_memmap(path, "w+", np.float16, shape)
     with open(path, "r+b") as file:
         size = os.fstat(file.fileno()).st_size
@@ -159,7 +158,7 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
-    """A window as the extractor takes it, with a vector for the tokens at `places`."""
+    """A window in the extractor's form, with a vector for each token at `places`."""
     groups, numbers = np.full(len(ids), -1, np.int32), np.arange(len(places))
     groups[places] = numbers
     return EncodedText(ids, len(ids), groups, numbers, [""] * len(places), len(ids))
@@ -167,14 +166,14 @@ def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
 
 @dataclasses.dataclass(frozen=True)
 class WordFeatures(EncodedWords):
-    """Sentences as sequences of words, each word the activations of some layers.
+    """Sentences as sequences of words, in which each word is given by activations of the encoder.
 
-    The "tokens" are words, and `ids` are their numbers in `activations`; so batches, outputs and
-    `Tagging.decode` are those of any tagging.
+    Words take the place of tokens, and `ids` are their numbers in `activations`. So batches,
+    outputs and `Tagging.decode` work as for other tagging models.
 
     Attributes:
-      activations: float16 [layers, words, D], of `compute`.
-      layers: those that are taken, of `chosen_layers`.
+      activations: float16 [layers, words, D], the result of `compute`.
+      layers: the numbers of the layers that are used, from `chosen_layers`.
     """
 
     activations: np.ndarray = dataclasses.field(kw_only=True)
@@ -190,7 +189,7 @@ class WordFeatures(EncodedWords):
         *,
         labelled: bool,
     ) -> "WordFeatures":
-        """From the sentences whose activations these are.
+        """Makes the features of sentences from their activations.
 
         Raises:
           InputError: see `Tagging.class_ids`.
@@ -215,7 +214,7 @@ class WordFeatures(EncodedWords):
         length: int,
         pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """As `Encoded.batch`, but for the input: words instead of tokens.
+        """Makes a batch like `Encoded.batch`, with words instead of tokens.
 
         Returns:
           "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and

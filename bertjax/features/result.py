@@ -1,10 +1,10 @@
-"""Vectors of texts on disk: parts while they are computed, then one file.
+"""Vectors of texts on disk: first parts, and after the last part one file.
 
-.parquet   a row for each text. `features` is a fixed-size list of W float32; where a text has
-           several vectors it is a list of such, with `tokens`, a list of strings, beside it.
-.npz       `features` float32 [N, W], N texts. Where a text has several vectors: [total, W],
-           text i's at offsets[i]:offsets[i + 1]; `offsets` int64 [N + 1]; `tokens` [total],
-           cut after 100 characters.
+.parquet   a row for each text. `features` is a fixed-size list of W float32. If a text has several
+           vectors, it is a list of these lists, and `tokens` is a list of strings.
+.npz       `features` float32 [N, W] for N texts. If a text has several vectors, it is [total, W],
+           and text i has the rows offsets[i]:offsets[i + 1]; `offsets` int64 [N + 1]; `tokens`
+           [total], each cut after 100 characters.
 """
 
 import contextlib
@@ -31,21 +31,21 @@ from bertjax.files import (
     write_json,
 )
 
-_LONGEST_TOKEN = 100  # characters; the array of an .npz gives every token as much room
+_LONGEST_TOKEN = 100  # characters; in an .npz all tokens take as much room as the longest
 
 
 def check_output(path: Path) -> None:
-    """Raises InputError unless a result can be written there."""
+    """Raises InputError if a result cannot be written to `path`."""
     if path.suffix not in _WRITERS:
         raise InputError(f"--output={path}: must end in {' or '.join(_WRITERS)}")
     if path.exists():
-        raise InputError(f"--output={path}: exists already: remove it, or take another name")
+        raise InputError(f"--output={path}: exists already: remove it, or choose another name")
     if not path.parent.is_dir():
         raise InputError(f"--output={path}: no folder {path.parent}: make it")
 
 
 class Parts:
-    """The folder OUTPUT.parts: what is computed so far, in numbered Arrow files, and its plan."""
+    """The folder OUTPUT.parts: the finished parts in numbered Arrow files, and their plan."""
 
     def __init__(self, output: Path, count: int, plan: Mapping[str, Any]):
         """Use `Parts.open`."""
@@ -56,14 +56,14 @@ class Parts:
     @classmethod
     @contextlib.contextmanager
     def open(cls, output: Path, count: int, plan: Mapping[str, Any]) -> Iterator["Parts"]:
-        """Keeps the folder to this process while the block runs.
+        """Opens the folder, and locks it for this process while the block runs.
 
         Args:
-          count: of the parts that will be there in the end.
-          plan: all that determines the result, as JSON.
+          count: the number of all parts.
+          plan: all settings that determine the result, as JSON.
 
         Raises:
-          InputError: parts of another plan are there, or another process is at work.
+          InputError: the folder has parts of another plan, or another process is using it.
         """
         parts = cls(output, count, plan)
         with exclusive(parts._folder):
@@ -79,15 +79,15 @@ class Parts:
         other = [key for key in self._plan | found if found.get(key) != self._plan.get(key)]
         if other:
             raise InputError(
-                f"{self._folder}: has parts with another {', '.join(other)}: give the command "
-                "that was interrupted, or remove the folder, or take another --output"
+                f"{self._folder}: has parts with another {', '.join(other)}: repeat the "
+                "interrupted command, remove the folder, or choose another --output"
             )
 
     def __contains__(self, number: int) -> bool:
         return content_named(self._path(number)) is not None
 
     def _path(self, number: int) -> Path:
-        """Of a part, but for the digest in its name."""
+        """The path of a part, without the digest in its name."""
         return self._folder / f"{number:05}.arrow"
 
     def write(
@@ -96,8 +96,8 @@ class Parts:
         """Writes one part, atomically.
 
         Args:
-          vectors: of each text, float32 [its vectors, W].
-          tokens: what each text's vectors are of; None where each has one vector.
+          vectors: for each text float32 [its vectors, W].
+          tokens: for each text the tokens of its vectors; None if each text has one vector.
         """
         import pyarrow as arrow
 
@@ -113,10 +113,10 @@ class Parts:
             temporary.unlink(missing_ok=True)
 
     def join(self) -> None:
-        """Makes the parts one file, and removes them.
+        """Joins the parts to one file, and removes them.
 
         Raises:
-          InputError: one is damaged.
+          InputError: a part is damaged.
         """
         paths = [content_named(self._path(number)) for number in range(self._count)]
         for path in paths:
@@ -127,7 +127,7 @@ class Parts:
 
 
 def _tables(paths: Sequence[Path]) -> Iterator[Any]:
-    """The parts, in order, each as an Arrow table."""
+    """Yields the parts in order, each as an Arrow table."""
     import pyarrow as arrow
 
     for path in paths:
@@ -136,7 +136,7 @@ def _tables(paths: Sequence[Path]) -> Iterator[Any]:
 
 
 def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None):
-    """Texts' vectors as an Arrow table."""
+    """Converts the vectors of texts to an Arrow table."""
     import pyarrow as arrow
 
     flat = np.concatenate(vectors)
@@ -164,11 +164,11 @@ def _write_parquet(file: IO[bytes], tables) -> None:
 
 
 def _write_npz(file: IO[bytes], tables) -> None:
-    """Array after array, each part by part, so that none has to fit into memory."""
+    """Writes the arrays one after another, and each part by part, to save memory."""
     import pyarrow.compute as compute
 
     def column(name: str):
-        """One column of every part, without its lists."""
+        """Yields one column of every part as a flat array."""
         for table in tables():
             chunk = table.column(name).combine_chunks()
             yield chunk.flatten() if ragged else chunk
@@ -199,7 +199,7 @@ def _add_array(
     shape: tuple[int, ...],
     blocks: Iterable[np.ndarray],
 ) -> None:
-    """Adds an array in numpy's format to an archive, from consecutive blocks of it."""
+    """Adds an array in numpy's format to an archive; `blocks` are its consecutive parts."""
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
         description = np.lib.format.dtype_to_descr(dtype)
         header = {"descr": description, "fortran_order": False, "shape": shape}

@@ -1,4 +1,4 @@
-"""Texts to token ids, and which vector of the result each token goes into."""
+"""Encodes texts as token ids, and assigns each token to a vector of the result."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,10 +17,10 @@ TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
     *("tokens", "words", "first_pieces"),
     *("cls", "mean", "max"),
 )
-POOLED = (CLS, MEAN, MAX)  # one vector a text
+POOLED = (CLS, MEAN, MAX)  # these kinds give one vector for each text
 
-# What separates words for BERT's tokenizer. It removes the other characters that str.split takes
-# for white space, which joins what stands beside them.
+# The characters that separate words for BERT's tokenizer. It removes the other characters that
+# str.split treats as white space, so the texts before and after them are joined.
 _SPACES = re.compile("[ \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
 
@@ -31,11 +31,11 @@ def read_texts(source: str) -> Iterator[str]:
     """The texts of a file, in order.
 
     Args:
-      source: a text file (.gz .xz .zst too), a text on each line, empty ones as well; or
+      source: a text file (also .gz .xz .zst), in which every line is a text, also an empty one; or
         jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.corpus.sources` reads them.
 
     Raises:
-      InputError: no such file; and while it is read, a damaged one, or one that is not UTF-8.
+      InputError: the file is missing; or, while it is read, it is damaged or not UTF-8.
     """
     if unit_of(source) == "record":
         return _read_records(source)
@@ -55,15 +55,15 @@ def _read_records(source: str) -> Iterator[str]:
 
 
 def unit_of(source: str) -> str:
-    """What one text is in a source: "line" or "record"."""
+    """The unit that holds one text in a source: "line" or "record"."""
     return "record" if source.startswith(("jsonl:", "parquet:")) else "line"
 
 
 def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:
-    """Lines of UTF-8 without their ends, and without a byte-order mark before the first.
+    """Decodes lines of UTF-8, without their ends and without a byte-order mark.
 
     Raises:
-      InputError: a line that is not UTF-8.
+      InputError: a line is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
         try:
@@ -80,16 +80,17 @@ def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:
 
 
 class Encoded(NamedTuple):
-    """A text as the model takes it.
+    """A text in the model's form.
 
     Attributes:
       ids: int32 [S], with [CLS] and [SEP].
-      first: how many of them are of segment 0; the others are of segment 1.
-      groups: int32 [S], the vector each token goes into, from 0; -1 for none.
-      places: int64 [G], where in the result each of these vectors stands; where none does (a
-        word without any piece), there is a zero vector.
-      tokens: what the vectors of the result are of, as text; None where a text has one vector.
-      length: S, had the text not been cut.
+      first: how many of them are in segment 0; the others are in segment 1.
+      groups: int32 [S], the number of the vector that each token contributes to, from 0; -1 for
+        none.
+      places: int64 [G], the row of the text's result that each of these vectors becomes. The other
+        rows are zero (a word without any piece has such a row).
+      tokens: the token or word of each row, as text; None if a text has one vector.
+      length: the value of S if the text were not cut.
     """
 
     ids: np.ndarray
@@ -101,12 +102,12 @@ class Encoded(NamedTuple):
 
     @property
     def vectors(self) -> int:
-        """How many vectors the result has for it."""
+        """The number of rows that the result has for this text."""
         return 1 if self.tokens is None else len(self.tokens)
 
 
 class _Half(NamedTuple):
-    """A text, or one of a pair, in pieces; `word_of` is the number of each piece's word."""
+    """The pieces of one text; `word_of` is the number of each piece's word."""
 
     ids: list[int]
     word_of: np.ndarray
@@ -114,19 +115,19 @@ class _Half(NamedTuple):
 
 
 class Encoder:
-    """Cuts texts into pieces.
+    """Encodes texts for one kind of result.
 
     Args:
-      kind: of `KINDS`.
-      max_length: tokens a text may have; of a longer one, the end is cut off, of a pair always
-        the end of the longer one (google-research/bert, `_truncate_seq_pair`).
+      kind: one of `KINDS`.
+      max_length: the most tokens of a text. The end of a longer text is cut off; in a pair, the end
+        of the longer text is cut first (google-research/bert, `_truncate_seq_pair`).
     """
 
     def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
         self._tokenizer, self._kind, self._max_length = tokenizer, kind, max_length
 
     def encode(self, texts: Iterable[str], at_once: int = 1000) -> Iterator[Encoded]:
-        """Encodes texts, which it reads `at_once` together."""
+        """Encodes texts, `at_once` of them together."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
             parts = (text.rpartition(SEPARATOR) for text in some)
@@ -166,7 +167,7 @@ class Encoder:
     def _groups(
         self, ids: np.ndarray, word_of: np.ndarray, words: list[str]
     ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
-        """groups, places and tokens of `Encoded`."""
+        """Returns the fields groups, places and tokens of `Encoded`."""
         size = len(ids)
         if self._kind in POOLED:
             groups = np.zeros(size, np.int32)

@@ -1,4 +1,4 @@
-"""The examples of a task, read and encoded: what all trials of a fine-tuning share."""
+"""The examples of a task, read and encoded once for all trials of a fine-tuning."""
 
 import dataclasses
 import hashlib
@@ -12,30 +12,31 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import TRAIN, Family, Task
 
-Examples = dict[str, list[Any]]  # of each split
+Examples = dict[str, list[Any]]  # split -> its examples
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Examples to predict, and as the model takes them."""
+    """The examples of a split, and their encoding for the model."""
 
     examples: list[Any]
     encoded: Encoded
 
 
 class Encode(Protocol):
-    """(examples, split, labelled) -> as the model takes them; `split` is their name."""
+    """Encodes the examples of the split named `split` for the model."""
 
     def __call__(self, examples: list[Any], split: str, *, labelled: bool) -> Encoded: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """What is trained on, what is scored, and what is only predicted.
+    """The splits of a task: for training, for scores, and for predictions without scores.
 
     Attributes:
-      identity: of the training examples, of those that trials are chosen by, and of the weights.
-      others: the identity of each other split, which may come or change from trial to trial.
+      identity: hashes of the training examples, of the split that chooses the best trial, and of
+        the weights.
+      others: the hash of each other split. These splits may be added or change between trials.
     """
 
     train: Encoded
@@ -49,10 +50,10 @@ class TaskData:
         """Encodes the examples of `read_examples`.
 
         Args:
-          weights: the identity of what will be fine-tuned.
+          weights: the identity of the weights that will be fine-tuned.
 
         Raises:
-          InputError: an example that cannot be encoded.
+          InputError: an example cannot be encoded.
         """
 
         def splits(names: Sequence[str]) -> dict[str, Split]:
@@ -71,10 +72,10 @@ class TaskData:
 
 
 def read_examples(task: Task) -> Examples:
-    """Reads every split, so that what is wrong in one is told before the long part.
+    """Reads all splits, so that an error in one of them is reported before the training.
 
     Raises:
-      InputError: as the task's readers, or a split without examples.
+      InputError: see `Task.read`; also if a split has no examples.
     """
     examples = {}
     for split in (TRAIN, *task.dev_splits, *task.test_splits):
@@ -85,10 +86,10 @@ def read_examples(task: Task) -> Examples:
 
 
 def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
-    """Encodes for the model that is made of the given weights.
+    """Returns a function that encodes examples for the model of the given weights.
 
-    Raises:
-      InputError, when it encodes: two texts for a model with one segment; see `Family.encode`.
+    That function raises InputError for two texts if the model has one segment; see also
+    `Family.encode`.
     """
 
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
@@ -102,7 +103,7 @@ def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
 
 
 def _digest(examples: list[Any]) -> str:
-    """Hex hash over all that examples hold, but for where they were read."""
+    """A hash of the content of examples, without the places where they were read."""
     digest = hashlib.sha256()
     for example in examples:
         fields = example._asdict() if isinstance(example, tuple) else vars(example)

@@ -1,4 +1,4 @@
-"""A config of fine-tuning as the pieces of its trials; every mistake in it is found here."""
+"""Checks a config of fine-tuning completely, and converts it to the settings of its trials."""
 
 import dataclasses
 import itertools
@@ -29,11 +29,12 @@ TASKS = {"glue": Glue, "squad": Squad, "swag": Swag, "ner": Conll, "table": Tabl
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What is tried (section A.3): every combination, each `restarts` times.
+    """The grid of hyperparameters (section A.3): each combination is tried `restarts` times.
 
     Attributes:
-      batch_size, learning_rate, epochs: the values of each.
-      restarts: with the seeds seed, seed + 1, ...: new orders and new heads.
+      batch_size, learning_rate, epochs: the values of each hyperparameter.
+      restarts: the number of seeds (seed, seed + 1, ...); each gives another order of the examples
+        and another initial head.
     """
 
     batch_size: tuple[int, ...]
@@ -55,7 +56,7 @@ class Grid:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One way of training."""
+    """The hyperparameters of one trial."""
 
     batch_size: int
     learning_rate: float
@@ -64,14 +65,14 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         rate = f"{self.learning_rate:g}"
         return f"batch{self.batch_size}-rate{rate}-epochs{self.epochs}-seed{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """The optimizer's section: `OptimizerSpec`, but for the rate, which is the grid's.
+    """The section of the optimizer: `OptimizerSpec` without the rate, which the grid gives.
 
     Attributes:
       warmup_proportion: the share of the updates in which the rate rises.
@@ -92,7 +93,7 @@ class Adam:
         self.spec(1e-5, 100)
 
     def spec(self, learning_rate: float, total_steps: int) -> OptimizerSpec:
-        """For one trial."""
+        """The optimizer of one trial."""
         fields = dataclasses.asdict(self)
         warmup = int(fields.pop("warmup_proportion") * total_steps)
         return OptimizerSpec(learning_rate=learning_rate, warmup_steps=warmup, **fields)
@@ -100,7 +101,7 @@ class Adam:
 
 @dataclasses.dataclass(frozen=True)
 class Every:
-    """Steps between lines of metrics, and between checkpoints of a trial under way."""
+    """The steps between two lines of metrics, and between two checkpoints of a running trial."""
 
     log: int
     checkpoint: int
@@ -136,7 +137,7 @@ class Features:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRecipe:
-    """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
+    """A checked config. `plain` is the config as nested dicts, in the form of config.json."""
 
     plain: Mapping[str, Any]
     task: Task
@@ -159,7 +160,7 @@ class TaskRecipe:
         """Reads a config such as `configs/finetune_*.py`.
 
         Raises:
-          InputError: an unknown or missing key, or a value that does not fit, naming it.
+          InputError: a key is unknown or missing, or a value is invalid; the message names it.
         """
         plain = plain_config(config)
         fields = dict(plain)
@@ -202,19 +203,19 @@ class TaskRecipe:
         """The given weights' sizes, with the switches of config.model.
 
         Raises:
-          InputError: a sequence longer than the weights have positions for; weights that cannot
-            learn it; switches that do not go together.
+          InputError: a sequence is longer than the weights have positions; the weights cannot
+            learn the task; switches contradict each other.
         """
         longest = given.spec.max_position_embeddings
         if not 8 <= self.max_length <= longest:
             raise InputError(
-                f"config.max_length={self.max_length}: must be from 8 to {longest}, what "
-                f"{given.origin} takes"
+                f"config.max_length={self.max_length}: must be from 8 to {longest}, the "
+                f"longest sequence of {given.origin}"
             )
         if given.spec.causal and self.task.family.objective != Tagging.objective:
             raise InputError(
-                f"{given.origin} reads left to right: its [CLS], which {self.task.name} is learned "
-                "from, sees no other token: take weights that read both ways"
+                f"{given.origin} reads left to right: {self.task.name} is predicted from [CLS], "
+                "which then sees no other token: use bidirectional weights"
             )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)

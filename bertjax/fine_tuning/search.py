@@ -1,4 +1,4 @@
-"""The trials of a grid, one after another: what is done is not run again, and the best is kept."""
+"""Runs the trials of a grid one after another; skips finished ones, and keeps the best model."""
 
 import dataclasses
 import json
@@ -20,24 +20,24 @@ from bertjax.training.journal import METRICS_FILE, read_metrics
 
 
 class NothingScored(InputError):
-    """No trial of a search has a score: all diverged."""
+    """No trial of a search has a score, because all diverged."""
 
 
 class Kept(Protocol):
-    """Where the best model so far lies."""
+    """The storage of the best model so far."""
 
     def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
-        """Puts a model in the place of the last one; `settings` of `Task.tune`."""
+        """Replaces the stored model; `settings` is the result of `Task.tune`."""
 
     def trial(self) -> str | None:
-        """The name of the trial it is of; None where there is none yet."""
+        """The name of the stored model's trial; None if no model is stored yet."""
 
     def load(self) -> Any:
-        """Its parameters, on the devices."""
+        """Loads the parameters of the stored model to the devices."""
 
 
 class Search:
-    """The folder of a run: what was tried, and what is left to try."""
+    """The search in a run folder: the finished trials, and those that remain."""
 
     def __init__(
         self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, kept: Kept
@@ -47,7 +47,7 @@ class Search:
         self._results = {trial: self._done(trial) for trial in recipe.trials()}
 
     def announce(self) -> None:
-        """Says what will run, before the expensive part."""
+        """Prints what will run, before the training begins."""
         train, trials, first = self._data.train, self._trials, self._recipe.trials()[0]
         epochs, lengths = trials.epochs(first), train.lengths
         padded = epochs.steps_per_epoch * train.choices * epochs.tokens
@@ -67,15 +67,15 @@ class Search:
         if kept is not None and kept not in {trial.name for trial in self._results}:
             print(
                 f"warning: the model in {self._folder} is of {kept}, which the grid does not have: "
-                "the best of this grid takes its place. To keep it, give another --workdir",
+                "the best model of this grid will replace it. To keep it, use another --workdir",
                 flush=True,
             )
 
     def complete(self) -> dict[str, Any] | None:
-        """Runs what is left of it.
+        """Runs the remaining trials.
 
         Returns:
-          What is written as results.json; None if a signal stopped it.
+          The content of results.json; None if a signal stopped the search.
 
         Raises:
           NothingScored: every trial diverged.
@@ -94,52 +94,57 @@ class Search:
                 "config.grid.learning_rate"
             )
         if best.name != kept:
-            # Of a larger grid another was the best, or the run was cut off while it wrote.
+            # The stored model is of another trial: the grid was larger before, or the run was
+            # killed before it stored the model.
             print(f"once more, for its model: {best.name}", flush=True)
             if not self._try(best, keep=True):
                 return None
             if self._kept.trial() != best.name:
                 raise InputError(
-                    f"{self._own(best)}: gave {_value(results[best]):.2f} before, and diverged "
-                    "now: remove the folder, and start again"
+                    f"{self._folder_of(best)}: gave {_value(results[best]):.2f} before, and "
+                    "diverged now: remove the folder, and start again"
                 )
-        for trial in results:  # of one that was cut off behind its results
-            shutil.rmtree(checkpoints_folder(self._own(trial)), ignore_errors=True)
+        for trial in results:  # a trial may have been killed before this
+            shutil.rmtree(checkpoints_folder(self._folder_of(trial)), ignore_errors=True)
         return self._finished(best) or self._finish(best)
 
     # ------------------------------------------------------------------------ one trial
 
-    def _own(self, trial: Trial) -> Path:
+    def _folder_of(self, trial: Trial) -> Path:
         return self._folder / "trials" / trial.name
 
     def _done(self, trial: Trial) -> dict[str, Any] | None:
-        """What a trial gave, if it was run before.
+        """The results of a trial; None if it was not finished before.
 
         Raises:
-          InputError: on other data, or from other weights, than there are now.
+          InputError: the trial was run with other data or other weights.
         """
-        own = self._own(trial)
-        if not (own / RESULTS_FILE).exists():
+        folder = self._folder_of(trial)
+        if not (folder / RESULTS_FILE).exists():
             return None
-        result = read_trial(own)
+        result = read_trial(folder)
         for what, identity in self._data.identity.items():
             if result["data"].get(what) != identity:
                 raise InputError(
-                    f"{own} was run with another {what} (its content differs): give it "
-                    "what it was run with, or choose another --workdir"
+                    f"{folder} was run with another {what} (its content differs): use the "
+                    "same as before, or choose another --workdir"
                 )
         return result
 
     def _try(self, trial: Trial, keep: bool = False) -> bool:
-        """Trains and scores; keeps the model of the best so far (or `keep`); False if stopped."""
-        own = self._own(trial)
-        own.mkdir(parents=True, exist_ok=True)
-        (self._folder / RESULTS_FILE).unlink(missing_ok=True)  # what it tells is no more all
-        begin, resumed = time.perf_counter(), checkpoints_folder(own).exists()
+        """Trains and scores one trial, and stores its model if it is the best so far, or if `keep`.
+
+        Returns:
+          False if a signal stopped it.
+        """
+        folder = self._folder_of(trial)
+        folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
+        begin, resumed = time.perf_counter(), checkpoints_folder(folder).exists()
         data = self._data.identity | self._data.others
         result = {**dataclasses.asdict(trial), "data": data, "seconds": None}
         try:
-            params, complete = self._trials.train(trial, own)
+            params, complete = self._trials.train(trial, folder)
         except NonFiniteLoss as error:
             result |= {"dev": {}, "settings": {}, "value": None, "degenerate": f"diverged: {error}"}
         else:
@@ -147,16 +152,16 @@ class Search:
                 print("stopped and saved; the same command goes on from there")
                 return False
             result |= self._score(self._predict_dev(params))
-            if not resumed:  # else the time before is not known
+            if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             others = [other for other in self._results.values() if other]
             if keep or all(_value(other) < _value(result) for other in others):
                 self._kept.save(params, trial.name, result["settings"])
-        if self._results[trial] is None:  # once more: the figures of the first time stay
-            write_json(own / RESULTS_FILE, result)
+        if self._results[trial] is None:  # a repeated trial keeps its first results
+            write_json(folder / RESULTS_FILE, result)
             self._results[trial] = result
-        shutil.rmtree(checkpoints_folder(own))
-        print(f"  {_told(result)}", flush=True)
+        shutil.rmtree(checkpoints_folder(folder))
+        print(f"  {_line(result)}", flush=True)
         return True
 
     def _predict_dev(self, params: Any) -> dict[str, list[Any]]:
@@ -166,7 +171,7 @@ class Search:
         }
 
     def _score(self, predictions: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """The figures of every dev split, and what is decided on the first."""
+        """The scores of every dev split, and the settings and the value from the first one."""
         task, dev = self._task, self._data.dev
         first = task.dev_splits[0]
         settings = task.tune(dev[first].examples, predictions[first])
@@ -182,10 +187,10 @@ class Search:
             "degenerate": task.family.degenerate(predictions[first], settings),
         }
 
-    # --------------------------------------------------------------------- of the best
+    # ------------------------------------------------------------------- the best trial
 
     def _finish(self, best: Trial) -> dict[str, Any]:
-        """Predictions in official form, results.json, metrics.jsonl: with the model on disk."""
+        """Writes predictions in official form, results.json and metrics.jsonl of the best model."""
         folder, task = self._folder, self._task
         params = self._kept.load()
         predictions = self._predict_dev(params)
@@ -204,7 +209,7 @@ class Search:
         return results
 
     def _finished(self, best: Trial) -> dict[str, Any] | None:
-        """What an earlier run of this command wrote last, if all of it is there and still true."""
+        """The results.json of an earlier run, if it and the files beside it are still valid."""
         if not (self._folder / RESULTS_FILE).exists():
             return None
         results = read_results(self._folder)
@@ -214,10 +219,10 @@ class Search:
         return results
 
     def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """What results.json holds, as JSON: the figures, and digests of the files beside it.
+        """The content of results.json: the scores, and digests of the files beside it.
 
         Args:
-          scores: of `_score`, of the model on disk.
+          scores: the result of `_score` for the stored model.
         """
         folder = self._folder
         files = [*sorted((folder / "predictions").glob("*")), folder / METRICS_FILE]
@@ -245,10 +250,10 @@ class Search:
         ]
 
     def _write_metrics(self) -> None:
-        """The lines of all trials in one file, and the dev figures behind those of each."""
+        """Writes the metrics of all trials to one file, each followed by its dev scores."""
         with atomic_write(self._folder / METRICS_FILE, "w") as file:
             for trial, result in self._results.items():
-                rows = read_metrics(self._own(trial))
+                rows = read_metrics(self._folder_of(trial))
                 last = rows[-1]["step"] if rows else 0
                 dev = result["dev"].items()
                 rows += [{"step": last, "split": split, **scores} for split, scores in dev]
@@ -256,12 +261,12 @@ class Search:
 
 
 def _value(result: dict[str, Any]) -> float:
-    """What trials are compared by."""
+    """The value by which trials are compared."""
     return -math.inf if result["value"] is None else result["value"]
 
 
 def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over the seeds, for each combination of the grid."""
+    """The mean and standard deviation over the seeds, for each combination of the grid."""
     groups: dict[Trial, list[dict[str, Any]]] = {}
     for trial, result in results.items():
         groups.setdefault(dataclasses.replace(trial, seed=0), []).append(result)
@@ -277,8 +282,11 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of the figures that all trials have: of the same examples, and as of a type never predicted
-    not all may have one."""
+    """The mean and deviation of each dev score that all trials have.
+
+    A split is left out if its examples differ between trials. A score is left out if a trial lacks
+    it, which happens for an entity type that the trial never predicted.
+    """
     spreads: dict[str, dict[str, Any]] = {}
     for split, figures in results[0]["dev"].items() if results else ():
         scored = [each["dev"].get(split, {}) for each in results]
@@ -295,8 +303,8 @@ def _spread(values: list[float]) -> dict[str, float | None]:
     }
 
 
-def _told(result: Mapping[str, Any]) -> str:
-    """A trial in a line."""
+def _line(result: Mapping[str, Any]) -> str:
+    """The scores of a trial as one line."""
     dev = "; ".join(f"{split}: {_figures(scores)}" for split, scores in result["dev"].items())
     return dev + (f"  DEGENERATE: {result['degenerate']}" if result["degenerate"] else "")
 
@@ -317,4 +325,4 @@ def _print_results(results: Mapping[str, Any]) -> None:
             f"  batch {row['batch_size']}, rate {row['learning_rate']:g}, epochs {row['epochs']}: "
             f"{mean}{spread} ({row['restarts']} trials{flagged})"
         )
-    print(f"chosen: {Trial(**results['chosen']).name}: {_told(results)}")
+    print(f"chosen: {Trial(**results['chosen']).name}: {_line(results)}")

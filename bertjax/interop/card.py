@@ -29,9 +29,9 @@ def model_card(
     """The text of a card.
 
     Args:
-      name: what the model is called.
-      recipe: how it was trained, a line for each key; empty where that is not known.
-      figures: what was measured: a title for each table of names and values.
+      name: the model's name.
+      recipe: how it was trained, with a line for each key; empty if that is not known.
+      figures: the measured values: the title of each table -> its names and values.
     """
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
     parameters = sum(leaf.size for leaf in jax.tree.leaves(pretrained.params))

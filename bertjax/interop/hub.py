@@ -1,18 +1,18 @@
-"""The Hugging Face hub: a model's name to a folder on this machine."""
+"""Downloads models from the Hugging Face hub: from a model's name to a folder on this machine."""
 
 from pathlib import Path
 
 from bertjax.errors import InputError
 
-# What is read here; never the pickles.
+# Only these files are downloaded, and never pickles.
 _FILES = ("*.json", "*.safetensors", "vocab.txt", "sentencepiece.model")
 
 
 def model_folder(name: str) -> Path:
-    """The folder of that name, or else the hub's model of that name, downloaded if need be.
+    """The folder of that name, or the folder of the hub's model, which is downloaded if necessary.
 
     Raises:
-      InputError: neither; or it has to be downloaded and cannot be.
+      InputError: neither exists, or the download fails.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -39,7 +39,7 @@ def model_folder(name: str) -> Path:
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError) as error:
         raise InputError(
-            f"hf:{name}: no such folder, and the hub cannot be reached: where there is a network, "
+            f"hf:{name}: no such folder, and the hub cannot be reached: on a machine with network, "
             f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
             f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
         ) from error

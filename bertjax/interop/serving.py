@@ -1,4 +1,4 @@
-"""The serving artifact: a model that runs with JAX alone, without this package."""
+"""Exports a model for serving: it runs with JAX alone, without this package."""
 
 import dataclasses
 from functools import partial
@@ -27,7 +27,7 @@ _INPUTS = {
     "segment_ids": "0 in the first text, 1 in the second",
 }
 
-# Of outputs, relative to the greatest of them where that is over 1.
+# The tolerance of outputs, relative to the greatest output if that is above 1.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 
 _README = """\
@@ -67,7 +67,7 @@ months read it; export again with a newer one in time.
 
 
 def write_serving(pretrained: Pretrained, folder: Path) -> float:
-    """Writes a model's inference function, its weights, its tokenizer, and how to call it.
+    """Writes a model's inference function, weights and tokenizer, and a description of the call.
 
     The function takes the weights by name, as in weights.safetensors, and int32 input_ids,
     input_mask and segment_ids [B, S] ([B, C, S] for multiple choice), with B, C and S free. It
@@ -75,22 +75,22 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     was written is read back and compared.
 
     Args:
-      folder: an empty one (`bertjax.files.new_folder`).
+      folder: an empty folder (`bertjax.files.new_folder`).
 
     Returns:
-      The greatest difference between its outputs and the module's, on a sample.
+      The greatest difference between the outputs of the written function and of the module.
 
     Raises:
       InputError: a part of the architecture is missing.
-      RuntimeError: what was written is not the same function.
+      RuntimeError: the written function gives other outputs than the module.
     """
     module = pretrained.model()
     parts = pretrained.architecture.parts(pretrained.spec)
     weights = flatten_dict({part: pretrained.params[part] for part in parts}, sep="/")
-    # "fused" attention would take the kernels of the machine that exports.
+    # "fused" attention would use kernels of the machine that exports.
     portable = module.clone(spec=dataclasses.replace(module.spec, attention="einsum"))
     exported = _export(portable, weights, pretrained.architecture.axes)
-    # safetensors writes the memory as it lies, whatever the strides.
+    # safetensors writes the memory without regard to strides.
     in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     (folder / MODEL_FILE).write_bytes(exported.serialize())
@@ -169,7 +169,7 @@ def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
 
 
 def _check(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
-    """The greatest difference between what is in the folder and the module."""
+    """The greatest difference between the outputs of the written function and of the module."""
     read = export.deserialize((folder / MODEL_FILE).read_bytes())
     inputs = _sample(pretrained)
     found = jax.jit(read.call)(load_file(folder / WEIGHTS_FILE), *inputs)
@@ -186,7 +186,7 @@ def _check(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
 
 
 def _sample(pretrained: Pretrained) -> list[np.ndarray]:
-    """Random inputs, padded to different lengths."""
+    """Makes random inputs, padded to different lengths."""
     spec, rng = pretrained.spec, np.random.default_rng(0)
     length = min(29, spec.max_position_embeddings)
     shape = (3, 2, length)[-len(pretrained.architecture.axes) :]

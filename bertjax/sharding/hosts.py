@@ -1,4 +1,4 @@
-"""The processes of a job, one on each host: how they find, tell and leave each other."""
+"""The processes of a job, one on each host: how they connect, agree, and notice a lost host."""
 
 import contextlib
 import itertools
@@ -16,30 +16,32 @@ from typing import Any, NoReturn
 
 import jax
 
-# The state behind `jax.distributed`. Only there are the number of hosts before a device is
-# touched, and messages between hosts that need no devices.
+# This is the private state of `jax.distributed`. Nothing public gives the number of hosts before a
+# device is initialized, or messages between hosts without devices.
 from jax._src import distributed
 
 from bertjax.errors import InputError, NonFiniteLoss
 
-_JOIN_SECONDS = 50  # for the other hosts to be started
-_AGREE_SECONDS = 1800  # for the slowest host to read its corpus
-_BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # each host gives a sign; a silent one counts as lost
-_HEARTBEAT_SECONDS = 100  # JAX's own, which ends a process without a word for the user
+_JOIN_SECONDS = 50  # until the other hosts must have started
+_AGREE_SECONDS = 1800  # the slowest host may take this long to read its corpus
+_BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # between a host's signals; without one it is lost
+_HEARTBEAT_SECONDS = 100  # of JAX, which ends a process without a message for the user
 
-# How the loss of another host shows: in a collective, in the service that connects the hosts.
+# Parts of the error messages after another host is lost: of collectives, and of the service that
+# connects the hosts.
 _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
 
 
 def join_processes() -> None:
     """Connects the processes of a multi-host job; does nothing in a job of one process.
 
-    To be called before anything else of JAX. JAX finds Cloud TPU slices and Slurm jobs by itself.
-    Elsewhere the environment names the job:
+    It must be called before any other use of JAX. JAX detects Cloud TPU slices and Slurm jobs by
+    itself. Elsewhere the environment describes the job:
     JAX_COORDINATOR_ADDRESS=host:port, BERTJAX_PROCESSES=n, BERTJAX_PROCESS=i.
 
     Raises:
-      InputError: a coordinator without the two numbers; hosts that do not come within a minute.
+      InputError: a coordinator is given without the two numbers, or a host does not connect within
+        a minute.
     """
     job = {}
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
@@ -57,12 +59,13 @@ def join_processes() -> None:
         if "coordinator_address" not in str(error):  # no cluster: a job of one process
             raise
     if count() == 1:
-        # JAX has put its handler in the place of ours: hosts agree by it on a step to stop at.
+        # JAX has replaced this program's handler with its own, by which the hosts agree on the step
+        # at which they stop.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _initialize(**job: int) -> None:
-    """`jax.distributed.initialize`, on a thread: alone it blocks, then aborts the process."""
+    """Calls `jax.distributed.initialize` on a thread: it may block, and then abort the process."""
     joined = Future()
 
     def initialize() -> None:
@@ -79,19 +82,18 @@ def _initialize(**job: int) -> None:
     except TimeoutError as error:
         raise InputError(
             f"host {index()} of a job of {count()} hosts has waited {_JOIN_SECONDS} seconds for "
-            "the others: start the same command on every host at the same time; where that was "
-            f"done, {distributed.global_state.coordinator_address} must be open to them, which is "
-            "host 0"
+            "the others: start the same command on every host at the same time, and make sure that "
+            f"every host can reach host 0 at {distributed.global_state.coordinator_address}"
         ) from error
 
 
 def count() -> int:
-    """How many hosts the job has; touches no device."""
+    """The number of hosts of the job; it initializes no device."""
     return distributed.global_state.num_processes
 
 
 def index() -> int:
-    """Which of them this is, from 0; touches no device."""
+    """The number of this host, from 0; it initializes no device."""
     return distributed.global_state.process_id
 
 
@@ -99,10 +101,12 @@ _exchanges = itertools.count()
 
 
 def exchange(value: Any) -> list[Any]:
-    """What every host gave, by host; JSON. All must call it equally often; touches no device.
+    """Exchanges a JSON value between all hosts, and returns the values in the order of the hosts.
+
+    All hosts must call it equally often. It initializes no device.
 
     Raises:
-      InputError: a host that has not called it for half an hour.
+      InputError: a host has not called it for half an hour.
     """
     if count() == 1:
         return [value]
@@ -111,24 +115,27 @@ def exchange(value: Any) -> list[Any]:
     client.key_value_set(f"{folder}/{index()}", json.dumps(value))
     end = time.monotonic() + _AGREE_SECONDS
     while True:
-        told = dict(client.key_value_dir_get(folder))
-        by_host = {int(key.rpartition("/")[2]): text for key, text in told.items()}
+        received = dict(client.key_value_dir_get(folder))
+        by_host = {int(key.rpartition("/")[2]): text for key, text in received.items()}
         if len(by_host) == count():
             return [json.loads(by_host[host]) for host in range(count())]
         if time.monotonic() > end:
             missing = named([host for host in range(count()) if host not in by_host])
-            raise InputError(f"no word of {missing} for {_AGREE_SECONDS} seconds: look there")
+            raise InputError(
+                f"no answer from {missing} for {_AGREE_SECONDS} seconds: read the output there"
+            )
         time.sleep(0.05)
 
 
 @contextlib.contextmanager
 def agreed() -> Iterator[None]:
-    """What one host raises inside, all raise where the block ends; all must come there.
+    """Makes all hosts raise at the end of the block what one of them raised inside.
 
-    So a fault of one host ends the job on all, and none waits for a host that is gone.
+    So an error on one host ends the job on all hosts, and none waits for a host that has ended. All
+    hosts must execute the block.
 
     Raises:
-      InputError: the faults of all hosts, by host; of a job of one host just what it raised.
+      InputError: the errors of all hosts. In a job of one host, its error is raised unchanged.
     """
     fault = None
     try:
@@ -137,43 +144,45 @@ def agreed() -> Iterator[None]:
         if count() == 1:
             raise
         fault = error
-    told = exchange(fault and _told(fault))
+    faults = exchange(fault and _message(fault))
     if fault and not isinstance(fault, InputError):
         raise fault  # with its traceback
-    if any(told):
-        raise InputError("; ".join(_by_host(told))) from fault
+    if any(faults):
+        raise InputError("; ".join(_by_host(faults))) from fault
 
 
-def _told(fault: BaseException) -> str:
+def _message(fault: BaseException) -> str:
     return str(fault) if isinstance(fault, InputError) else repr(fault)
 
 
-def _by_host(told: Sequence[str | None]) -> list[str]:
-    """Equal words of several hosts once."""
-    if len(set(told)) == 1:
-        return [told[0]]
-    hosts = {text: [i for i, other in enumerate(told) if other == text] for text in told if text}
+def _by_host(faults: Sequence[str | None]) -> list[str]:
+    """The messages with the names of their hosts; equal messages become one."""
+    if len(set(faults)) == 1:
+        return [faults[0]]
+    hosts = {
+        text: [i for i, other in enumerate(faults) if other == text] for text in faults if text
+    }
     return [f"{named(who)}: {text}" for text, who in hosts.items()]
 
 
 def named(hosts: Sequence[int]) -> str:
-    """ "host 3", or "hosts 1, 3"."""
+    """Names hosts in a message: "host 3", or "hosts 1, 3"."""
     return f"host{'s' if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
 
 
 @contextlib.contextmanager
 def in_step(exit_code_when_lost: int) -> Iterator[None]:
-    """Work that all hosts do in step. What ends it on one host ends the process there at once.
+    """Runs work that all hosts do together; an error on one host ends its process at once.
 
-    Python would first wait for the other hosts, which wait for this one. A host that is gone
-    without a word (kill -9, a machine taken away) is missed by the others within a minute, also
+    Otherwise Python would wait for the other hosts, which wait for this one. If a host disappears
+    without a message (kill -9, a machine taken away), the others notice it within a minute, even
     while they wait for it in a computation.
 
-    Of what all hosts raise alike (`InputError`, `NonFiniteLoss`), and in a job of one process, of
-    everything, nothing changes.
+    Errors that all hosts raise in the same way (`InputError`, `NonFiniteLoss`) are raised as usual,
+    and so are all errors in a job of one process.
 
     Args:
-      exit_code_when_lost: where another host is what was lost.
+      exit_code_when_lost: the exit code if another host is lost.
     """
     if count() == 1:
         yield
@@ -191,23 +200,23 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
         _leave(signs, 1)
 
 
-_DONE, _LEFT = "done", "left"  # the last sign of a host; before, the number of its beat
+_DONE, _LEFT = "done", "left"  # the last sign of a host; earlier signs are numbers
 _blocks = itertools.count()
 
 
 class _Signs:
-    """What the hosts tell each other in a block of work; host 0 keeps it."""
+    """The signs that the hosts give each other in a block of work; host 0 stores them."""
 
     def __init__(self):
         self._client = distributed.global_state.client
         self._folder = f"bertjax/signs/{next(_blocks)}"
-        self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when it is that
+        self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when
 
     def tell(self, sign: str) -> None:
         self._client.key_value_set(f"{self._folder}/{index()}", sign, allow_overwrite=True)
 
     def look(self) -> dict[int, tuple[str, float]]:
-        """Host -> its last sign, and the seconds that it has been that, for all that gave one."""
+        """Maps each host that gave a sign to its last sign and the seconds since it changed."""
         now = time.monotonic()
         for key, sign in self._client.key_value_dir_get(self._folder):
             host = int(key.rpartition("/")[2])
@@ -218,17 +227,17 @@ class _Signs:
 
 @contextlib.contextmanager
 def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
-    """While the block runs, this host gives signs, and ends when another one gives none."""
+    """While the block runs, gives signs, and ends this process when another host gives none."""
     stop = threading.Event()
 
     def watch() -> None:
         for beat in itertools.count():
             try:
                 signs.tell(str(beat))
-                told = signs.look()
+                last = signs.look()
             except jax.errors.JaxRuntimeError as error:
-                _give_up(signs, "host 0", error, exit_code)  # it keeps the signs
-            for host, (sign, seconds) in told.items():
+                _give_up(signs, "host 0", error, exit_code)  # it stores the signs
+            for host, (sign, seconds) in last.items():
                 if sign == _LEFT:
                     _give_up(signs, named([host]), "it has left", exit_code)
                 if sign != _DONE and seconds > _SILENT_SECONDS:
@@ -251,17 +260,17 @@ def _give_up(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
     """Ends this process because another host is lost."""
     print(
         f"error: host {index()} has lost {what} ({' '.join(str(reason).split())[:200]}): start the "
-        "same command again on every host, it goes on from the last whole checkpoint",
+        "same command again on every host; it continues from the last complete checkpoint",
         file=sys.stderr,
     )
     _leave(signs, code)
 
 
 def _leave(signs: _Signs, code: int) -> NoReturn:
-    """Ends this process; host 0 as the last, because JAX aborts the others where it is gone."""
+    """Ends this process. Host 0 ends last, because JAX aborts the others when host 0 is gone."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone: none is left to tell
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone
         signs.tell(_LEFT)
         if index() == 0:
             _outstay(signs)
@@ -272,8 +281,8 @@ def _outstay(signs: _Signs) -> None:
     """Returns when every other host has left, is done, or has been silent for too long."""
     since = time.monotonic()
     while True:
-        told, waited = signs.look(), time.monotonic() - since
-        others = [told.get(host, ("", waited)) for host in range(1, count())]
+        last, waited = signs.look(), time.monotonic() - since
+        others = [last.get(host, ("", waited)) for host in range(1, count())]
         if all(sign in (_LEFT, _DONE) or age > _SILENT_SECONDS for sign, age in others):
             break
         time.sleep(0.2)

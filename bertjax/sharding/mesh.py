@@ -1,4 +1,4 @@
-"""The devices as a grid: `data` splits the batch, `model` splits single products."""
+"""The devices as a grid: the axis `data` splits the batch, `model` splits matrix products."""
 
 import dataclasses
 import math
@@ -13,24 +13,24 @@ DATA, MODEL = "data", "model"
 
 @dataclasses.dataclass(frozen=True)
 class MeshSpec:
-    """How many devices each mesh axis has; -1 in `data` means all that are left."""
+    """The number of devices of each mesh axis; -1 in `data` means all remaining devices."""
 
     data: int = -1
     model: int = 1
 
 
 def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
-    """A mesh over `devices` (all of the job's by default), in the order that suits the network.
+    """Makes a mesh over `devices` (by default all of the job), in an order that suits the network.
 
     Raises:
-      InputError: sizes that do not multiply to the number of devices.
+      InputError: the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     data = len(devices) // max(spec.model, 1) if spec.data == -1 else spec.data
     if data < 1 or math.prod((data, spec.model)) != len(devices):
         raise InputError(
             f"mesh data={spec.data}, model={spec.model} does not fit {len(devices)} devices: "
-            "the sizes must multiply to that number (data=-1 takes what is left)"
+            "the product of the sizes must be that number (data=-1 takes the remaining devices)"
         )
     return jax.make_mesh(
         (data, spec.model), (DATA, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices

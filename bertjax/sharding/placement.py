@@ -1,4 +1,4 @@
-"""Where each array lies: a mesh and a layout, applied."""
+"""Places arrays on devices, by a mesh and a layout."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,31 +17,31 @@ HostBatch = Mapping[str, np.ndarray]
 
 
 def inference_tokens(given: int | None) -> int:
-    """Tokens that a device computes together where nothing is learned: `given`, or what suits it.
+    """The tokens that a device computes together in inference: `given`, or the device's default.
 
-    More are slower on a CPU: their activations leave its caches.
+    On a CPU, more tokens are slower, because their activations do not fit into its caches.
     """
     return given or (512 if jax.default_backend() == "cpu" else 16_384)
 
 
 def part_tokens() -> tuple[int, int]:
-    """Where a batch is learned from in parts: the most tokens of a part on a device, and its cost.
+    """The most tokens of a part of a training batch on a device, and the fixed cost of a part.
 
-    More tokens leave the caches of a CPU; elsewhere they may not fit into memory. The cost is that
-    of adding the gradients of all parameters, as the tokens that would be computed meanwhile:
-    estimated from what a device multiplies and what it moves in a second.
+    More tokens do not fit into the caches of a CPU, or into the memory of another device. The cost
+    is the time to add the gradients of all parameters, in tokens that the device could compute in
+    this time. It is estimated from the FLOP/s and the memory bandwidth of the device.
     """
     return (1_024, 64) if jax.default_backend() == "cpu" else (16_384, 640)
 
 
 class Placement:
-    """A mesh and a layout.
+    """A mesh and a layout, which determine the shardings of all arrays.
 
     Attributes:
       mesh: the devices.
-      replicated: the sharding of what every device has whole.
-      batch: the sharding of every array of a batch: rows split, the rest whole.
-      ways: how many devices the rows are split over.
+      replicated: the sharding of an array that every device has completely.
+      batch: the sharding of the arrays of a batch, which splits only the rows.
+      ways: the number of devices that the rows are split over.
     """
 
     def __init__(self, mesh: Mesh, layout: Layout):
@@ -52,23 +52,23 @@ class Placement:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, the logical constraints of a model mean this mesh and this layout."""
+        """Applies this mesh and layout to the logical constraints of a model, inside the block."""
         with jax.set_mesh(self.mesh), nn.logical_axis_rules(list(self._rules.items())):
             yield
 
     def shardings(self, boxed: Any, *, of_optimizer: bool = False) -> Any:
-        """Shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
+        """The shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
 
         Args:
-          of_optimizer: where the optimizer's state lies for such parameters. There a dimension
-            that does not divide stays whole.
+          of_optimizer: whether to return the shardings of the optimizer's state for these
+            parameters. In that state, a dimension that cannot be divided evenly is not split.
 
         Returns:
-          The tree without its boxes, each leaf a `NamedSharding`; leaves without axes (counters)
+          The tree without its boxes, each leaf a `NamedSharding`. Leaves without axes (counters)
           are on every device.
 
         Raises:
-          InputError: a dimension that does not divide over its mesh axis.
+          InputError: a dimension cannot be divided evenly over its mesh axis.
         """
         rules = self._optimizer if of_optimizer else self._rules
 
@@ -98,7 +98,7 @@ class Placement:
         """The rows of a batch that this process's devices hold.
 
         Raises:
-          InputError: a batch that does not divide over the devices.
+          InputError: the batch cannot be divided evenly over the devices.
         """
         try:
             shards = self.batch.devices_indices_map((batch_size,))
@@ -115,10 +115,10 @@ class Placement:
         return slice(min(r[0] for r in here), max(r[1] for r in here))
 
     def put(self, make: Callable[[slice], HostBatch], batch_size: int) -> dict[str, jax.Array]:
-        """Global arrays of `batch_size` rows, of which this process makes those it holds.
+        """Makes global arrays of `batch_size` rows; each process makes only its own rows.
 
         Args:
-          make: rows -> those rows of the batch.
+          make: makes the given rows of the batch.
         """
         held = self.host_rows(batch_size)
 

@@ -1,4 +1,4 @@
-"""Layouts: tables from logical axis (`bertjax.axes`) to mesh axis. None: not split."""
+"""Layouts: tables from logical axes (`bertjax.axes`) to mesh axes; None means not split."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _TENSOR: Rules = {
 }
 
 
-# Split along what is neither the fastest nor the slowest dimension of a product on a TPU.
+# These dimensions are neither the fastest nor the slowest of a product on a TPU.
 _SPREAD: Rules = dict.fromkeys(
     (axes.HEAD_WIDTH, axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT), DATA
 )
@@ -31,11 +31,11 @@ _SPREAD: Rules = dict.fromkeys(
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where arrays lie: two tables.
+    """Two tables, which say how arrays are split.
 
     Attributes:
-      rules: of parameters and activations.
-      optimizer: of the optimizer's state, where it also does its work.
+      rules: the table of parameters and activations.
+      optimizer: the table of the optimizer's state; the update is computed in the same way.
     """
 
     rules: Rules
@@ -61,10 +61,10 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def layout(name: str) -> Layout:
-    """A table by its name.
+    """The layout of that name.
 
     Raises:
-      InputError: no such layout.
+      InputError: the name is unknown.
     """
     if name not in LAYOUTS:
         raise InputError(f"layout={name!r}: must be one of {', '.join(LAYOUTS)}")
@@ -75,7 +75,7 @@ def partition_spec(logical: Sequence[str | None], rules: Rules) -> PartitionSpec
     """The mesh axes of an array whose dimensions have these logical axes.
 
     Raises:
-      ValueError: an unknown logical axis, or one mesh axis on two dimensions.
+      ValueError: a logical axis is unknown, or a mesh axis splits two dimensions.
     """
     mesh_axes = []
     for name in logical:

@@ -1,9 +1,10 @@
-"""No work on padding: few lengths to pad to, and batches computed in parts of like length.
+"""Saves work on padding: a few bucket lengths, and batches in parts of similar length.
 
-Short texts are most of fine-tuning (MRPC: 53 tokens on average, of 128 allowed). A batch is drawn
-at random, sorted by length, and cut into parts. A part is as long as the shortest bucket that holds
-its longest example, and each bucket is compiled once. The parts' gradients add to that of the
-batch. (Batches that are of like length themselves cost named entities a point of F1.)
+Most texts of fine-tuning are short (MRPC has 53 tokens on average, of 128 allowed). A batch is
+drawn at random, sorted by length, and cut into parts. A part is padded to the shortest bucket that
+holds its longest example, and each bucket is compiled once. The gradients of the parts add up to
+the gradient of the batch. (If whole batches had examples of similar length, named entities would
+lose a point of F1.)
 """
 
 import functools
@@ -12,24 +13,25 @@ import statistics
 import numpy as np
 
 _STEP = 8  # lengths are multiples of this
-_SAMPLE = 256  # batches, to choose from
+_SAMPLE = 256  # the number of batches that `choose_rows` looks at
 
 
 def choose_lengths(lengths: np.ndarray, max_length: int, most: int) -> tuple[int, ...]:
-    """At most `most` bucket lengths, ascending, with the least padding in all.
+    """Chooses at most `most` bucket lengths, ascending, such that padding is least.
 
-    The last is the greatest of `lengths`, rounded up (but to no more than `max_length`).
+    The last bucket is the greatest of `lengths`, rounded up but at most `max_length`.
 
     Args:
       lengths: int [N], each at most `max_length`.
     """
     sizes = np.minimum(-(-np.asarray(lengths) // _STEP) * _STEP, max_length)
     candidates, counts = np.unique(sizes, return_counts=True)
-    below = np.concatenate([[0], np.cumsum(counts)])  # examples of shorter candidates
-    # cost[j]: padded tokens of all up to candidate j, with some number of buckets.
+    below = np.concatenate([[0], np.cumsum(counts)])  # the number of shorter examples
+    # cost[j] is the number of padded tokens of all examples up to candidate j, with the best
+    # buckets so far.
     cost, chosen = candidates * below[1:], [[c] for c in candidates]
     for _ in range(min(most, len(candidates)) - 1):
-        # The bucket before candidates[j] is candidates[i], i < j: [i, j].
+        # Row i, column j: the bucket before candidates[j] is candidates[i], with i < j.
         added = candidates * (below[1:] - below[1:, None])
         total = np.where(np.arange(len(cost)) > np.arange(len(cost))[:, None],
                          cost[:, None] + added, np.iinfo(np.int64).max)  # fmt: skip
@@ -57,38 +59,38 @@ def choose_rows(
     most: float,
     cost: float,
 ) -> int:
-    """Examples of each part of a batch, for the least work: a multiple of `devices`.
+    """Chooses how many examples a part has, a multiple of `devices`, such that work is least.
 
     Args:
-      lengths: int [N], tokens of each example.
-      devices: that a part is spread over.
-      most: tokens of a part on each device, at most, if one example has no more.
-      cost: of a part on each device beside that of its tokens, as so many of them.
+      lengths: int [N], the tokens of each example.
+      devices: the number of devices that share a part.
+      most: the most tokens that one device may get; a single example may exceed it.
+      cost: the fixed cost of a part on each device, in tokens whose computation takes as long.
     """
-    some = np.random.default_rng(0).permutation(lengths)[: _SAMPLE * batch_size]
-    whole = len(some) - len(some) % batch_size or len(some)
-    batches = -np.sort(-some[:whole].reshape(-1, min(batch_size, whole)), axis=1)
+    sample = np.random.default_rng(0).permutation(lengths)[: _SAMPLE * batch_size]
+    whole = len(sample) - len(sample) % batch_size or len(sample)
+    batches = -np.sort(-sample[:whole].reshape(-1, min(batch_size, whole)), axis=1)
     work = {}
-    for share in range(-(-batch_size // devices), 0, -1):  # examples of one device
+    for share in range(-(-batch_size // devices), 0, -1):  # the examples of one device
         if share * buckets[-1] <= most or share == 1:
-            longest = batches[:, :: share * devices]  # of each part
+            longest = batches[:, :: share * devices]  # the longest example of each part
             tokens = np.take(buckets, np.searchsorted(buckets, longest)).sum(1).mean()
             work[share * devices] = share * tokens + longest.shape[1] * cost
     return min(work, key=work.get)
 
 
 class Epochs:
-    """The batches of training: each example once an epoch, in a random order.
+    """The batches of training: an epoch has each example once, in a random order.
 
     Only the last batch of an epoch may be smaller.
 
     Args:
-      lengths: int [N], tokens of each example.
-      buckets: of `choose_lengths`.
-      rows: examples of each part of a batch, at most.
+      lengths: int [N], the tokens of each example.
+      buckets: the result of `choose_lengths`.
+      rows: the most examples that a part of a batch may have.
 
     Attributes:
-      steps, steps_per_epoch: how many batches there are.
+      steps, steps_per_epoch: the number of batches, in all and in one epoch.
     """
 
     def __init__(
@@ -117,14 +119,14 @@ class Epochs:
         return examples[np.argsort(-self._lengths[examples], kind="stable")]
 
     def parts(self, step: int) -> list[tuple[np.ndarray, int]]:
-        """The parts of a batch: their examples, at most `rows`, and the bucket they go into."""
+        """The parts of a batch: the examples of each, at most `rows`, and its bucket."""
         examples = self.batch(step)
         parts = np.split(examples, range(self.rows, len(examples), self.rows))
         return [(part, fitting(self._buckets, int(self._lengths[part[0]]))) for part in parts]
 
     @functools.cached_property
     def tokens(self) -> float:
-        """Positions of a batch, with all padding; the mean over the first epoch."""
+        """The number of positions of a batch, padding included; the mean over the first epoch."""
         steps = range(self.steps_per_epoch)
         return self.rows * statistics.mean(
             sum(bucket for _, bucket in self.parts(step)) for step in steps
@@ -134,10 +136,10 @@ class Epochs:
 def in_order_of_length(
     lengths: np.ndarray, buckets: tuple[int, ...], rows: dict[int, int]
 ) -> list[tuple[np.ndarray, int]]:
-    """All examples in batches, the longest first: (examples, bucket), for prediction.
+    """Cuts all examples into batches for prediction, the longest first: (examples, bucket).
 
     Args:
-      rows: bucket -> examples of a batch in it, at most.
+      rows: bucket -> the most examples of a batch in it.
     """
     order = np.argsort(-lengths, kind="stable")
     inside = np.array([fitting(buckets, int(length)) for length in lengths[order]])

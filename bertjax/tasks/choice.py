@@ -18,12 +18,12 @@ class Choice(NamedTuple):
     """A text and its possible continuations.
 
     Attributes:
-      id: of the example, as the data set has it.
-      context: the first sentence, A of every sequence.
-      prompt: how each second sentence begins; may be "".
-      choices: how each may go on; sequence B is the prompt, a space, and this.
-      label: the number of the right one; None where it is not known.
-      where: file and line, for messages.
+      id: the example's id in the data set.
+      context: the first sentence, which is text A of every sequence.
+      prompt: the beginning of the second sentence; may be "".
+      choices: its possible continuations; text B is the prompt, a space and a choice.
+      label: the index of the right choice; None if it is not known.
+      where: the file and line, for messages.
     """
 
     id: str
@@ -39,7 +39,7 @@ class MultipleChoice:
     """The family of multiple choice; a prediction is float64 [C], the probabilities.
 
     Attributes:
-      choices: C, the continuations of each example.
+      choices: C, the number of choices of each example.
     """
 
     choices: int = 4
@@ -63,7 +63,7 @@ class MultipleChoice:
         """int32 [N], the right choice of each example.
 
         Raises:
-          InputError: an example without one.
+          InputError: an example has no label.
         """
         for example in examples:
             if example.label is None:
@@ -82,7 +82,7 @@ class MultipleChoice:
         return f"all are choice {chosen[0]}" if len(chosen) == 1 else ""
 
     def parse(self, line: str, where: str) -> Choice:
-        """An example from {"context": "...", "prompt": "...", "choices": ["...", ...]}."""
+        """Parses {"context": "...", "prompt": "...", "choices": ["...", ...]}."""
         form = f'{{"context": "...", "prompt": "...", "choices": [{self.choices} texts]}}'
         value = {"prompt": ""} | json_object(line, where, form)
         choices = value.get("choices")
@@ -90,7 +90,7 @@ class MultipleChoice:
             raise InputError(f"{where}: {line.strip()[:80]}: write {form}")
         texts = [value["context"], value["prompt"], *choices]
         if len(choices) != self.choices or not all(isinstance(text, str) for text in texts):
-            raise InputError(f"{where}: {len(choices)} choices in it, or no texts: write {form}")
+            raise InputError(f"{where}: {len(choices)} choices, or one is not a text: write {form}")
         return Choice(where, value["context"], value["prompt"], tuple(choices), None, where)
 
     def show(

@@ -1,4 +1,4 @@
-"""One text or two to a class, or to a number (section 4.1, Figure 4a and b)."""
+"""Predicts a class or a number from one or two texts (section 4.1, Figure 4a and b)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from bertjax.tasks.task import Outputs
 from bertjax.text.pairs import SEPARATOR, joined
 from bertjax.text.tokenizer import Tokenizer
 
-_AT_ONCE = 10_000  # examples whose texts are cut into tokens together
+_AT_ONCE = 10_000  # the number of examples that are tokenized together
 
 
 class TextPair(NamedTuple):
-    """A text or two, and what they are.
+    """One or two texts and their label.
 
     Attributes:
-      id: of the example, as the data set has it.
-      b: None for a single text.
-      label: a class, or a number; None where it is not known.
-      where: file and line, for messages.
+      id: the example's id in the data set.
+      b: the second text; None if the example has a single text.
+      label: a class or a number; None if it is not known.
+      where: the file and line, for messages.
     """
 
     id: str
@@ -40,8 +40,8 @@ class Classification:
     """The family of classification tasks; a prediction is float64 [C], the probabilities.
 
     Attributes:
-      classes: C names; the number of a class is its place here.
-      pairs: whether it learned from two texts; None where a model does not say.
+      classes: C names; the id of a class is its index here.
+      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
     """
 
     classes: tuple[str, ...]
@@ -61,7 +61,7 @@ class Classification:
         """int32 [N], the class of each example.
 
         Raises:
-          InputError: a label that is no class, or none.
+          InputError: a label is missing or is not one of the classes.
         """
         number_of = {name: number for number, name in enumerate(self.classes)}
         result = np.empty(len(examples), np.int32)
@@ -100,10 +100,10 @@ class Classification:
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """The family of tasks with a number to predict, by its squared error; so is a prediction.
+    """The family of tasks that predict a number, with squared error; a prediction is a float.
 
     Attributes:
-      pairs: whether it learned from two texts; None where a model does not say.
+      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
     """
 
     pairs: bool | None = None
@@ -123,7 +123,7 @@ class Regression:
         """float64 [N], the number of each example.
 
         Raises:
-          InputError: a label that is no finite number.
+          InputError: a label is not a finite number.
         """
         result = np.empty(len(examples))
         for row, example in enumerate(examples):
@@ -166,13 +166,13 @@ def encoded_pairs(
     labels: Mapping[str, np.ndarray],
     choices: int = 1,
 ) -> Encoded:
-    """Each text or two as one sequence of at most `max_length`; see `Encoded`."""
+    """Encodes each text, or pair of texts, as one sequence of at most `max_length` tokens."""
     sequences, cut = [], 0
     left = tracked(pairs, "tokens", " examples")
-    while some := list(islice(left, _AT_ONCE)):
-        tokens_of_a = tokenizer.encode([a for a, _ in some])
-        tokens_of_b = iter(tokenizer.encode([b for _, b in some if b is not None]))
-        for a, (_, text_b) in zip(tokens_of_a, some, strict=True):
+    while chunk := list(islice(left, _AT_ONCE)):
+        tokens_of_a = tokenizer.encode([a for a, _ in chunk])
+        tokens_of_b = iter(tokenizer.encode([b for _, b in chunk if b is not None]))
+        for a, (_, text_b) in zip(tokens_of_a, chunk, strict=True):
             b = None if text_b is None else next(tokens_of_b)
             sequences.append(joined(tokenizer, a, b, max_length))
             whole = len(a) + 2 if b is None else len(a) + len(b) + 3
@@ -181,7 +181,7 @@ def encoded_pairs(
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """float64 probabilities over the last axis."""
+    """Probabilities over the last axis, as float64."""
     logits = logits.astype(np.float64)
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
@@ -191,8 +191,8 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
     """See `Classification.parse`.
 
     Raises:
-      InputError: a line that begins as an object and is not such a one; an empty text; one text
-        where there must be two, or two where there must be one.
+      InputError: the line begins like a JSON object but is not one of this form; a text is empty;
+        or the number of texts (one or two) is not the one that the model learned from.
     """
     shown = f"{where}: {line.strip()[:80]}"
     if looks_like_json(line):
@@ -215,6 +215,6 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
 
 
 def show_pair(example: TextPair) -> dict[str, Any]:
-    """The texts of an example, as `parse_pair` takes them."""
+    """The texts of an example, in the form that `parse_pair` reads."""
     texts = {"text": example.a, "text_b": example.b}
     return {name: text for name, text in texts.items() if text is not None}

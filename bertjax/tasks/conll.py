@@ -1,7 +1,7 @@
-"""Column files of tagged words: CoNLL-2003's, and one's own in the same form.
+"""Column files of tagged words: CoNLL-2003's files, and the user's files in the same form.
 
-A line is a word and what is known of it, in columns between spaces or tabs; an empty line ends a
-sentence; a line -DOCSTART- begins a document.
+Each line has a word and its tags, in columns that spaces or tabs separate. An empty line ends a
+sentence, and a line -DOCSTART- begins a document.
 """
 
 import dataclasses
@@ -27,24 +27,26 @@ _OFFICIAL = {
     "test": ("eng.testb", "test.txt"),
 }
 _SEPARATOR = re.compile("[ \t]+")
-# Number of the document, words, tags if there are any, and the place of each word, for messages.
+# The document's number, the words, their tags or None, and the place of each word for messages.
 _Block = tuple[int, list[str], list[str] | None, list[str]]
 _TFDS_SPLITS = {TRAIN: "train", "dev": "dev", "test": "test"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Conll:
-    """Named entities in CoNLL-2003, or tags of one's own in column files.
+    """Named entities in CoNLL-2003, or the user's own tags in column files.
 
     Attributes:
-      data: the folder; files in it may be compressed (.gz .xz); or "tfds:", or "tfds:NAME" for a
-        set with the features tokens and ner, which knows no documents.
-      train, dev, test: names of the files, if not the official ones (eng.train, eng.testa,
-        eng.testb; train.txt, valid.txt or dev.txt, test.txt). There need not be a test file, and
-        it need not have tags.
-      word_column, tag_column: from 0; negative ones count from the last of the training file.
-      entities: tags are of entities, in any scheme (IOB1, IOB2, IOE, IOBES, BILOU): they are read
-        as IOB2, and scored as entities. If not, each tag is a class, and accuracy is scored.
+      data: the folder, whose files may be compressed (.gz .xz); or "tfds:", or "tfds:NAME" for a
+        data set with the features tokens and ner, which has no document borders.
+      train, dev, test: the names of the files, if they are not the official ones (eng.train,
+        eng.testa, eng.testb; train.txt, valid.txt or dev.txt, test.txt). The test file may be
+        missing, and it may lack tags.
+      word_column, tag_column: column numbers from 0; negative numbers count from the last column of
+        the training file.
+      entities: whether tags mark entities, in any scheme (IOB1, IOB2, IOE, IOBES, BILOU). Then they
+        are converted to IOB2 and scored as entities. Otherwise each tag is a class, and accuracy is
+        scored.
       document_context: see `Tagging`.
     """
 
@@ -65,7 +67,7 @@ class Conll:
 
     @cached_property
     def dev_splits(self) -> tuple[str, ...]:
-        """The test file too, if it has tags: it is scored, but chooses nothing."""
+        """The splits with scores: also a test file with tags, which chooses no trial."""
         return ("dev", *(split for split in self._test if self._first(split).tags is not None))
 
     @cached_property
@@ -75,17 +77,17 @@ class Conll:
     @property
     def _test(self) -> tuple[str, ...]:
         if self.data.startswith(tfds.PREFIX):
-            there = self.test or tfds.has_split(self._tfds_name, _TFDS_SPLITS["test"])
+            has_test = self.test or tfds.has_split(self._tfds_name, _TFDS_SPLITS["test"])
         else:
-            there = self.test or official_files.exists(Path(self.data), *_OFFICIAL["test"])
-        return ("test",) if there else ()
+            has_test = self.test or official_files.exists(Path(self.data), *_OFFICIAL["test"])
+        return ("test",) if has_test else ()
 
     @cached_property
     def family(self) -> Tagging:
-        """Its classes are the tags of the training file.
+        """The family, whose classes are the tags of the training file.
 
         Raises:
-          InputError: no such file, or what is wrong in it.
+          InputError: the file is missing or has an error.
         """
         tags = tags_of(self._training, self.data)
         if self.entities:
@@ -102,8 +104,8 @@ class Conll:
         """The sentences of a split.
 
         Raises:
-          InputError: no such file; a line with too few or too many columns; a tag that is none,
-            or is not in the training file; no tags where they are needed.
+          InputError: the file is missing; a line has too few or too many columns; a tag is not a
+            valid one, or is not in the training file; tags are missing where they are needed.
         """
         if split == TRAIN:
             return self._training
@@ -113,10 +115,10 @@ class Conll:
         return next(self._sentences(split, known=frozenset(self.family.classes)))
 
     def _sentences(self, split: str, known: frozenset[str] | None) -> Iterator[Sentence]:
-        """As `read`.
+        """Yields the sentences of a split; see `read`.
 
         Args:
-          known: the tags of the training file; None while it is read itself.
+          known: the tags of the training file; None while the training file itself is read.
         """
         read = self._tfds_blocks if self.data.startswith(tfds.PREFIX) else self._file_blocks
         for document, words, tags, places in read(split):
@@ -126,12 +128,17 @@ class Conll:
     def _checked(
         self, tags: Sequence[str], places: Sequence[str], known: frozenset[str] | None
     ) -> tuple[str, ...]:
-        """The tags of a sentence, those of entities as IOB2; `places` of each, for messages."""
+        """Checks the tags of a sentence, and converts entity tags to IOB2.
+
+        Args:
+          places: the place of each tag, for messages.
+          known: see `_sentences`.
+        """
         for place, tag in zip(places, tags, strict=True):
             if self.entities and not is_entity_tag(tag):
                 raise InputError(
-                    f"{place}: {tag!r} is no tag of an entity (O, B-TYPE, I-TYPE): correct it, or "
-                    "give entities=False if words have classes of their own"
+                    f"{place}: {tag!r} is not an entity tag (O, B-TYPE, I-TYPE): correct it, or "
+                    "set entities=False if each tag is a class of words"
                 )
         tags = iob2(tags) if self.entities else tags
         for place, tag in zip(places, tags, strict=True):
@@ -154,7 +161,8 @@ class Conll:
             for place, row in zip(places, rows, strict=True):
                 if len(row) != width:
                     raise InputError(
-                        f"{place}: {len(row)} columns, but {width} above: {' '.join(row)!r}"
+                        f"{place}: {len(row)} columns, but {width} in the lines above: "
+                        f"{' '.join(row)!r}"
                     )
             tags = None if tag is None else [row[tag] for row in rows]
             yield document, [row[word] for row in rows], tags, places
@@ -172,17 +180,19 @@ class Conll:
         return len(rows[0])
 
     def _columns(self, where: str, width: int, split: str) -> tuple[int, int | None]:
-        """Of the words and of the tags in a file of `width` columns; a test file may lack tags.
+        """The columns of words and tags in a file of `width` columns.
+
+        The column of tags is None if a test file lacks tags.
 
         Raises:
-          InputError: it lacks a column that it needs.
+          InputError: a necessary column is missing.
         """
         of_training = width if split == TRAIN else self._training_width
         columns = self.word_column, self.tag_column
         word, tag = (column + of_training if column < 0 else column for column in columns)
         if not 0 <= word < width:
             raise InputError(f"{where}: {width} columns, but word_column={self.word_column}")
-        # In a file of another width the last column is of something else.
+        # If this file has another width than the training file, its last column has other content.
         if 0 <= tag < width and tag != word and (width == of_training or self.tag_column >= 0):
             return word, tag
         if split == "test" and width < of_training:
@@ -202,15 +212,15 @@ class Conll:
         place = f"{tfds.PREFIX}{name}/{split}"
         if self.document_context:
             raise InputError(
-                f"{place} does not tell which sentences are of one document: give "
-                "config.task.document_context=False, or take the official files"
+                f"{place} does not say which sentences belong to one document: set "
+                "config.task.document_context=False, or use the official files"
             )
         records = tfds.open_split(name, split, ["tokens", "ner"])
         names = records.dataset_info.features["ner"].feature.names
         words = 0
         for number, record in enumerate(records):
             tokens = [word.decode("utf-8") for word in record["tokens"]]
-            known = all(tag >= 0 for tag in record["ner"])  # -1 stands for a hidden one
+            known = all(tag >= 0 for tag in record["ner"])  # -1 is a hidden tag
             tags = [names[tag] for tag in record["ner"]] if known else None
             if tokens:
                 yield NO_DOCUMENT, tokens, tags, [f"{place} example {number}"] * len(tokens)
@@ -219,7 +229,7 @@ class Conll:
             raise InputError(f"{place}: no sentence in it")
 
     def tune(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> dict[str, Any]:
-        """Nothing."""
+        """See `Task`: this task has no settings."""
         return {}
 
     def score(
@@ -228,7 +238,7 @@ class Conll:
         predictions: Sequence[tuple[str, ...]],
         settings: Mapping[str, Any],
     ) -> dict[str, float]:
-        """`entity_scores` for entities, else "accuracy"."""
+        """Returns `entity_scores` if tags mark entities, else "accuracy"."""
         gold = [sentence.tags for sentence in examples]
         if self.entities:
             return entity_scores(gold, predictions)
@@ -242,7 +252,7 @@ class Conll:
         predictions: Sequence[tuple[str, ...]],
         settings: Mapping[str, Any],
     ) -> None:
-        """ner-SPLIT.txt as `conlleval` takes it: word, tag (where there are any), prediction."""
+        """Writes ner-SPLIT.txt for `conlleval`: word, tag (if the split has tags), prediction."""
         document = NO_DOCUMENT
         with atomic_write(folder / f"ner-{split}.txt", "w") as file:
             for sentence, predicted in zip(examples, predictions, strict=True):
@@ -256,7 +266,7 @@ class Conll:
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, int, list[list[str]]]]:
-    """(number of the first line, of the document, columns of each line) for each sentence."""
+    """Yields (number of the first line, document, columns of each line) for each sentence."""
     document, rows = NO_DOCUMENT, []
     for number, line in enumerate(chain(lines, [""]), start=1):
         columns = _SEPARATOR.split(line.strip(" \t"))

@@ -1,4 +1,4 @@
-"""Windows over a document: which of its parts a sequence shows, and which it is to tell of."""
+"""Windows over a document: which parts a sequence contains, and which outputs are taken from it."""
 
 from typing import NamedTuple
 
@@ -6,28 +6,33 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """Parts start..stop-1 of a document are shown; `told` (int64, ascending) are told of."""
+    """A window contains the parts start..stop-1 of a document.
+
+    Attributes:
+      owned: int64, ascending: the parts whose outputs are taken from this window.
+    """
 
     start: int
     stop: int
-    told: np.ndarray
+    owned: np.ndarray
 
 
 def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
-    """Windows such that each part of a document is told of in one, where its context is widest.
+    """Cuts a document into windows; each part is owned by the window where its context is widest.
 
-    A window is filled with parts until the next does not fit; the last one ends with the document
-    and is filled from there to the left, so that no window has less context than the document
-    has. Context is wide where the tokens on the side that has fewer are many; the document's own
-    border is no lack of any.
+    A window is filled with parts until the next part does not fit. The last window ends with the
+    document and is filled from there to the left, so that it is as full as the others.
+
+    The context of a part has as many tokens as its smaller side, left or right. A side that reaches
+    the border of the document counts as unlimited, because nothing is missing there.
 
     Args:
-      sizes: int [parts], the tokens of each part; none has more than `room`.
+      sizes: int [parts], the tokens of each part, at most `room`.
       room: the tokens of a window.
-      overlapping: the next window begins half a window behind the last; otherwise where that ends.
+      overlapping: whether the next window begins in the middle of a window, or else at its end.
     """
     count = len(sizes)
-    ends = np.concatenate([[0], np.cumsum(sizes)])  # part p is tokens ends[p]..ends[p + 1] - 1
+    ends = np.concatenate([[0], np.cumsum(sizes)])  # part p has the tokens ends[p]..ends[p + 1] - 1
 
     spans, start = [], 0
     while start < count:
@@ -47,5 +52,5 @@ def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
         context = np.minimum(left, right)
         wider = context > widest[start:stop]
         widest[start:stop][wider], owner[start:stop][wider] = context[wider], number
-    told = [np.flatnonzero(owner == number) for number in range(len(spans))]
-    return [Window(*span, parts) for span, parts in zip(spans, told, strict=True) if len(parts)]
+    owned = [np.flatnonzero(owner == number) for number in range(len(spans))]
+    return [Window(*span, parts) for span, parts in zip(spans, owned, strict=True) if len(parts)]

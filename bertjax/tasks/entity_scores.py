@@ -1,8 +1,8 @@
 """Entities in tags, and their precision, recall and F1 as the script `conlleval` counts them.
 
-A tag is "O" or a prefix, "-" and a type. One rule reads every scheme, IOB1, IOB2, IOE, IOBES and
-BILOU, and whatever a model predicts: an entity goes on while its type does, until a tag that
-begins another (B; S or U) or behind one that ends it (E or L; S or U).
+A tag is "O", or a prefix, "-" and a type. One rule reads all schemes (IOB1, IOB2, IOE, IOBES and
+BILOU) and any predicted tags: an entity continues while the type stays the same. It ends before a
+tag that begins an entity (B, S or U), and after a tag that ends one (E, L, S or U).
 """
 
 import re
@@ -17,7 +17,7 @@ _ENDS = ("E", "S", "L", "U")
 
 
 class Entity(NamedTuple):
-    """Words start..stop-1 of a sentence."""
+    """An entity, which consists of the words start..stop-1 of a sentence."""
 
     type: str
     start: int
@@ -30,9 +30,9 @@ def is_entity_tag(tag: str) -> bool:
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence, in order; tags as `is_entity_tag` has them."""
+    """The entities of a sentence, in order; `is_entity_tag` must hold for each tag."""
     found: list[Entity] = []
-    open_type = None  # of the entity that the next word may go on
+    open_type = None  # the type of the entity that the next word may continue
     for place, tag in enumerate(tags):
         prefix, _, kind = tag.partition("-")
         if tag == OUTSIDE:
@@ -47,7 +47,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def iob2(tags: Sequence[str]) -> list[str]:
-    """The same entities, each as B-TYPE I-TYPE I-TYPE ..."""
+    """Converts tags to IOB2, in which each entity is B-TYPE I-TYPE I-TYPE ..."""
     result = [OUTSIDE] * len(tags)
     for kind, start, stop in entities(tags):
         result[start:stop] = [f"B-{kind}", *[f"I-{kind}"] * (stop - start - 1)]
@@ -57,18 +57,19 @@ def iob2(tags: Sequence[str]) -> list[str]:
 def entity_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Scores of tags, sentence by sentence; in percent, and 0 where conlleval divides by 0.
+    """Scores the tags of sentences, in percent; a score is 0 if conlleval would divide by 0.
 
     Returns:
-      "f1", "precision" and "recall" of entities, right if type and both borders are; "accuracy"
-      of tags; and "f1_TYPE", "precision_TYPE", "recall_TYPE" for each type, in order of name.
+      "f1", "precision" and "recall" of entities, which are right if the type and both borders are
+      right; "accuracy" of tags; and "f1_TYPE", "precision_TYPE" and "recall_TYPE" for each type,
+      in alphabetical order.
     """
     right, of_gold, of_predicted = Counter(), Counter(), Counter()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        there, guessed = entities(gold_tags), entities(predicted_tags)
-        of_gold.update(entity.type for entity in there)
+        true, guessed = entities(gold_tags), entities(predicted_tags)
+        of_gold.update(entity.type for entity in true)
         of_predicted.update(entity.type for entity in guessed)
-        right.update(entity.type for entity in set(there) & set(guessed))
+        right.update(entity.type for entity in set(true) & set(guessed))
     scores = _rates(right.total(), of_gold.total(), of_predicted.total())
     scores["accuracy"] = accuracy(gold, predicted)
     for kind in sorted(of_gold | of_predicted):
@@ -78,7 +79,7 @@ def entity_scores(
 
 
 def accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """The tags that are right, in percent."""
+    """The share of right tags, in percent."""
     pairs = [pair for tags in zip(gold, predicted, strict=True) for pair in zip(*tags, strict=True)]
     return _percent(sum(a == b for a, b in pairs), len(pairs))
 

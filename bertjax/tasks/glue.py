@@ -19,17 +19,17 @@ from bertjax.tasks.task import TRAIN
 
 
 class _Set(NamedTuple):
-    """One task.
+    """The format of one task.
 
     Attributes:
-      classes: in the order of google-research/bert `run_classifier.py` where it has the task, and
-        of GLUE's baselines elsewhere; () for a number.
-      numbered: files have a class's number instead of its name.
-      texts: the columns of the text, or the two.
+      classes: the classes in the order of google-research/bert `run_classifier.py`, or of GLUE's
+        baselines if that lacks the task; () if the task predicts a number.
+      numbered: whether the files have a class's number instead of its name.
+      texts: the columns of the one or two texts.
       label: the column of the label.
-      metric: the one of the paper's Table 1.
-      tfds: the data set of TFDS.
-      features: what TFDS calls the texts, if not as the files do.
+      metric: the metric of the paper's Table 1.
+      tfds: the name of the data set in TFDS.
+      features: the names of the texts in TFDS, if they differ from those in the files.
     """
 
     classes: tuple[str, ...]
@@ -66,13 +66,13 @@ SETS = {
         ("not_entailment", "entailment"), True, _SENTENCES, "label", "accuracy", "glue/wnli"
     ),
 }
-_COLA_COLUMNS = ("source", "label", "star", "sentence")  # of the files without a header
+_COLA_COLUMNS = ("source", "label", "star", "sentence")  # its files have no header
 DIAGNOSTIC = "diagnostic"  # predicted by the model of MNLI
 _DIAGNOSTIC_TFDS = "glue/ax"
-_SCORES = 0.0, 5.0  # of STS-B: the least and the most alike
+_SCORES = 0.0, 5.0  # STS-B: the lowest and the highest similarity
 _MATCHED, _MISMATCHED = "dev_matched", "dev_mismatched"
 
-# What the leaderboard takes, and of how many rows: (task, split) -> file.
+# The files that the leaderboard takes: (task, split) -> (file, number of rows).
 SUBMITTED = {
     ("CoLA", "test"): ("CoLA.tsv", 1063),
     ("SST-2", "test"): ("SST-2.tsv", 1821),
@@ -94,12 +94,13 @@ class Glue:
     """One task of GLUE.
 
     Attributes:
-      data: the folder of all tasks, as GLUE's download makes it, or of this one (there, files may
-        be compressed); or "tfds:", or "tfds:NAME" for another version, as "glue/mrpc:2.0.0".
+      data: the folder of all tasks, as GLUE's download makes it, or the folder of this task, whose
+        files may be compressed; or "tfds:", or "tfds:NAME" for another version, such as
+        "glue/mrpc:2.0.0".
       name: a key of `SETS`.
 
     Raises:
-      InputError: another name.
+      InputError: the name is not a key of `SETS`.
     """
 
     data: str
@@ -128,19 +129,19 @@ class Glue:
     def dev_splits(self) -> tuple[str, ...]:
         if self.name != "MNLI":
             return ("dev",)
-        return (_MATCHED, *self._those_there(_MISMATCHED))
+        return (_MATCHED, *self._present(_MISMATCHED))
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
         if self.name != "MNLI":
-            return self._those_there("test")
-        return self._those_there("test_matched", "test_mismatched", DIAGNOSTIC)
+            return self._present("test")
+        return self._present("test_matched", "test_mismatched", DIAGNOSTIC)
 
-    def _those_there(self, *splits: str) -> tuple[str, ...]:
+    def _present(self, *splits: str) -> tuple[str, ...]:
         if self._in_tfds:
             return splits
-        there = official_files.exists
-        return tuple(s for s in splits if there(self._folder(s), f"{s}.tsv"))
+        exists = official_files.exists
+        return tuple(s for s in splits if exists(self._folder(s), f"{s}.tsv"))
 
     @property
     def _in_tfds(self) -> bool:
@@ -149,19 +150,19 @@ class Glue:
     def _folder(self, split: str) -> Path:
         data = Path(self.data)
         usual = [data / self.name, data]
-        # GLUE has put the diagnostic set into different folders.
+        # GLUE's downloads had the diagnostic set in different folders.
         places = [data / DIAGNOSTIC, *usual, data / "AX"] if split == DIAGNOSTIC else usual
-        there = (place for place in places if official_files.exists(place, f"{split}.tsv"))
-        return next(there, usual[0])
+        found = (place for place in places if official_files.exists(place, f"{split}.tsv"))
+        return next(found, usual[0])
 
     def read(self, split: str) -> list[TextPair]:
-        """The examples of a split, in the order of GLUE's file; those to be predicted unlabelled.
+        """The examples of a split, in the order of GLUE's file; test splits have no labels.
 
-        Rows of QQP that lack columns are left out and counted, as GLUE's baselines do.
+        Rows of QQP that lack columns are left out and counted, as in GLUE's baselines.
 
         Raises:
-          InputError: no such file, one without a row or a column that is needed, a row with too
-            many or too few columns, an unknown label, a number that is not on the task's scale.
+          InputError: the file is missing or has no rows, a necessary column is missing, a row has
+            too many or too few columns, a label is unknown, or a number is not on the task's scale.
         """
         labelled = split == TRAIN or split in self.dev_splits
         if split == _MATCHED and _MISMATCHED not in self.dev_splits:
@@ -218,7 +219,7 @@ class Glue:
             except ValueError:
                 number = math.nan
             if not math.isfinite(number):
-                raise InputError(f"{where}: {self._set.label} {value!r}: no number")
+                raise InputError(f"{where}: {self._set.label} {value!r} is not a number")
             return self._score(number, where)
         known = {str(n) if numbered else name: name for n, name in enumerate(classes)}
         if value not in known:
@@ -247,7 +248,7 @@ class Glue:
         features = self._set.features or self._set.texts
         needed = [*features, "idx", *(["label"] if labelled else [])]
         records = tfds.open_split(name, split, needed)
-        # They come shuffled; the leaderboard wants the order of its files.
+        # TFDS shuffles the examples, but the leaderboard needs the order of its files.
         for record in sorted(map(records.__getitem__, range(len(records))), key=_index):
             index = _index(record)
             where = f"tfds:{name}/{split} example {index}"
@@ -261,13 +262,13 @@ class Glue:
             yield TextPair(str(index), texts[0], b, label, where)
 
     def tune(self, examples: Sequence[TextPair], predictions: Sequence[Any]) -> dict[str, Any]:
-        """See `Task`: nothing."""
+        """See `Task`: this task has no settings."""
         return {}
 
     def score(
         self, examples: Sequence[TextPair], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
-        """GLUE's metrics of the task in percent; of two, their mean too, as GLUE ranks by it."""
+        """GLUE's metrics of the task in percent; of two metrics also the mean, as in GLUE."""
         if not self._set.classes:
             gold = self.family.targets(examples)
             pair = {
@@ -292,7 +293,7 @@ class Glue:
         predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
-        """A test split as the leaderboard's file, in its words; a dev split with its labels."""
+        """Writes a test split in the leaderboard's form, or a dev split with its labels."""
         words = list(map(self._word, predictions))
         if split in self.dev_splits:
             name, header = f"{self.name}-{split}.tsv", f"{_HEADER}\tlabel"
@@ -305,7 +306,7 @@ class Glue:
             file.writelines(f"{line}\n" for line in (header, *map("\t".join, columns)))
 
     def _gold(self, examples: Sequence[TextPair]) -> list[Any]:
-        """The labels in the form of predictions."""
+        """The labels in the same form as predictions."""
         if not self._set.classes:
             return self.family.targets(examples).tolist()
         return list(np.eye(len(self._set.classes))[self.family.label_ids(examples)])
@@ -318,9 +319,9 @@ class Glue:
 
 
 def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """(line number, columns) of each line; empty ones at the end do not count.
+    """Yields (line number, columns) for each line, without empty lines at the end.
 
-    Quotes are characters as all others: they are unbalanced in these files.
+    Quotes are ordinary characters, because they are unbalanced in these files.
     """
     empty = []
     for number, line in enumerate(lines, start=1):
@@ -337,13 +338,13 @@ def _index(record: Mapping[str, Any]) -> int:
 
 
 def submission(runs: Mapping[str, Path], output: Path) -> None:
-    """The leaderboard's zip file, from the predictions of all tasks.
+    """Writes the leaderboard's zip file from the predictions of all tasks.
 
     Args:
       runs: each task of `SETS` -> the folder that `Glue.write` wrote the test splits into.
 
     Raises:
-      InputError: files that are missing (all of them are named), or one that is not of the
+      InputError: files are missing (the message names all), or a file does not belong to the
         official test set.
     """
     wanted = {
@@ -359,12 +360,12 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
     contents = {file: _checked(path, rows) for file, (path, rows) in wanted.items()}
     with atomic_write(output) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in contents.items():
-            # With a fixed date, so that the same predictions are the same file.
+            # The date is fixed, so that equal predictions give equal files.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
 
 
 def _checked(path: Path, rows: int) -> str:
-    """A file of predictions, which has the header and as many rows as the test set."""
+    """Reads a file of predictions, and checks its header and its number of rows."""
     text = path.read_text(encoding="utf-8")
     header, *lines = text.splitlines()
     if header != _HEADER or len(lines) != rows:

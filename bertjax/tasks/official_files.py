@@ -10,41 +10,41 @@ COMPRESSED = ("", ".gz", ".xz", ".zst")
 
 
 def find(folder: Path, *names: str) -> Path:
-    """The one of `names` that is in `folder`, as it is or compressed.
+    """Finds the one file of `names` that is in `folder`, compressed or not.
 
     Raises:
-      InputError: none is, or several are.
+      InputError: the folder has none of them, or several.
     """
     paths = (folder / (name + suffix) for name in names for suffix in COMPRESSED)
-    there = [path for path in paths if path.is_file()]
-    if len(there) > 1:
+    found = [path for path in paths if path.is_file()]
+    if len(found) > 1:
         raise InputError(
-            f"{folder}: has {' and '.join(path.name for path in there)}, and one of them is read: "
-            "leave the one that is meant, and move the others away"
+            f"{folder}: has {' and '.join(path.name for path in found)}, but only one may exist: "
+            "keep the right one and move the others away"
         )
-    if not there:
+    if not found:
         what = f"no {' or '.join(names)} in it" if folder.is_dir() else "no such folder"
         raise InputError(
             f"{folder}: {what}: name the folder that has {names[0]} (or compressed, {names[0]}.xz)"
         )
-    return there[0]
+    return found[0]
 
 
 def exists(folder: Path, *names: str) -> bool:
-    """Whether `find` finds one."""
+    """Whether `folder` has at least one of `names`, compressed or not."""
     return any((folder / (name + suffix)).is_file() for name in names for suffix in COMPRESSED)
 
 
 def ending(path: Path) -> str:
-    """That of a file's name, before that of its compression: ".csv" of "a.csv.gz"."""
+    """The ending of a file's name without that of its compression: ".csv" for "a.csv.gz"."""
     return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
 
 
 def lines(folder: Path, *names: str) -> Iterator[str]:
-    r"""The lines of a file without their ends; only "\n" ends one, and a "\r" before it goes too.
+    r"""Yields the lines of a file without "\n" or "\r\n"; no other character ends a line.
 
     Raises:
-      InputError: see `find`; a damaged file; a line that is not UTF-8.
+      InputError: see `find`; also if the file is damaged or a line is not UTF-8.
     """
     path = find(folder, *names)
     for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
@@ -58,7 +58,7 @@ def lines(folder: Path, *names: str) -> Iterator[str]:
 
 
 def text(folder: Path, *names: str) -> tuple[Path, str]:
-    """A whole file of UTF-8, and which one it is.
+    """The path and the text of a UTF-8 file.
 
     Raises:
       InputError: see `lines`.

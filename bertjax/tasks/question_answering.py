@@ -1,7 +1,8 @@
-"""Answers that are spans of a paragraph (sections 4.2 and 4.3): windows in, the best spans out.
+"""Finds answers that are spans of a paragraph (sections 4.2 and 4.3).
 
-As google-research/bert `run_squad.py`, but for characters: each token knows those of the paragraph
-it was made of, so an answer is cut from the paragraph itself and no text is put together again.
+It follows google-research/bert `run_squad.py` with one difference: for each token the position of
+its characters in the paragraph is stored, so an answer is cut out of the paragraph itself and not
+rebuilt from tokens.
 """
 
 import dataclasses
@@ -21,11 +22,11 @@ from bertjax.text.tokenizer import Tokenizer
 
 NULL_THRESHOLD = "null_threshold"  # in a task's settings: see `Spans.answer`
 _TEXTS = ("question", "context")
-_SHOWN = 5  # answers that `show` lists
+_SHOWN = 5  # the number of answers that `show` lists
 
 
 class Answer(NamedTuple):
-    """A text, and the character of the paragraph it starts at."""
+    """An answer's text, and the index of its first character in the paragraph."""
 
     text: str
     start: int
@@ -36,9 +37,9 @@ class Question(NamedTuple):
 
     Attributes:
       context: the paragraph.
-      answers: as people gave them; training takes the first.
-      impossible: the paragraph does not answer it (SQuAD 2.0).
-      where: it stands, for messages.
+      answers: the annotators' answers; training uses the first.
+      impossible: whether the paragraph has no answer (SQuAD 2.0).
+      where: the question's place in its file, for messages.
     """
 
     id: str
@@ -50,11 +51,11 @@ class Question(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Characters start..end-1 of a paragraph, and what the model gives them.
+    """The characters start..end-1 of a paragraph, with their score.
 
     Attributes:
-      score: the start logit of the first token plus the end logit of the last.
-      probability: by softmax over the scores of all spans in `Spans`.
+      score: the start logit of the first token plus the end logit of the last token.
+      probability: the softmax over the scores of all spans in `Spans`.
     """
 
     text: str
@@ -65,12 +66,12 @@ class Span(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """A prediction.
+    """The prediction for a question.
 
     Attributes:
-      answers: at least one, the best first; no text twice.
-      null_score: that of no answer, start and end at [CLS], which takes part in the softmax; None
-        where every question has an answer.
+      answers: at least one answer, the best first; their texts are distinct.
+      null_score: the score of "no answer", whose start and end are [CLS]; it takes part in the
+        softmax. It is None if every question has an answer.
     """
 
     answers: tuple[Span, ...]
@@ -78,28 +79,29 @@ class Spans(NamedTuple):
 
     @property
     def null_odds(self) -> float:
-        """How far the score of no answer is above that of the best one."""
+        """The score of "no answer" minus the score of the best answer."""
         return -np.inf if self.null_score is None else self.null_score - self.answers[0].score
 
     @property
     def null_probability(self) -> float:
-        """Of no answer; 0.0 where every question has one."""
+        """The probability of "no answer"; 0.0 if every question has an answer."""
         return max(0.0, 1.0 - sum(span.probability for span in self.answers))
 
     def answer(self, threshold: float) -> str:
-        """The text of the best answer, or "" if `null_odds` are above the threshold."""
+        """The text of the best answer, or "" if `null_odds` is above the threshold."""
         return "" if self.null_odds > threshold else self.answers[0].text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows(Encoded):
-    """Encoded questions: N windows, each the whole question and a part of its paragraph.
+    """Encoded questions: N windows, each with the whole question and a part of its paragraph.
 
     Attributes:
       question: int32 [N], ascending: the number of each window's question.
-      begin: int32 [N], the token of the paragraph each window's part begins with; in the window it
-        stands at `first`.
-      spans: for each question int32 [P, 2], the characters of the paragraph's P tokens.
+      begin: int32 [N], the index in the paragraph of the first paragraph token in each window. In
+        the window itself that token has the index `first`.
+      spans: for each question int32 [P, 2], the start and end characters of the paragraph's P
+        tokens.
     """
 
     question: np.ndarray
@@ -113,10 +115,10 @@ class QuestionAnswering:
 
     Attributes:
       unanswerable: whether a question may have no answer in its paragraph (SQuAD 2.0).
-      max_query_length: tokens of a question; the rest is cut off.
-      stride: tokens of the paragraph from the begin of one window to that of the next.
-      max_answer_length: tokens of an answer.
-      n_best: answers of a prediction, at most.
+      max_query_length: the most tokens of a question; the rest is cut off.
+      stride: the tokens of the paragraph between the starts of two windows.
+      max_answer_length: the most tokens of an answer.
+      n_best: the most answers of a prediction.
     """
 
     unanswerable: bool = False
@@ -143,21 +145,21 @@ class QuestionAnswering:
         *,
         labelled: bool,
     ) -> Windows:
-        """Questions in windows: [CLS] question [SEP] part of the paragraph [SEP].
+        """Encodes questions as windows: [CLS] question [SEP] part of the paragraph [SEP].
 
-        A window without the whole answer, and each one of an impossible question, has [CLS], place
-        0, for an answer.
+        If a window does not contain the whole answer, or the question is impossible, its label is
+        [CLS], at position 0.
 
         Raises:
-          InputError: no room for `stride` tokens of a paragraph; a question or paragraph without
-            tokens; with `labelled`, an answer that is missing or not at its place.
+          InputError: a window has no room for `stride` tokens of a paragraph; a question or
+            paragraph has no tokens; with `labelled`, an answer is missing or not at its position.
         """
         room = max_length - 3 - self.max_query_length
         if room < self.stride:
             raise InputError(
                 f"max_length={max_length} less 3 and max_query_length={self.max_query_length} "
                 f"leaves {max(room, 0)} tokens for a paragraph, fewer than stride={self.stride}: "
-                "some would be in no window: raise max_length, or lower the other two"
+                "windows would skip tokens: raise max_length, or lower the other two"
             )
         contexts = list(dict.fromkeys(example.context for example in examples))
         encoded = tokenizer.encode_with_offsets(contexts)
@@ -193,11 +195,11 @@ class QuestionAnswering:
     def decode(
         self, examples: Sequence[Question], encoded: Windows, outputs: Outputs
     ) -> list[Spans]:
-        """The spans of highest score of each question, over all its windows.
+        """The spans with the highest scores of each question, over all its windows.
 
-        A token starts an answer only in the window that shows it with the widest context. The
-        search is exact: every span of at most `max_answer_length` tokens. (`run_squad.py` combines
-        the best starts with the best ends.)
+        A token can start an answer only in the window where its context is widest. The search is
+        exact: it compares all spans of at most `max_answer_length` tokens, whereas `run_squad.py`
+        combines the best starts with the best ends.
 
         Args:
           outputs: "start" and "end", the logits of each window's tokens.
@@ -220,7 +222,7 @@ class QuestionAnswering:
         widest = widest_windows(begins, counts, len(spans))
         has_text = spans[:, 0] < spans[:, 1]
 
-        parts = []  # of the paragraph, as windows show them: the logits of its tokens
+        parts = []  # for each window: its first paragraph token and the logits
         null_score = np.inf if self.unanswerable else None
         for number, window in enumerate(windows):
             start, end = outputs["start"][window], outputs["end"][window]
@@ -248,12 +250,12 @@ class QuestionAnswering:
         parts: Sequence[tuple[int, np.ndarray, np.ndarray]],
         most: int,
     ) -> dict[str, tuple[int, int, float]] | None:
-        """text -> (start, end, score) of the `n_best` texts among the `most` best spans.
+        """Maps the `n_best` distinct texts among the `most` best spans to (start, end, score).
 
-        None if these are too few, and there are more spans.
+        It returns None if these spans have fewer texts than `n_best` and more spans exist.
 
         Args:
-          parts: the first token of each, and the logits [P] of its tokens as start and as end.
+          parts: for each window its first paragraph token, and the start and end logits [P].
         """
         found = []
         for begin, start, end in parts:
@@ -270,13 +272,15 @@ class QuestionAnswering:
         return dict(islice(texts.items(), self.n_best))
 
     def _best(self, start: np.ndarray, end: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
-        """Scores, first and last tokens of the best spans, from logits [P] of all first and last.
+        """The scores, first tokens and last tokens of the best spans, in no particular order.
 
-        They are in no order. Tokens with -inf take no part.
+        Args:
+          start, end: the logits [P] of the tokens; -inf excludes a token.
+          most: the most spans.
         """
         behind = np.concatenate([end, np.full(self.max_answer_length - 1, -np.inf, end.dtype)])
         ends = np.lib.stride_tricks.sliding_window_view(behind, self.max_answer_length)
-        scores = (start[:, None] + ends).reshape(-1)  # of first token, length - 1
+        scores = (start[:, None] + ends).reshape(-1)  # index: first token, length - 1
         kept = max(scores.size - most, 0)
         best = np.argpartition(scores, kept)[kept:]
         best = best[scores[best] > -np.inf]
@@ -286,7 +290,7 @@ class QuestionAnswering:
     # ----------------------------------------------------------------------------- the rest
 
     def degenerate(self, predictions: Sequence[Spans], settings: Mapping[str, Any]) -> str:
-        """Whether every question has no answer, or all answers begin at the same character."""
+        """Says so if no question has an answer, or if all answers begin at the same character."""
         threshold = settings.get(NULL_THRESHOLD, 0.0)
         if not any(prediction.answer(threshold) for prediction in predictions):
             return "all are without an answer"
@@ -296,7 +300,7 @@ class QuestionAnswering:
         return ""
 
     def parse(self, line: str, where: str) -> Question:
-        """A question from {"question": …, "context": …}, and "id" if it has one."""
+        """Parses {"question": …, "context": …}, which may have an "id"."""
         form = '{"question": "...", "context": "..."}'
         fields = json_object(line, where, form)
         if not all(isinstance(fields.get(name, ""), str) for name in (*_TEXTS, "id")):
@@ -309,9 +313,9 @@ class QuestionAnswering:
     def show(
         self, example: Question, prediction: Spans, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The best answer, and the next ones.
+        """The best answer, and the next best answers.
 
-        "start" and "end" are characters of the paragraph; of no answer, "", they are None.
+        "start" and "end" are characters of the paragraph; for "no answer" (""), they are None.
         """
         shown: dict[str, Any] = {"id": example.id} if example.id else {}
         shown["question"] = example.question
@@ -332,18 +336,18 @@ def _as_json(span: Span) -> dict[str, Any]:
 
 
 def widest_windows(begins: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """Which window shows each token of a paragraph with the widest context; the first of equals.
+    """For each token of a paragraph, the first window in which its context is widest.
 
-    As `run_squad.py`: the fewer of the tokens before it and behind it count, and a little the
-    length of the window.
+    As in `run_squad.py`, the context is the smaller of the numbers of tokens before and after it,
+    plus 0.01 of the window's length.
 
     Args:
       begins: int [W], the first token of each window.
-      counts: int [W], how many it shows.
+      counts: int [W], the number of paragraph tokens in each window.
       size: P, the tokens of the paragraph.
 
     Returns:
-      int64 [P].
+      int64 [P], the numbers of the windows.
     """
     before = np.arange(size) - begins[:, None]
     behind = counts[:, None] - 1 - before
@@ -353,14 +357,15 @@ def widest_windows(begins: np.ndarray, counts: np.ndarray, size: int) -> np.ndar
 
 
 def _require_tokens(example: Question, query: list[int], spans: np.ndarray) -> None:
-    for name, there in (("question", len(query)), ("context", np.any(spans[:, 0] < spans[:, 1]))):
-        if not there:
+    has_text = np.any(spans[:, 0] < spans[:, 1])
+    for name, has_tokens in (("question", len(query)), ("context", has_text)):
+        if not has_tokens:
             text = getattr(example, name)
             raise InputError(f"{example.where}: {name} {text!r} is empty (it has no tokens)")
 
 
 def is_in_place(example: Question) -> bool:
-    """Whether the first answer, if there is one, stands at its place in the paragraph."""
+    """Whether the paragraph has the first answer at the answer's position; True without answers."""
     return all(
         start >= 0 and example.context[start : start + len(text)] == text
         for text, start in example.answers[:1]
@@ -375,10 +380,10 @@ def _answer_tokens(example: Question, spans: np.ndarray) -> tuple[int, int] | No
         raise InputError(f"{example.where}: no answer to learn from, and not marked impossible")
     text, start = example.answers[0]
     if not is_in_place(example):
-        there = example.context[max(start, 0) : max(start, 0) + len(text)]
+        found = example.context[max(start, 0) : max(start, 0) + len(text)]
         raise InputError(
             f"{example.where}: the answer {text!r} is not at character {start} of the context, "
-            f"where {there!r} is: correct the place (in characters, from 0)"
+            f"where {found!r} is: correct the position (in characters, from 0)"
         )
     begins, ends = spans.T
     inside = (begins < start + len(text)) & (ends > start) & (begins < ends)
@@ -389,7 +394,7 @@ def _answer_tokens(example: Question, spans: np.ndarray) -> tuple[int, int] | No
 
 
 def _places(answer: tuple[int, int] | None, begin: int, count: int, head: int) -> tuple[int, int]:
-    """The places of the answer's ends in a window; 0, 0 if not all of it is in there."""
+    """The positions of the answer's first and last token in a window; 0, 0 if it is not whole."""
     if answer is None or answer[0] < begin or answer[1] >= begin + count:
         return 0, 0
     return answer[0] - begin + head, answer[1] - begin + head

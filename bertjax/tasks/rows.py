@@ -1,10 +1,11 @@
-"""Rows of a file by the names of its columns: CSV, TSV, or JSON on lines.
+"""Reads rows with named columns from a CSV, TSV or JSON-lines file.
 
   .csv    quotes as in RFC 4180: a field in quotes may hold commas, quotes ("") and line ends
-  .tsv    no quotes at all, as in GLUE's files: a field may hold neither tabs nor line ends
-  .jsonl  an object on each line; its fields may be lists, too
+  .tsv    no quotes, as in GLUE's files: a field may hold neither tabs nor line ends
+  .jsonl  an object on each line, whose fields may also be lists
 
-The first two have a line of names first. Empty lines do not count. Files may be compressed.
+The first line of a CSV or TSV file has the names of the columns. Empty lines are skipped. Files
+may be compressed.
 """
 
 import csv
@@ -20,16 +21,16 @@ from bertjax.errors import InputError
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl")
-_LONGEST_FIELD = 2**31 - 1  # of a CSV; Python's own limit is shorter than many documents
+_LONGEST_FIELD = 2**31 - 1  # for CSV; Python's default is shorter than many documents
 _OBJECT = re.compile(r'\s*\{\s*"')
 
 
 class Row(NamedTuple):
-    """One row.
+    """One row of a file.
 
     Attributes:
-      number: of the row, from 0.
-      where: file and line, for messages.
+      number: the row's number, from 0.
+      where: the file and line, for messages.
       fields: column -> value.
     """
 
@@ -38,10 +39,10 @@ class Row(NamedTuple):
     fields: Mapping[str, Any]
 
     def value(self, column: str) -> Any:
-        """What is in a column.
+        """The value of a column.
 
         Raises:
-          InputError: there is no such column.
+          InputError: the row has no such column.
         """
         if column not in self.fields:
             raise InputError(
@@ -50,10 +51,10 @@ class Row(NamedTuple):
         return self.fields[column]
 
     def text(self, column: str) -> str:
-        """A text that is not empty.
+        """The text of a column, which must not be empty.
 
         Raises:
-          InputError: there is none.
+          InputError: the column is missing or has no text.
         """
         value = self.value(column)
         if not isinstance(value, str):
@@ -63,19 +64,19 @@ class Row(NamedTuple):
         return value
 
     def label(self, column: str) -> str:
-        """A class: a text, or a whole number or truth value of JSON as a text.
+        """The class of a column: a text, or a JSON integer or boolean, which becomes a text.
 
         Raises:
-          InputError: there is none.
+          InputError: the column is missing or has another value.
         """
         value = self.value(column)
         return str(value) if isinstance(value, int) else self.text(column)
 
     def real(self, column: str) -> float:
-        """A number.
+        """The number of a column.
 
         Raises:
-          InputError: there is none.
+          InputError: the column is missing or has no number.
         """
         value = self.value(column)
         try:
@@ -84,21 +85,21 @@ class Row(NamedTuple):
             raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number") from None
 
     def whole(self, column: str, stop: int) -> int:
-        """A number of 0..stop-1.
+        """The integer of a column, from 0 to stop-1.
 
         Raises:
-          InputError: there is none.
+          InputError: the column is missing or has another value.
         """
         value = self.real(column)
         if value not in range(stop):
-            raise InputError(f"{self.where}: {column!r} is {value:g}, not of 0 to {stop - 1}")
+            raise InputError(f"{self.where}: {column!r} is {value:g}, not one of 0 to {stop - 1}")
         return int(value)
 
     def texts(self, column: str) -> tuple[str, ...]:
-        """A list of texts, or one text with spaces between its words, as words.
+        """The words of a column, which holds a list of texts or one text that is split at spaces.
 
         Raises:
-          InputError: neither.
+          InputError: the column is missing or has another value.
         """
         value = self.value(column)
         if isinstance(value, str):
@@ -109,11 +110,11 @@ class Row(NamedTuple):
 
 
 def read_rows(folder: Path, *names: str) -> Iterator[Row]:
-    """The rows of the first of some files that is there; by its ending it is read.
+    """Yields the rows of the one file of `names` that is in `folder`; its ending tells the format.
 
     Raises:
-      InputError: no such file, or one with another ending; a damaged one; a line with more or
-        fewer columns than the first; a line that is not JSON.
+      InputError: the file is missing, damaged, or has another ending; a line has more or fewer
+        columns than the first line, or is not JSON.
     """
     path = official_files.find(folder, *names)
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl), strict=True))
@@ -135,8 +136,8 @@ def _csv(path: Path) -> _Fields:
         yield from _named(path, ((reader.line_num, values) for values in reader))
     except csv.Error as error:
         raise InputError(
-            f"{path} line {reader.line_num}: not CSV ({error}): put fields with quotes into "
-            "quotes, each of their quotes doubled; or write JSON on lines"
+            f"{path} line {reader.line_num}: not CSV ({error}): a field with quotes needs quotes "
+            "around it, and its own quotes doubled; or use a .jsonl file"
         ) from error
 
 
@@ -146,7 +147,7 @@ def _tsv(path: Path) -> _Fields:
 
 
 def _named(path: Path, lines: Iterator[tuple[int, list[str]]]) -> _Fields:
-    """The columns under the names that the first line gives them."""
+    """Yields the fields of each line, under the names in the first line."""
     lines = ((number, values) for number, values in lines if values)
     _, names = next(lines, (0, []))
     if len(set(names)) < len(names):
@@ -165,18 +166,18 @@ def _jsonl(path: Path) -> _Fields:
 
 
 def looks_like_json(line: str) -> bool:
-    """Whether a line begins as an object with a field, and not as a text in braces may."""
+    """Whether a line begins like a JSON object with a field, and not like a text in braces."""
     return bool(_OBJECT.match(line))
 
 
 def json_object(line: str, where: str, form: str = "an object on each line") -> dict[str, Any]:
-    """A JSON object from a line.
+    """Parses a JSON object from a line.
 
     Args:
-      form: what to write, for the message.
+      form: the expected form, for the message.
 
     Raises:
-      InputError: the line is none, or has half a character in it.
+      InputError: the line is not a JSON object, or has half a surrogate pair in it.
     """
     try:
         value = json.loads(line)
@@ -190,7 +191,7 @@ def json_object(line: str, where: str, form: str = "an object on each line") -> 
 
 
 def check_characters(text: str, where: str) -> None:
-    """Raises InputError for what an escape of JSON can write and no encoding can."""
+    """Raises InputError for a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
     if half := sources.LONE_SURROGATE.search(text):
         raise InputError(
             f"{where}: \\u{ord(half.group()):x} is half a surrogate pair, which is no character: "

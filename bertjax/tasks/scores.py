@@ -6,45 +6,45 @@ import numpy as np
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """How many are right."""
+    """The share of right predictions."""
     return 100 * float(np.mean(gold == predicted))
 
 
 def f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of class 1 of two; 0 where there is none of it."""
+    """The F1 of class 1 of two classes; 0 if class 1 does not occur."""
     from sklearn.metrics import f1_score
 
     return 100 * float(f1_score(gold, predicted, zero_division=0))
 
 
 def macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """The mean over the classes that occur of the F1 of each."""
+    """The mean of the F1 of each class that occurs."""
     from sklearn.metrics import f1_score
 
     return 100 * float(f1_score(gold, predicted, average="macro", zero_division=0))
 
 
 def matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Matthews' correlation; 0 where all predictions are the same."""
+    """Matthews' correlation; 0 if all predictions are the same."""
     from sklearn.metrics import matthews_corrcoef
 
     return 100 * float(matthews_corrcoef(gold, predicted))
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Pearson's correlation, that of the numbers; 0 where it is not defined."""
+    """Pearson's correlation of the numbers; 0 if it is not defined."""
     from scipy.stats import pearsonr
 
     return 100 * float(pearsonr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Spearman's correlation, that of the ranks; 0 where it is not defined."""
+    """Spearman's correlation, which compares ranks; 0 if it is not defined."""
     from scipy.stats import spearmanr
 
     return 100 * float(spearmanr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
 
 
 def _vary(*columns: Sequence[float]) -> bool:
-    """Whether a correlation between them is defined: finite, and no two all the same."""
+    """Whether a correlation is defined: all numbers are finite, and no column is constant."""
     return all(np.isfinite(column).all() and np.ptp(column) > 0 for column in columns)

@@ -28,19 +28,19 @@ DEV = "dev"
 VERSIONS = {"v1.1": "SQuAD 1.1", "v2.0": "SQuAD 2.0"}
 _TFDS_SPLITS = {TRAIN: "train", DEV: "validation"}
 
-# In the settings, beside `NULL_THRESHOLD`: the threshold of "exact_tuned" alone.
+# A key of the settings, as `NULL_THRESHOLD` is: the threshold for "exact_tuned" only.
 EXACT_THRESHOLD = "null_threshold_exact"
 
 
 @dataclasses.dataclass(frozen=True)
 class Squad:
-    """The data set.
+    """The data set SQuAD.
 
     Attributes:
-      data: the folder of the official files; or "tfds:", or "tfds:NAME" for a set of like form.
-      version: "v1.1" or "v2.0", where questions may have no answer.
-      train: the file (or TFDS split) to learn from, if not train-VERSION.json.
-      dev: the one to score, if not dev-VERSION.json.
+      data: the folder of the official files; or "tfds:", or "tfds:NAME" for a set of the same form.
+      version: "v1.1", or "v2.0", in which questions may have no answer.
+      train: the file (or TFDS split) for training, if it is not train-VERSION.json.
+      dev: the file (or TFDS split) for scores, if it is not dev-VERSION.json.
       max_query_length, stride, max_answer_length, n_best: see `QuestionAnswering`.
     """
 
@@ -64,7 +64,7 @@ class Squad:
 
     @property
     def name(self) -> str:
-        """As the paper writes it."""
+        """The name of the data set in the paper."""
         return VERSIONS[self.version]
 
     @property
@@ -74,12 +74,12 @@ class Squad:
 
     @property
     def metric(self) -> str:
-        """F1; for 2.0, with the threshold that `tune` finds."""
+        """F1; for SQuAD 2.0, F1 with the threshold that `tune` finds."""
         return "f1_tuned" if self.unanswerable else "f1"
 
     @property
     def family(self) -> QuestionAnswering:
-        """Windows in, spans out."""
+        """See `Task`."""
         return QuestionAnswering(
             unanswerable=self.unanswerable,
             max_query_length=self.max_query_length,
@@ -91,12 +91,12 @@ class Squad:
     def read(self, split: str) -> list[Question]:
         """The questions of `TRAIN` or `DEV`.
 
-        Of a training file, questions are left out and counted, as `run_squad.py` does, whose first
-        answer is not at its place; and those marked "answer_start_exact": false: whoever made it
-        had lost the places of their answers.
+        Two kinds of training questions are left out and counted: those whose first answer is not at
+        its position, as in `run_squad.py`, and those marked "answer_start_exact": false, for which
+        the author of the file did not know the position.
 
         Raises:
-          InputError: no such file, or what is wrong in it.
+          InputError: the file is missing or has an error.
         """
         part = getattr(self, split)
         if self.data.startswith(tfds.PREFIX):
@@ -109,14 +109,14 @@ class Squad:
         for where, context, record in records:
             question = self._question(where, context, record)
             if question.id in ids:
-                raise InputError(f"{where}: the id is taken: {ids[question.id]} has it too")
+                raise InputError(f"{where}: duplicate id: {ids[question.id]} has it too")
             ids[question.id] = where
             exact = record.get("answer_start_exact") is not False and is_in_place(question)
             usable = exact or question.impossible or split != TRAIN
             (questions if usable else left_out).append(question)
         if left_out:
             print(
-                f"{self.name}: {len(left_out):,} of {len(ids):,} questions to learn from left out: "
+                f"{self.name}: {len(left_out):,} of {len(ids):,} training questions left out: "
                 "their answer is not at its answer_start, or marked as not exact; the first is "
                 f"{left_out[0].where}",
                 flush=True,
@@ -133,7 +133,7 @@ class Squad:
         if impossible not in (True, False):
             raise InputError(f"{where}: is_impossible={impossible!r:.80}: must be true or false")
         if impossible and not self.unanswerable:
-            raise InputError(f"{where}: marked is_impossible, which SQuAD 1.1 has not: take v2.0")
+            raise InputError(f"{where}: is_impossible is not part of SQuAD 1.1: set version v2.0")
         answers = tuple(
             Answer(_field(each, "text", str, where), _field(each, "answer_start", int, where))
             for each in _field(record, "answers", list, where)
@@ -154,7 +154,7 @@ class Squad:
         return question
 
     def tune(self, examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
-        """See `tune`; nothing for 1.1."""
+        """See `tune`; for SQuAD 1.1 there are no settings."""
         return tune(examples, predictions) if self.unanswerable else {}
 
     def score(
@@ -174,7 +174,7 @@ class Squad:
         predictions: Sequence[Spans],
         settings: Mapping[str, Any],
     ) -> None:
-        """See `write`: squad-SPLIT.json and so on."""
+        """Writes squad-SPLIT.json and the other files that `write` describes."""
         write(folder, f"squad-{split}", examples, predictions, settings)
 
 
@@ -182,10 +182,10 @@ class Squad:
 
 
 def tune(examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
-    """Thresholds of `Spans.answer`, where questions may have no answer.
+    """Finds the thresholds of `Spans.answer`, for questions that may have no answer.
 
-    That of the highest F1, which decides, and that of the highest exact match, which the official
-    script looks for apart.
+    The threshold with the highest F1 decides what is answered. The one with the highest exact match
+    is only reported, because the official script searches for it separately.
     """
     answered, unanswered = _scores(examples, predictions)
     odds = np.array([prediction.null_odds for prediction in predictions])
@@ -198,9 +198,9 @@ def score(
 ) -> dict[str, float]:
     """Exact match and F1 in percent, as the official scripts count them.
 
-    Where questions may have no answer: "exact" and "f1" with the threshold 0, "exact_tuned" and
-    "f1_tuned" each with its own of the settings (best_exact and best_f1 of evaluate-v2.0.py); all
-    also by type, HasAns_ and NoAns_.
+    If questions may have no answer, "exact" and "f1" use the threshold 0; "exact_tuned" and
+    "f1_tuned" use their thresholds in the settings (best_exact and best_f1 of evaluate-v2.0.py).
+    All scores are also given for the questions with and without answers, as HasAns_ and NoAns_.
     """
     answered, unanswered = _scores(examples, predictions)
     odds = np.array([prediction.null_odds for prediction in predictions])[:, None]
@@ -223,7 +223,7 @@ def score(
 def _scores(
     examples: Sequence[Question], predictions: Sequence[Spans]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float64 [N, 2] each, exact and F1: of the best answers, and of no answer."""
+    """Exact match and F1, each float64 [N, 2]: of the best answer, and of "no answer"."""
     answered, unanswered = [], []
     for example, prediction in zip(examples, predictions, strict=True):
         golds = [answer.text for answer in example.answers]
@@ -241,10 +241,10 @@ def write(
     predictions: Sequence[Spans],
     settings: Mapping[str, Any],
 ) -> None:
-    """Predictions as `run_squad.py` writes them, for the official scripts.
+    """Writes predictions for the official scripts, in the same form as `run_squad.py`.
 
-    NAME.json {id: answer}; NAME-nbest.json {id: [answers]}; and where questions may have no answer,
-    NAME-null_odds.json {id: `Spans.null_odds`}, for --na-prob-file of evaluate-v2.0.py.
+    NAME.json has {id: answer}, and NAME-nbest.json has {id: [answers]}. If questions may have no
+    answer, NAME-null_odds.json has {id: `Spans.null_odds`}, for --na-prob-file of evaluate-v2.0.py.
     """
     threshold = settings.get(NULL_THRESHOLD, 0.0)
     by_id = {e.id: prediction for e, prediction in zip(examples, predictions, strict=True)}
@@ -256,7 +256,7 @@ def write(
 
 
 def _ranked(prediction: Spans) -> list[dict[str, Any]]:
-    """All answers, and no answer where it belongs, the most probable first."""
+    """All answers, and "no answer" if it is possible, the most probable first."""
     ranked = [span._asdict() for span in prediction.answers]
     if prediction.null_score is not None:
         null = {"score": prediction.null_score, "probability": prediction.null_probability}
@@ -266,7 +266,7 @@ def _ranked(prediction: Spans) -> list[dict[str, Any]]:
 
 # -------------------------------------------------------------------------------- the readers
 
-# Where a question stands, its paragraph, and its fields.
+# For each question: its place in the file, its paragraph, and its fields.
 _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 
@@ -298,7 +298,7 @@ def _tfds_records(name: str, split: str) -> _Records:
 
 
 def _plain(value: Any) -> Any:
-    """A feature of TFDS as JSON would have it."""
+    """Converts a feature of TFDS to the types of JSON."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -309,7 +309,7 @@ def _plain(value: Any) -> Any:
 
 
 def _field(record: Any, name: str, kind: type, where: str) -> Any:
-    """A field of a record of JSON."""
+    """A field of a JSON record; raises InputError if it is missing or has another type."""
     if not isinstance(record, dict) or name not in record:
         raise InputError(f"{where}: no field {name!r}: is this a SQuAD file?")
     value = record[name]

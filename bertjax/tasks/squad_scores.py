@@ -12,20 +12,22 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized(text: str) -> str:
-    """Lower case, without ASCII punctuation, articles and superfluous white space."""
+    """The text in lower case, without ASCII punctuation, articles and superfluous white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_and_f1(
     prediction: str, answers: Sequence[str], *, unanswerable: bool
 ) -> tuple[float, float]:
-    """Whether an answer is one of those given, and its F1 with the best of them, by words.
+    """The exact match and the F1 of a prediction, each with its best one of `answers`.
+
+    F1 counts words.
 
     Args:
-      prediction: "" for no answer.
-      answers: as people gave them.
-      unanswerable: the rules of SQuAD 2.0, where `answers` may be empty, and F1 is 1 where
-        nothing is left of both texts; of 1.1 otherwise.
+      prediction: the predicted text; "" means "no answer".
+      answers: the annotators' answers.
+      unanswerable: whether the rules of SQuAD 2.0 hold, in which `answers` may be empty, and F1 is
+        1 if both normalized texts are empty. Otherwise the rules of SQuAD 1.1 hold.
     """
     mine = normalized(prediction)
     golds = [normalized(answer) for answer in answers]
@@ -45,24 +47,25 @@ def _f1(prediction: list[str], answer: list[str]) -> float:
 
 
 def best_threshold(null_odds: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> float:
-    """The threshold above which to give no answer, such that the sum of scores is highest.
+    """The threshold with the highest sum of scores; above it, the prediction is "no answer".
 
-    It decides as that of `find_best_thresh` in evaluate-v2.0.py, the lowest of equally good ones,
-    which is one of the odds. This one lies between that and the next: odds that are computed once
-    more, on another machine or in another batch, differ by rounding, and decide alike.
+    It gives the same decisions as `find_best_thresh` in evaluate-v2.0.py, which returns one of the
+    odds, the lowest of equally good ones. This function returns the middle between that value and
+    the next higher odds: odds that are computed again on another machine or in another batch differ
+    by rounding, and must lead to the same decisions.
 
     Args:
-      null_odds: [N], of no answer to each question.
+      null_odds: [N], the odds of "no answer" for each question.
       answered: [N], the score of the answer.
-      unanswered: [N], the score of no answer.
+      unanswered: [N], the score of "no answer".
     """
     order = np.argsort(null_odds, kind="stable")
     odds = null_odds[order]
     gains = np.cumsum((answered - unanswered)[order])
-    gains[:-1][odds[:-1] == odds[1:]] = -np.inf  # equal odds are answered together or not at all
+    gains[:-1][odds[:-1] == odds[1:]] = -np.inf  # equal odds get the same decision
     best = int(np.argmax(gains))
     if gains[best] <= 0:
-        return float(odds[0]) - 1.0  # no answer to anything
+        return float(odds[0]) - 1.0  # no question gets an answer
     if best == len(odds) - 1:
-        return float(odds[best]) + 1.0  # an answer to everything
+        return float(odds[best]) + 1.0  # every question gets an answer
     return float(odds[best] + odds[best + 1]) / 2

@@ -1,4 +1,4 @@
-"""SWAG (section 4.4): which of four endings goes on from a sentence."""
+"""SWAG (section 4.4): which of four endings continues a sentence."""
 
 import csv
 import dataclasses
@@ -24,11 +24,11 @@ _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 @dataclasses.dataclass(frozen=True)
 class Swag:
-    """The data set, of files with the columns sent1, sent2, ending0 to ending3 and label.
+    """The data set SWAG, whose files have the columns sent1, sent2, ending0 to ending3 and label.
 
     Attributes:
       data: the folder of train.csv, val.csv and test.csv (compressed or not); or "tfds:NAME", a
-        set with these columns as features, in the order of its "idx" if it has such a feature.
+        data set with these columns as features. If it has a feature "idx", that gives the order.
     """
 
     data: str
@@ -41,17 +41,17 @@ class Swag:
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
         if self.data.startswith(tfds.PREFIX):
-            there = tfds.has_split(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS["test"])
+            has_test = tfds.has_split(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS["test"])
         else:
-            there = official_files.exists(Path(self.data), _FILES["test"])
-        return ("test",) if there else ()
+            has_test = official_files.exists(Path(self.data), _FILES["test"])
+        return ("test",) if has_test else ()
 
     def read(self, split: str) -> list[Choice]:
-        """The examples of a split: A is sent1, B is sent2 and an ending (as transformers has it).
+        """The examples of a split; as in transformers, A is sent1, and B is sent2 and an ending.
 
         Raises:
-          InputError: no such file, or one without a row or a column; an empty text, a label that
-            is none of the endings.
+          InputError: the file is missing, has no rows or lacks a column; a text is empty, or a
+            label is not the number of an ending.
         """
         if self.data.startswith(tfds.PREFIX):
             rows = _tfds_rows(self.data.removeprefix(tfds.PREFIX), _TFDS_SPLITS[split])
@@ -63,13 +63,13 @@ class Swag:
         return examples
 
     def tune(self, examples: Sequence[Choice], predictions: Sequence[Any]) -> dict[str, Any]:
-        """See `Task`: nothing."""
+        """See `Task`: this task has no settings."""
         return {}
 
     def score(
         self, examples: Sequence[Choice], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Accuracy in percent."""
+        """The accuracy in percent."""
         gold = self.family.label_ids(examples)
         return {"accuracy": scores.accuracy(gold, np.argmax(predictions, axis=-1))}
 
@@ -81,7 +81,7 @@ class Swag:
         predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
-        """swag-SPLIT.csv with the column "pred", as the authors' csv_predict.py writes it."""
+        """Writes swag-SPLIT.csv with the column "pred", like the authors' csv_predict.py."""
         with atomic_write(folder / f"swag-{split}.csv", "w") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["", "pred"])
@@ -93,7 +93,7 @@ def _example(row: Row, *, labelled: bool) -> Choice:
     return Choice(
         str(row.number),
         row.text("sent1"),
-        row.value("sent2"),  # empty where an ending is a whole sentence
+        row.value("sent2"),  # empty if the endings are whole sentences
         tuple(map(row.text, _ENDINGS)),
         row.whole("label", len(_ENDINGS)) if labelled else None,
         row.where,

@@ -1,4 +1,4 @@
-"""One's own data: a table with named columns, to classify, to score, to tag or to answer from."""
+"""The user's own data: a table with named columns, for any of the four kinds of tasks."""
 
 import abc
 import dataclasses
@@ -23,25 +23,25 @@ from bertjax.tasks.task import TRAIN, Family
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Files as `bertjax.tasks.rows` reads them, and which column is what.
+    """A data set in files that `bertjax.tasks.rows` reads, and the meaning of their columns.
 
     Attributes:
-      data: the folder.
+      data: the folder of the files.
       problem: a key of `PROBLEMS`: "classification" (text, text_b -> label), "regression" (text,
         text_b -> label, a number), "tagging" (words -> tags) or "questions" (question, context ->
         answer).
-      train, dev, test: the files in it, if not train, dev and test with .csv, .tsv or .jsonl.
-        There need not be one to test; of that, labels are not read.
-      text, text_b, label: columns; text_b is "" for single texts.
-      words, tags: columns of lists, or of texts with spaces between words.
-      question, context, answer: columns; an empty answer is none, a list (JSON) is of all right
-        ones, of which training takes the first.
-      answer_start: the column of the character each answer starts at in the context; may be "" if
-        each stands in its context once.
+      train, dev, test: the names of the files, if they are not train, dev and test with the ending
+        .csv, .tsv or .jsonl. The test file may be missing; its labels are not read.
+      text, text_b, label: names of columns; text_b is "" for single texts.
+      words, tags: names of columns that hold lists, or texts with spaces between words.
+      question, context, answer: names of columns. An empty answer means "no answer"; a JSON list
+        holds all right answers, of which training uses the first.
+      answer_start: the name of the column with the index of each answer's first character in the
+        context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
 
     Raises:
-      InputError: another problem.
+      InputError: `problem` is not a key of `PROBLEMS`.
     """
 
     data: str
@@ -72,8 +72,8 @@ class Table:
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
-        there = self.test or official_files.exists(Path(self.data), *_names("test"))
-        return ("test",) if there else ()
+        has_test = self.test or official_files.exists(Path(self.data), *_names("test"))
+        return ("test",) if has_test else ()
 
     @cached_property
     def _problem(self) -> "_Problem":
@@ -85,10 +85,10 @@ class Table:
 
     @cached_property
     def family(self) -> Family:
-        """With the classes of the training file.
+        """The family, with the classes of the training file.
 
         Raises:
-          InputError: as `read`; or a training file of one class.
+          InputError: see `read`; also if the training file has only one class.
         """
         return self._problem.family(self._training)
 
@@ -100,8 +100,8 @@ class Table:
         """The examples of a split, in order.
 
         Raises:
-          InputError: no such file, one without a row or a column, an empty text; a label that is
-            missing, or is not in the training file; an answer that is not in its context.
+          InputError: the file is missing, has no rows or lacks a column; a text is empty; a label
+            is missing or is not in the training file; an answer is not in its context.
         """
         if split == TRAIN:
             return self._training
@@ -120,7 +120,7 @@ class Table:
         return examples
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
-        """See `Task`: a threshold where questions may have no answer."""
+        """See `Task`: the threshold of questions that may have no answer, else nothing."""
         return self._problem.tune(self.family, examples, predictions)
 
     def score(
@@ -137,7 +137,7 @@ class Table:
         predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
-        """SPLIT.jsonl: on each line what launch/predict.py says of an example."""
+        """Writes SPLIT.jsonl; each line has the form of launch/predict.py's output."""
         with atomic_write(folder / f"{split}.jsonl", "w") as file:
             for example, prediction in zip(examples, predictions, strict=True):
                 shown = self.family.show(example, prediction, settings)
@@ -152,7 +152,7 @@ def _names(split: str) -> tuple[str, ...]:
 
 
 class _Problem(abc.ABC):
-    """How a row becomes an example, and what is made of all of them."""
+    """How rows become examples, and how the examples become a family and scores."""
 
     def __init__(self, table: Table):
         self._table = table
@@ -168,7 +168,7 @@ class _Problem(abc.ABC):
 
     @abc.abstractmethod
     def check(self, family: Any, examples: Sequence[Any]) -> None:
-        """Raises InputError for a label that the training file has not."""
+        """Raises InputError for a label that is not in the training file."""
 
     def tune(
         self, family: Any, examples: Sequence[Any], predictions: Sequence[Any]
@@ -223,12 +223,12 @@ class _Classes(_Texts):
             "accuracy": scores.accuracy(gold, chosen),
             "macro_f1": scores.macro_f1(gold, chosen),
         }
-        # Of the second class, which is "1", "true", "yes", ... where it is not the other.
+        # This is the F1 of the second class, which is usually "1", "true" or "yes".
         return result | ({"f1": scores.f1(gold, chosen)} if len(family.classes) == 2 else {})
 
 
 def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """Whole numbers by their value, then other labels by the alphabet."""
+    """Sorts labels: first whole numbers by value, then the others in alphabetical order."""
 
     def key(label: str) -> tuple[bool, int, str]:
         number = label.removeprefix("-").isdecimal()
@@ -259,7 +259,7 @@ class _Numbers(_Texts):
 
 
 class _Tags(_Problem):
-    """A class for each word; scored as entities where all are tags of such (B-TYPE, I-TYPE, O)."""
+    """A class for each word, scored as entities if all are entity tags (B-TYPE, I-TYPE, O)."""
 
     def example(self, row: Row, split: str) -> Sentence:
         words = row.texts(self._table.words)
@@ -275,9 +275,9 @@ class _Tags(_Problem):
         if OUTSIDE in classes and entity_tags and others:
             first = next(s.where for s in training if not set(others).isdisjoint(s.tags))
             print(
-                f"warning: {first}: {others[0]!r} is no tag of an entity (O, B-TYPE, I-TYPE), as "
-                f"{entity_tags[0]!r} is: so all tags are scored as classes of words. Correct it if "
-                "they are entities",
+                f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE), but "
+                f"{entity_tags[0]!r} is: all tags are scored as classes of words. If they mark "
+                "entities, correct it",
                 flush=True,
             )
         return Tagging(classes, document_context=False)
@@ -339,7 +339,7 @@ class _Questions(_Problem):
                     )
                 yield Answer(text, start)
                 continue
-            # Where it stands matters to learning only, which takes the first.
+            # Only training needs an answer's position, and it uses the first answer.
             is_learned = split == TRAIN and number == 0
             if is_learned and context.find(text) != context.rfind(text):
                 raise InputError(
@@ -374,7 +374,7 @@ class _Questions(_Problem):
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list as it is, nothing or an empty text as an empty one, else a list of the value."""
+    """Returns a list unchanged, [] for None or an empty text, and [value] for another value."""
     if isinstance(value, list):
         return value
     return [] if value in (None, "") else [value]

@@ -1,4 +1,4 @@
-"""Tagging: a class for each word of a sentence, at its first token (section 5.3, Figure 4d)."""
+"""Tagging: predicts a class for each word, at its first token (section 5.3, Figure 4d)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ _FORM = '{"words": ["...", ...]}'
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """Words, with or without their tags.
+    """The words of a sentence, with or without their tags.
 
     Attributes:
-      document: a number that sentences behind one another share if they are of one document;
-        `NO_DOCUMENT`: this one stands alone.
-      where: the place it was read from, for messages.
+      document: a number that consecutive sentences of one document share; `NO_DOCUMENT` if the
+        sentence belongs to no document.
+      where: the file and line, for messages.
 
     Raises:
-      InputError: the tags are not as many as the words.
+      InputError: the number of tags differs from the number of words.
     """
 
     words: tuple[str, ...]
@@ -50,10 +50,10 @@ def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
     """The tags of a training file.
 
     Args:
-      data: where it is from, for the message.
+      data: the place of the file, for the message.
 
     Raises:
-      InputError: there is only one, so nothing to learn.
+      InputError: the file has only one tag, so there is nothing to learn.
     """
     tags = {tag for sentence in training for tag in sentence.tags}
     if len(tags) == 1:
@@ -63,10 +63,10 @@ def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedWords(Encoded):
-    """Windows over documents; each word is told of in one of them.
+    """Windows over documents; exactly one window gives the output of each word.
 
     Attributes:
-      words: int64 [words of all sentences], where in `ids` the first token of each is.
+      words: int64 [words of all sentences], the index in `ids` of each word's first token.
     """
 
     words: np.ndarray = dataclasses.field(kw_only=True)
@@ -76,14 +76,14 @@ class EncodedWords(Encoded):
 class Tagging:
     """The family of tagging tasks; a prediction is the tuple of a sentence's tags.
 
-    A sequence is [CLS] words [SEP], all of segment 0. A sentence that is longer than a sequence
-    is cut between words into overlapping windows. A word without any piece (a control character)
-    is [UNK], so that each word has a first token, and gets its tag.
+    A sequence is [CLS] words [SEP], all in segment 0. If a sentence does not fit into a sequence,
+    it is cut between words into overlapping windows. A word without any piece (a control
+    character) becomes [UNK], so that each word has a first token, which gets its tag.
 
     Attributes:
       classes: the tags.
-      document_context: fills the sequence with the neighbouring sentences of the document, whole
-        ones; otherwise there is a sequence for each sentence.
+      document_context: whether a sequence is filled with whole neighbouring sentences of the same
+        document; otherwise each sentence has its own sequence.
     """
 
     classes: tuple[str, ...]
@@ -99,13 +99,12 @@ class Tagging:
         *,
         labelled: bool,
     ) -> EncodedWords:
-        """Windows over the documents (`bertjax.tasks.context`).
+        """Cuts the documents into windows (see `bertjax.tasks.context`).
 
-        They overlap where tags are to be predicted, and do not (but for the last of a document)
-        in training.
+        The windows overlap in prediction. In training they do not, except for a document's last.
 
         Raises:
-          InputError: a sentence without tags, or a tag that is none of the classes.
+          InputError: a sentence has no tags, or a tag is not one of the classes.
         """
         room = max_length - 2
         pieces = tokenizer.encode([word for sentence in examples for word in sentence.words])
@@ -118,12 +117,12 @@ class Tagging:
         for document in self._documents(examples):
             bounds = _bounds(document, sizes, done, room)
             part_sizes = np.add.reduceat(sizes[: bounds[-1]], bounds[:-1])
-            for start, stop, told in windows(part_sizes, room, overlapping=not labelled):
+            for start, stop, owned in windows(part_sizes, room, overlapping=not labelled):
                 begin, end = bounds[start], bounds[stop]
                 places = tokens + 1 + np.cumsum(sizes[begin:end]) - sizes[begin:end]
-                for part in told:
-                    some = slice(bounds[part], bounds[part + 1])
-                    first_tokens[some] = places[some.start - begin : some.stop - begin]
+                for part in owned:
+                    words = slice(bounds[part], bounds[part + 1])
+                    first_tokens[words] = places[words.start - begin : words.stop - begin]
                 ids = [tokenizer.cls_id, *chain.from_iterable(pieces[begin:end]), tokenizer.sep_id]
                 sequences.append((ids, len(ids)))
                 tokens += len(ids)
@@ -137,7 +136,7 @@ class Tagging:
         return EncodedWords.of(sequences, labels, words=first_tokens, cut=cut)
 
     def _documents(self, examples: Sequence[Sentence]) -> list[list[Sentence]]:
-        """The sentences that are context to one another; those without words left out."""
+        """Groups the sentences that give each other context; drops sentences without words."""
         result, last = [], NO_DOCUMENT
         for sentence in examples:
             if not sentence.words:
@@ -150,10 +149,10 @@ class Tagging:
         return result
 
     def class_ids(self, examples: Sequence[Sentence]) -> np.ndarray:
-        """int32 [words of all sentences], the number of each one's tag.
+        """int32 [words of all sentences], the class id of each word's tag.
 
         Raises:
-          InputError: a sentence without tags, or a tag that is none of the classes.
+          InputError: a sentence has no tags, or a tag is not one of the classes.
         """
         numbers = {name: number for number, name in enumerate(self.classes)}
         result = []
@@ -185,15 +184,15 @@ class Tagging:
     def degenerate(
         self, predictions: Sequence[tuple[str, ...]], settings: Mapping[str, Any]
     ) -> str:
-        """That every word has the same tag; or ""."""
+        """Says so if all words have the same tag; otherwise returns ""."""
         tags = set(chain.from_iterable(predictions))
         return f"all tags are {tags.pop()!r}" if len(tags) == 1 else ""
 
     def parse(self, line: str, where: str) -> Sentence:
-        """A line of words with spaces between them, or the JSON object {"words": [...]}.
+        """Parses words with spaces between them, or the JSON object {"words": [...]}.
 
         Raises:
-          InputError: JSON of another form.
+          InputError: the line is JSON of another form.
         """
         if not looks_like_json(line):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
@@ -207,7 +206,7 @@ class Tagging:
     def show(
         self, example: Sentence, prediction: tuple[str, ...], settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """{"words", "tags"}, and "entities" where the tags are of entities (stop is exclusive)."""
+        """Returns "words" and "tags", and "entities" (stop is exclusive) if tags mark entities."""
         shown = {"words": list(example.words), "tags": list(prediction)}
         if all(map(is_entity_tag, self.classes)):
             shown["entities"] = [
@@ -218,12 +217,13 @@ class Tagging:
 
 
 def _bounds(document: list[Sentence], sizes: np.ndarray, first: int, room: int) -> np.ndarray:
-    """Where the parts of a document begin that a window shows whole or not at all; and its end.
+    """The first word of each part of a document, and the end of the document.
 
-    Parts are sentences, and the words of a sentence that is longer than a window.
+    A window contains a part completely or not at all. A part is a sentence; in a sentence that is
+    longer than a window, each word is a part.
 
     Args:
-      sizes: int [words of all documents], their tokens.
+      sizes: int [words of all documents], the tokens of each word.
       first: the number of the document's first word.
     """
     bounds = [first]

@@ -1,4 +1,4 @@
-"""What fine-tuning asks of a task: the contract between `bertjax.finetune` and the files here."""
+"""The contract between `bertjax.finetune` and the tasks in this folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from bertjax.text.tokenizer import Tokenizer
 
 TRAIN = "train"
 
-# Name of an output of the model -> one float32 array for each sequence: [C] or a number of the
-# whole sequence, [S] or [S, C] of its tokens, without padding.
+# The name of a model's output -> one float32 array for each sequence. Its shape is [C] or () for
+# the whole sequence, or [S] or [S, C] for its tokens, without padding.
 Outputs = Mapping[str, Sequence[np.ndarray]]
 
 
 class Family(Protocol):
-    """What goes in and what comes out: the same for all data sets of one kind.
+    """The form of examples and predictions, which all data sets of one kind share.
 
     Attributes:
       objective: the name of what is learned: of `bertjax.objectives.registry.TASK_OBJECTIVES`.
@@ -30,45 +30,48 @@ class Family(Protocol):
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, *, labelled: bool
     ) -> Encoded:
-        """Examples as the model takes them, with what is to be predicted if `labelled`.
+        """Encodes examples for the model, with their labels if `labelled`.
 
         Args:
-          max_length: tokens of a sequence, with [CLS] and [SEP].
+          max_length: the most tokens of a sequence, including [CLS] and [SEP].
 
         Raises:
-          InputError: an example that cannot be used.
+          InputError: an example cannot be used.
         """
 
     def decode(self, examples: Sequence[Any], encoded: Encoded, outputs: Outputs) -> list[Any]:
-        """A prediction for each example."""
+        """Makes a prediction for each example."""
 
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """Why these predictions show that nothing was learned, as "all are 'yes'"; or "".
+        """Why these predictions show that nothing was learned, such as "all are 'yes'"; else "".
 
         Args:
-          settings: of `Task.tune`.
+          settings: the result of `Task.tune`.
         """
 
     def parse(self, line: str, where: str) -> Any:
-        """An example of new text, from a line as `launch/predict.py` takes it.
+        """Parses an example of new text from a line of `launch/predict.py`'s input.
+
+        Args:
+          where: the place of the line, for messages.
 
         Raises:
-          InputError: not such a line, `where` it is.
+          InputError: the line has another form.
         """
 
     def show(self, example: Any, prediction: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """A prediction on new text as JSON: labels, probabilities, spans, tags."""
+        """The prediction on new text as JSON: labels, probabilities, spans or tags."""
 
 
 class Task(Protocol):
-    """A data set, its metrics, and the form its predictions are handed in.
+    """A data set, its metrics, and the official form of its predictions.
 
     Attributes:
-      name: as the paper writes it.
-      family: how its examples go in and out.
-      metric: the one of `score` that trials are chosen by; greater is better.
-      dev_splits: at least one; trials are chosen on the first.
-      test_splits: those that are there.
+      name: the name in the paper.
+      family: the form of its examples and predictions.
+      metric: the metric of `score` that chooses the best trial; greater is better.
+      dev_splits: the splits with scores, at least one; the first one chooses the best trial.
+      test_splits: the splits that are only predicted; () if the data set has none.
     """
 
     name: str
@@ -81,19 +84,20 @@ class Task(Protocol):
         """The examples of `TRAIN` or of one of the other splits.
 
         Raises:
-          InputError: no such file, or what is wrong in it: file, line, field, value.
+          InputError: the file is missing or has an error; the message names file, line, field and
+            value.
         """
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
-        """What is decided on the first dev split, and kept with the model; {} for most."""
+        """Settings that are chosen on the first dev split and saved with the model; often {}."""
 
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
-        """The metrics of a dev split, the task's own in percent or as its paper has them.
+        """The metrics of a dev split, in percent or on the scale of the task's paper.
 
         Args:
-          settings: of `tune`.
+          settings: the result of `tune`.
         """
 
     def write(
@@ -104,4 +108,4 @@ class Task(Protocol):
         predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
-        """The predictions of a split in the official form, under `folder`."""
+        """Writes the predictions of a split to `folder`, in the official form."""

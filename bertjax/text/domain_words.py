@@ -1,8 +1,8 @@
-"""Whole words of a new domain in the [unusedN] places of a WordPiece vocabulary.
+"""Puts whole words of a new domain into the [unusedN] places of a WordPiece vocabulary.
 
-BERT's vocabularies keep these places free for it (google-research/bert, README: "you can just
-replace the [unusedX] tokens with your vocabulary"). No other piece changes its id, so weights
-that were trained with the vocabulary can go on with it.
+BERT's vocabularies keep these places free for this purpose (google-research/bert, README: "you can
+just replace the [unusedX] tokens with your vocabulary"). No other piece changes its id, so weights
+that were trained with the old vocabulary can be trained further with the new one.
 """
 
 import re
@@ -22,14 +22,14 @@ def unused_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
-    """How often each word stands in `texts`: normalized, and split, as WordPiece sees it."""
+    """Counts the words of `texts`, which are normalized and split as WordPiece does it."""
     library = bert_wordpiece(
         None,
         cased=tokenizer.cased,
         strip_accents=tokenizer.strip_accents,
         tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
     )
-    # Both end a word whatever stands around them; so each distinct string is split only once.
+    # A newline or a space always ends a word. Each distinct string between them is split only once.
     strings = Counter[str]()
     for text in texts:
         strings.update(text.replace("\n", " ").split(" "))
@@ -42,10 +42,11 @@ def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
 
 
 def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> list[str]:
-    """The words that save the most pieces as pieces of their own, best first.
+    """Chooses the words that save the most pieces if they become pieces themselves, best first.
 
-    A word of k > 1 pieces saves k - 1 wherever it stands; ties go by the alphabet. Only words of
-    letters that stand there three times or more are taken, which may be fewer than `number`.
+    A word of k > 1 pieces saves k - 1 pieces at each occurrence; equal words are in alphabetical
+    order. It chooses only words that consist of letters and occur at least three times, so the
+    result may be shorter than `number`.
     """
     words = [w for w, count in counts.items() if count >= _MIN_OCCURRENCES and w.isalpha()]
     saved = {
@@ -57,13 +58,13 @@ def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> lis
 
 
 def count_pieces(counts: Counter[str], tokenizer: Tokenizer) -> int:
-    """How many pieces the counted words take in all."""
+    """The number of pieces of all counted words together."""
     encoded = tokenizer.encode(list(counts))
     return sum(n * len(ids) for n, ids in zip(counts.values(), encoded, strict=True))
 
 
 def with_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
-    """The tokenizer with `words` in its lowest [unusedN] places, of which it has enough."""
+    """The tokenizer with `words` in its first [unusedN] places, which must be enough."""
     lines = tokenizer.vocabulary.split(b"\n")
     places = unused_ids(tokenizer)[: len(words)]
     for place, word in zip(places, words, strict=True):

@@ -1,14 +1,14 @@
-"""One text or two as one sequence: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (section 3)."""
+"""Joins one or two texts to one sequence: [CLS] A [SEP] or [CLS] A [SEP] B [SEP] (section 3)."""
 
 from bertjax.text.tokenizer import Tokenizer
 
-SEPARATOR = " ||| "  # of two texts on a line: google-research/bert, extract_features.py
+SEPARATOR = " ||| "  # between two texts on a line, as in google-research/bert extract_features.py
 
 
 def joined(
     tokenizer: Tokenizer, a: list[int], b: list[int] | None, max_length: int
 ) -> tuple[list[int], int]:
-    """The ids of a sequence of at most `max_length`, and how many of them are of segment 0."""
+    """The ids of a sequence of at most `max_length`, and how many of them are in segment 0."""
     halves = [a] if b is None else [a, b]
     kept = kept_lengths([len(half) for half in halves], max_length - 1 - len(halves))
     ids = [tokenizer.cls_id]
@@ -18,9 +18,9 @@ def joined(
 
 
 def kept_lengths(lengths: list[int], room: int) -> list[int]:
-    """How many tokens of one text or two fit: the end of the longer one goes first.
+    """How many tokens of one or two texts fit, if the longer text is cut at its end first.
 
-    As in google-research/bert `run_classifier.py`, `_truncate_seq_pair`.
+    It follows `_truncate_seq_pair` in google-research/bert `run_classifier.py`.
     """
     kept = list(lengths)
     while sum(kept) > room:

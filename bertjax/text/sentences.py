@@ -1,11 +1,11 @@
-"""Paragraphs to sentences; the library `sentencex` knows the abbreviations of many languages."""
+"""Splits paragraphs into sentences with `sentencex`, which knows many languages' abbreviations."""
 
 import re
 
 from bertjax.errors import InputError
 
-# ISO 639 codes, perhaps with a script or region. The library takes a language it does not know
-# for a related one or for English, so only a mistyped code can be refused.
+# An ISO 639 code, which a script or region may follow. For an unknown language the library uses a
+# related one or English, so only the form of the code can be checked.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 
 
@@ -16,7 +16,7 @@ def check_language(language: str) -> None:
 
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
-    """The sentences of a paragraph in order, without the white space around them."""
+    """The sentences of a paragraph in order, without surrounding white space."""
     from sentencex import segment
 
     sentences = (sentence.strip() for sentence in segment(language, paragraph))

@@ -1,4 +1,4 @@
-"""Learns a vocabulary from text: WordPiece or SentencePiece, the same file from the same text."""
+"""Learns a vocabulary from text, WordPiece or SentencePiece; equal texts give equal files."""
 
 import io
 import os
@@ -14,13 +14,14 @@ from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, ber
 
 MODEL_TYPES = ("unigram", "bpe")
 
-# The characters kept are those that make up this share of the text (700 in English Wikipedia,
-# thousands in Chinese); a rarer one, or in WordPiece its whole word, is [UNK].
+# The most frequent characters are kept, until they cover this share of the text (700 characters in
+# English Wikipedia, thousands in Chinese). Rarer characters become [UNK]; in WordPiece, the whole
+# word becomes [UNK].
 _CHARACTER_COVERAGE = 0.99995
-_MAX_ALPHABET_SHARE = 0.25  # of the vocabulary; most characters have two pieces
-# SentencePiece takes about 7 KB a sentence: this many stay below 2 GB.
+_MAX_ALPHABET_SHARE = 0.25  # a share of the vocabulary; most characters have two pieces
+# SentencePiece needs about 7 KB of memory for a sentence, so this number stays below 2 GB.
 _MAX_SENTENCES = 200_000
-# The rounding of its sums depends on the number of threads: a fixed one gives the same file.
+# SentencePiece's rounding depends on the number of threads; a fixed number gives equal files.
 _SENTENCEPIECE_THREADS = 2
 
 
@@ -29,17 +30,17 @@ def learn_wordpiece(
 ) -> int:
     """Learns a WordPiece vocabulary and writes it as a vocab.txt.
 
-    Every character of the alphabet gets a piece at the start of a word and one within, so that
-    a word spelled in the alphabet is never [UNK].
+    Every character of the alphabet gets one piece for the start of a word and one for the rest of
+    a word, so a word with only these characters never becomes [UNK].
 
     Args:
       texts: the sample; it is read twice.
       path: the file to write.
-      size: pieces asked for.
+      size: the wanted number of pieces.
       cased: whether upper case is kept.
 
     Returns:
-      Pieces written: fewer than `size` where the text has no more to offer.
+      The number of pieces, which is below `size` if the text is too small.
     """
     from tokenizers.trainers import WordPieceTrainer
 
@@ -48,8 +49,8 @@ def learn_wordpiece(
     if not alphabet:
         raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
     within_word = [f"##{c}" for c in alphabet if _continues_word(c, library)]
-    # The trainer numbers the "##" characters in the order of a hash table, and breaks ties
-    # between merges by those numbers. Given first, they have the same numbers in every run.
+    # The trainer would number the "##" characters in the order of a hash table, and it breaks ties
+    # between merges by these numbers. As special tokens they have the same numbers in every run.
     first = [*SPECIAL_TOKENS, *within_word]
     trainer = WordPieceTrainer(
         vocab_size=size,
@@ -94,7 +95,7 @@ def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:
 
 
 def _continues_word(character: str, library) -> bool:
-    """Whether BERT's rules leave `character` in one word with a letter before it."""
+    """Whether BERT's rules keep `character` in the same word as a letter before it."""
     word = library.normalizer.normalize_str(f"a{character}")
     return len(library.pre_tokenizer.pre_tokenize_str(word)) == 1
 
@@ -109,13 +110,13 @@ def learn_sentencepiece(
 ) -> int:
     """Learns a SentencePiece model with BERT's special tokens as its first five pieces.
 
-    [CLS], [SEP] and [MASK] are control symbols: no text makes them.
+    [CLS], [SEP] and [MASK] are control symbols: text is never encoded as one of them.
 
     Args:
-      sentences: the sample, of which the first 200,000 are used.
+      sentences: the sample; only its first 200,000 sentences are used.
       path: the .model file to write.
-      size: pieces asked for.
-      cased: False: the model folds case.
+      size: the number of pieces.
+      cased: whether upper case is kept.
       model_type: "unigram" or "bpe".
 
     Returns:

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that must agree, saved together, restored anywhere."""
+"""Checkpoints: all parts that must agree are saved together, and restored on any sharding."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def _checksums(tree: Any) -> Any:
-    """uint32 for each leaf: the sum of its words, the same however the leaf is sharded."""
+    """A uint32 for each leaf: the sum of its words, which does not depend on the sharding."""
 
     def checksum(leaf):
         words = jax.lax.bitcast_convert_type(leaf, jnp.uint32) if leaf.dtype.itemsize == 4 else leaf
@@ -58,15 +58,15 @@ def _unsealed(sealed: dict[str, str]) -> dict[str, Any]:
 
 
 def newest_metadata(directory: Path) -> dict[str, Any]:
-    """The metadata of the newest checkpoint where it is whole; {} where there is none.
+    """The metadata of the newest checkpoint whose metadata is not damaged; {} if none exists.
 
-    No array is read, and no process waits for another.
+    It reads no array, and no process waits for another.
     """
     if not directory.is_dir():
         return {}
     steps = [int(each.name) for each in directory.iterdir() if each.name.isdecimal()]
     for step in sorted(steps, reverse=True):
-        with contextlib.suppress(Exception):  # of many kinds; `Checkpoints.restore` tells them
+        with contextlib.suppress(Exception):  # `Checkpoints.restore` reports the damage
             path = directory / str(step)
             path = path if in_bucket(path) else path.absolute()
             return _unsealed(ocp.metadata(path).custom_metadata)
@@ -74,7 +74,7 @@ def newest_metadata(directory: Path) -> dict[str, Any]:
 
 
 class _KeepWhole:
-    """A policy of retention, of those checkpoints only that are not known to be damaged."""
+    """A retention policy that applies to all checkpoints that are not known to be damaged."""
 
     def __init__(self, policy: Any, damaged: set[int]):
         self._policy, self._damaged = policy, damaged
@@ -98,11 +98,11 @@ class Checkpoints:
     """The checkpoints of one run, in `directory`.
 
     Args:
-      directory: made if it is not there; it may be in a bucket.
-      keep: how many of the newest to keep; the older ones are deleted, and so are those that
-        were found damaged, which do not count.
-      keep_every: besides these, keep every one whose step is a multiple of this; 0 for none.
-      read_only: leave alone what an interrupted save, or one under way, has left there.
+      directory: the folder, which is made if it is missing; it may be in a bucket.
+      keep: how many of the newest checkpoints to keep. Older ones are deleted. Damaged ones are
+        also deleted, and do not count.
+      keep_every: besides these, checkpoints whose step is a multiple of this are kept; 0 for none.
+      read_only: whether to leave temporary files of other saves in the folder.
 
     Raises:
       InputError: `directory` is a file.
@@ -127,18 +127,18 @@ class Checkpoints:
         self._checksums = jax.jit(_checksums)
 
     def save(self, step: int, parts: dict[str, Any], metadata: dict[str, Any]) -> None:
-        """Starts saving in the background; returns when the arrays have left the devices.
+        """Starts saving in the background; returns when the arrays are copied from the devices.
 
-        A checkpoint appears under its name when it is whole and on the disk, never before, and
-        older ones are deleted after that. In a bucket, where nothing is renamed, its object
-        commit_success.txt appears then.
+        A checkpoint gets its name only when it is complete and on the disk; then older ones are
+        deleted. In a bucket, nothing can be renamed, so the object commit_success.txt marks a
+        complete checkpoint.
 
         Args:
-          parts: name -> tree of arrays; what may be restored without the others is a part.
-          metadata: JSON.
+          parts: name -> tree of arrays; each part can be restored without the others.
+          metadata: a JSON object.
 
         Raises:
-          InputError: a bucket does not take the save before.
+          InputError: the bucket has refused the previous save.
         """
         self._damaged.discard(step)
         sealed = {
@@ -150,31 +150,30 @@ class Checkpoints:
             )
 
     def _to_disk(self) -> None:
-        """Called by the process that ends a save, before the checkpoint gets its name."""
+        """Flushes a save to the disk; Orbax calls it before the checkpoint gets its name."""
         if not in_bucket(self._directory):
             for folder in self._directory.iterdir():
                 if not folder.name.isdecimal():
                     tree_to_disk(folder)
 
     def restore(self, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Parts of the newest whole checkpoint, and its metadata; None where there is none.
+        """Restores parts and metadata of the newest complete checkpoint; None if none exists.
 
-        One with a missing or damaged part is passed over, saying so.
+        A checkpoint with a missing or damaged part is skipped with a warning.
 
         Args:
-          abstract: name -> shapes, dtypes and shardings of a part; the shardings need not be
-            those it was saved with.
+          abstract: name -> shapes, dtypes and shardings of a part; the shardings may differ from
+            those of the saved arrays.
 
         Raises:
-          InputError: checkpoints are there, and none of them is whole; or one of them may not be
-            read, so that nobody knows.
+          InputError: all existing checkpoints are damaged; or a permission is missing to read one.
         """
         steps = [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
         targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
         for step in sorted(steps, reverse=True):
             self._check_access(step)
             loaded, metadata, damage = self._try_load(step, targets)
-            # All processes go on together: what one of them could not read, none takes.
+            # All processes must use the same checkpoint: if one cannot read it, none uses it.
             if _anywhere(bool(damage)):
                 damage = damage or "another process could not read it"
             else:
@@ -189,32 +188,32 @@ class Checkpoints:
             self._damaged.add(step)
         if steps:
             raise InputError(
-                f"{self._directory}: none of the checkpoints {sorted(steps)} is whole: restore "
+                f"{self._directory}: all checkpoints {sorted(steps)} are damaged: restore "
                 "one from a copy, or begin again in another --workdir"
             )
         return None
 
     def _check_access(self, step: int) -> None:
-        """Raises InputError, on all processes, if one of them may not read a checkpoint."""
+        """Raises InputError on all processes if one of them has no permission to read."""
         folder, closed = self._directory / str(step), None
-        if not in_bucket(folder):  # a bucket says so itself
+        if not in_bucket(folder):  # a bucket raises its own error
             paths = (folder, *folder.rglob("*"))
             closed = next((path for path in paths if not os.access(path, os.R_OK)), None)
         if _anywhere(closed is not None):
             raise InputError(
-                f"{closed or folder}: {'you' if closed else 'another process'} may not read it, so "
-                f"nobody knows whether checkpoint {step} is whole: chmod -R u+rX {folder}, or run "
-                "as the user who owns it"
+                f"{closed or folder}: {'you have' if closed else 'another process has'} no "
+                f"permission to read it, so checkpoint {step} cannot be checked: run "
+                f"chmod -R u+rX {folder}, or run as the user who owns it"
             )
 
     def _try_load(self, step: int, targets: dict[str, Any]) -> tuple[Any, Any, str]:
-        """What was saved and its metadata; or what is wrong with it."""
+        """The saved parts, their metadata and ""; or None, None and a description of the damage."""
         try:
             with telling(self._directory):
                 metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
                 return self._checkpointer.load_checkpointables(step, targets), metadata, ""
         except (InputError, MemoryError, PermissionError, jax.errors.JaxRuntimeError):
-            raise  # no fault of the checkpoint
+            raise  # the checkpoint is not damaged
         except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
             while error.__cause__:
                 error = error.__cause__
@@ -222,7 +221,7 @@ class Checkpoints:
             return None, None, f"{type(error).__name__}: {reason}"
 
     def _wrong_checksums(self, loaded: dict[str, Any]) -> str:
-        """Which arrays are not what was saved; "" if all are."""
+        """Names the arrays whose checksums are wrong; "" if all are right."""
         wrong = []
         for part in loaded.values():
             found = jax.device_get(self._checksums(part["tree"]))
@@ -236,10 +235,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _system_errors(self) -> Iterator[None]:
-        """Turns TensorStore's report of a failed write (a full disk) into the `OSError` it is.
+        """Converts TensorStore's error of a failed write (such as a full disk) to an `OSError`.
 
         Raises:
-          InputError: a bucket is closed to us.
+          InputError: a permission for the bucket is missing.
         """
         try:
             with telling(self._directory):
@@ -252,11 +251,11 @@ class Checkpoints:
             raise OSError(number, os.strerror(number), str(self._directory)) from error
 
     def wait(self) -> None:
-        """Waits for the save under way."""
+        """Waits until the current save is complete."""
         with self._system_errors():
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits for the last save."""
+        """Waits for the last save, and closes the manager."""
         with self._system_errors():
             self._checkpointer.close()

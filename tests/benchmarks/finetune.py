@@ -3,22 +3,23 @@
   python tests/benchmarks/finetune.py --data=GLUE --weights=FOLDER --tasks=MRPC,RTE,STS-B,CoLA \\
     --seeds=3 --epochs=2 --output=finetune.json
 
-Tasks: those of GLUE; squad (1.1, scored on 800 questions); ner (each sentence alone); and
-without counterpart there, ner-context and ner-CHOICE, a BiLSTM over the activations of some layers
-(Table 7: ner-concat_last_four, ner-second_to_last, ...). `--train=N` learns from the first N
-sentences or questions of ner and squad, `--layers=N` keeps the first N layers of the model. What
-is in the output is not run again: further tasks and seeds go into the same file.
+The tasks are those of GLUE; squad (1.1, scored on 800 questions); ner (each sentence alone); and,
+without a counterpart in transformers, ner-context and ner-CHOICE, a BiLSTM over the activations of
+a choice of layers (Table 7: ner-concat_last_four, ner-second_to_last, ...). `--train=N` trains on
+the first N sentences or questions of ner and squad, and `--layers=N` keeps the first N layers of
+the model. Results in the output are not computed again: further tasks and seeds are added to it.
 
-  bertjax       the whole program, in this process; the first seed compiles, and that counts
-  transformers  the model that transformers makes of the same weights, with its own loss; a new
-                process for each seed, loading not counted. It gets our features in batches at
-                random, each padded to its longest member, and for dev in batches of like
-                length; our code decodes and scores
+  bertjax       the whole program in this process; the time of the first seed includes compilation
+  transformers  the model of transformers with the same weights and its own loss, in a new process
+                for each seed, without the time for loading. It gets the features of bertjax in
+                random batches, each padded to its longest example, and for dev in batches of
+                similar lengths; bertjax decodes and scores its outputs
 
-Both: AdamW, no decay of biases and LayerNorm, clipping at 1.0, linear warm-up over a tenth and
-linear decay, dropout 0.1. Seconds are those of training, dev predictions and scores.
+Both use AdamW, no decay of biases and LayerNorm, clipping at 1.0, linear warm-up over a tenth of
+the steps and linear decay, and dropout 0.1. The seconds are for training, dev predictions and
+scores.
 
-Needs the extra `peers`.
+It needs the extra `peers`.
 """
 
 import argparse
@@ -49,7 +50,7 @@ from bertjax.tasks.task import Outputs
 
 WAYS = ("bertjax", "transformers")
 CONTEXT = "ner-context"
-ONLY_OURS = "ner-"  # begins their names
+ONLY_OURS = "ner-"  # the prefix of tasks without a counterpart
 SQUAD_TRAIN, SQUAD_DEV, SQUAD_QUESTIONS = "train-v1.1.partial.json", "dev-v1.1.json", 800
 NER_TRAIN = "eng.train"
 PREDICTED = 16  # sequences of a dev batch of transformers
@@ -59,7 +60,7 @@ AUTO_MODELS = {  # behind "AutoModelFor"
     "token_classification": "TokenClassification",
     "question_answering": "QuestionAnswering",
 }
-# What transformers calls the fields of a batch and the outputs; others as here, or not at all.
+# The names in transformers of a batch's fields and of outputs, if they differ from the names here.
 ARGUMENTS = {
     **{name: name for name in ("input_ids", "start_positions", "end_positions")},
     **{"input_mask": "attention_mask", "segment_ids": "token_type_ids"},
@@ -67,7 +68,7 @@ ARGUMENTS = {
 }
 OUTPUTS = {"logits": "logits", "start": "start_logits", "end": "end_logits"}
 
-Result = dict[str, Any]  # of a seed: "seconds" and "dev", its figures
+Result = dict[str, Any]  # a seed's "seconds" and "dev", its scores
 
 
 def config_of(task: str, arguments: argparse.Namespace) -> Any:
@@ -88,7 +89,9 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
     elif task == "ner":
         write_first_sentences(data, arguments.train, work / NER_TRAIN)
         config.task = dict(kind="ner", document_context=False, train=str(work / NER_TRAIN))
-    elif task == CONTEXT:  # windows of about 13 sentences: in all as many a batch as alone
+    elif (
+        task == CONTEXT
+    ):  # with windows of about 13 sentences, a batch has as many sentences as for ner
         config.task = dict(kind="ner", document_context=True)
         config.max_length, config.grid.batch_size = 512, (2,)
     elif task.startswith(ONLY_OURS):  # as in configs/finetune_ner.py
@@ -102,7 +105,7 @@ def config_of(task: str, arguments: argparse.Namespace) -> Any:
 
 
 def write_dev_questions(data: Path, output: Path) -> None:
-    """The questions of the dev file whose ids have the smallest hashes: always the same ones."""
+    """Writes the dev questions whose ids have the smallest hashes, which are always the same."""
     _, text = official_files.text(data, SQUAD_DEV)
     content = json.loads(text)
     ids = [question["id"] for question in _questions(content)]
@@ -112,7 +115,7 @@ def write_dev_questions(data: Path, output: Path) -> None:
 
 
 def write_first_questions(data: Path, count: int | None, output: Path) -> None:
-    """The first questions of the training file; all of them for None."""
+    """Writes the first questions of the training file; all of them for None."""
     _, text = official_files.text(data, SQUAD_TRAIN)
     content = json.loads(text)
     _keep_questions(content, {question["id"] for question in _questions(content)[:count]})
@@ -131,7 +134,7 @@ def _keep_questions(content: Any, ids: set[str]) -> None:
 
 
 def write_first_sentences(data: Path, count: int | None, output: Path) -> None:
-    """The first sentences of CoNLL-2003's training file; all of them for None."""
+    """Writes the first sentences of CoNLL-2003's training file; all of them for None."""
     lines = list(official_files.lines(data, NER_TRAIN))
     starts = [i for i, line in enumerate(lines) if line and (i == 0 or not lines[i - 1])]
     starts = [i for i in starts if not lines[i].startswith("-DOCSTART-")]
@@ -140,7 +143,7 @@ def write_first_sentences(data: Path, count: int | None, output: Path) -> None:
 
 
 def write_first_layers(weights: Path, layers: int, output: Path) -> None:
-    """A BERT of the first layers of another, as transformers reads it."""
+    """Writes a BERT of the first layers of another one, in the form of transformers."""
     from safetensors.numpy import load_file, save_file
 
     shutil.copytree(weights, output, dirs_exist_ok=True)
@@ -159,7 +162,7 @@ def write_first_layers(weights: Path, layers: int, output: Path) -> None:
 
 def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
     """The program's own results, by seed."""
-    from bertjax.finetune_ner import run  # that of all tasks, but for features
+    from bertjax.finetune_ner import run  # it handles all tasks and also features
 
     if code := run(config, str(workdir)):
         sys.exit(code)
@@ -208,7 +211,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
     )
 
     def inputs(encoded: Encoded, members: np.ndarray) -> dict[str, Any]:
-        """A batch as long as its longest member."""
+        """Makes a batch that is padded to its longest example."""
         shape = len(members), int(encoded.lengths[members].max())
         arrays = encoded.batch(
             TASK_OBJECTIVES[family.objective].fields, members, *shape, given.tokenizer.pad_id
@@ -257,13 +260,13 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Markdown: every metric of the (first) dev split, mean and standard deviation over seeds."""
+    """A Markdown table of every metric of the first dev split: mean and deviation over seeds."""
     titles = ("task", "metric", "dev examples", *WAYS, *(f"{way} s/seed" for way in WAYS), "ratio")
     rows = [titles, ["---"] * len(titles)]
     for task, result in results.items():
         done = {way: result[way].values() for way in WAYS}
         dev = {way: [next(iter(each["dev"].values())) for each in done[way]] for way in WAYS}
-        # Of a seed that was interrupted, the time is not known.
+        # The time of an interrupted seed is unknown.
         known = {way: [each["seconds"] for each in done[way] if each["seconds"]] for way in WAYS}
         seconds = [statistics.mean(known[way]) if known[way] else None for way in WAYS]
         ratio = seconds[0] / seconds[1] if all(seconds) else None
@@ -275,7 +278,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and standard deviation, as far as there are any."""
+    """The mean and the standard deviation, if there are enough values."""
     if len(values) < 2:
         return "".join(f"{value:.2f}" for value in values)
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
@@ -327,13 +330,13 @@ def main() -> None:
             sys.exit(f"{arguments.output}: {task} was run with another recipe or other data")
         seeds = [str(seed) for seed in range(arguments.seeds)]
         if not result["bertjax"].keys() >= set(seeds):
-            # Activations are stored once, for all choices of layers.
+            # All choices of layers share the stored activations.
             workdir = arguments.work / ("ner-features" if "features" in config else task)
             result["bertjax"] |= bertjax_seeds(config, workdir)
             write_json(arguments.output, report)
         for seed in seeds:
             if not task.startswith(ONLY_OURS) and seed not in result["transformers"]:
-                # In a process of its own, so that no thread pool sees another.
+                # It runs in a separate process, so that thread pools do not disturb each other.
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                     call = pool.submit(transformers_seed, config.to_dict(), int(seed))
                     result["transformers"][seed] = call.result()

@@ -3,9 +3,9 @@
   python tests/benchmarks/input_pipeline.py --corpus=DIR [--output=FILE.json]
 
 Both ways read the same prepared corpus and make the arrays of masked LM + next sentence. The
-per-example way is a plain loop after google-research/bert `create_pretraining_data.py`, given
-its documents as lists of ids (the reference reads strings and looks ids up besides).
-Tokens are positions of the batch, padding included. The rounds of all cases are interleaved.
+per-example way is a plain loop like google-research/bert `create_pretraining_data.py`. It gets its
+documents as lists of ids, whereas the reference reads strings and also looks up their ids. Tokens
+are positions of the batch, including padding. The rounds of all cases are interleaved.
 """
 
 import argparse
@@ -33,9 +33,9 @@ class PerExample:
     """The reference's rules, one example and one token at a time.
 
     Args:
-      documents: what examples are made of, in order, again and again.
-      tokenizer: special ids, and which pieces go on a word.
-      spec: of the examples.
+      documents: the documents, which are used in order, again and again.
+      tokenizer: the special ids, and which pieces continue a word.
+      spec: the spec of the examples.
     """
 
     def __init__(self, documents: list[Document], tokenizer: Tokenizer, spec: ExampleSpec):
@@ -49,7 +49,7 @@ class PerExample:
         self._examples = self._endless()
 
     def batch(self) -> dict[str, np.ndarray]:
-        """The next examples, as arrays."""
+        """Makes the next examples, as arrays."""
         rows, length, width = self._spec.batch_size, self._spec.length, self._spec.predicted
         arrays = {
             "input_ids": np.zeros((rows, length), np.int32),
@@ -90,7 +90,7 @@ class PerExample:
                 is_random = len(chunk) == 1 or rng.random() < 0.5
                 if is_random:
                     second = self._elsewhere(number, target - len(first))
-                    place -= len(chunk) - cut  # what was not used is used next
+                    place -= len(chunk) - cut  # unused sentences are used next
                 else:
                     second = [token for sentence in chunk[cut:] for token in sentence]
                 yield self._example(first, second, is_random)
@@ -157,7 +157,7 @@ class PerExample:
 
 
 def read_documents(store: TokenStore, tokens: int) -> list[Document]:
-    """The store's first documents, about `tokens` tokens of them, as lists."""
+    """Reads the store's first documents as lists, about `tokens` tokens."""
     documents, starts = [], store.sentence_starts
     for begin, end in zip(store.document_starts[:-1], store.document_starts[1:], strict=True):
         first, last = np.searchsorted(starts, [begin, end])
@@ -171,7 +171,7 @@ def read_documents(store: TokenStore, tokens: int) -> list[Document]:
 
 
 def timed(make: Callable[[int], object], batches: range) -> tuple[float, float]:
-    """Processor and wall seconds of make(i) for i in `batches`."""
+    """Measures the processor and wall seconds of make(i) for i in `batches`."""
     wall, processor = time.perf_counter(), time.process_time()
     for number in batches:
         make(number)
@@ -212,7 +212,7 @@ def main() -> None:
             cases.append((name | {"way": "per example"}, lambda _, loop=loop: loop.batch(), 1))
 
     for _, make, batches in cases:
-        timed(make, range(batches))  # the store's pages, the caches
+        timed(make, range(batches))  # warms the page cache and other caches
     seconds: list[list[tuple[float, float]]] = [[] for _ in cases]
     for round_number in range(1, arguments.rounds + 1):
         for (_, make, batches), times in zip(cases, seconds, strict=True):

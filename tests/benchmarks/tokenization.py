@@ -2,10 +2,10 @@
 
   python tests/benchmarks/tokenization.py --text=FILE.txt.xz --vocabulary=vocab.txt [--output=JSON]
 
-Ours is what users run, `bertjax.corpus.build.build_store`: it starts its processes, reads the
-file, splits sentences, tokenizes, and writes a token store with checksums. The other is the library
-alone: the file is read, its lines encoded on the library's threads, and the ids put in one array.
-So ours does more, and the ids are the same. The rounds of both are interleaved.
+The first way is `bertjax.corpus.build.build_store`: it starts its processes, reads the file, splits
+sentences, tokenizes, and writes a token store with checksums. The second way is the library alone:
+it reads the file, encodes the lines on the library's threads, and puts the ids into one array. So
+the first way does more, and the ids are the same. The rounds of both are interleaved.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tokenizers import Tokenizer as Library
 from bertjax.corpus.build import build_store, make_plan, read_shards
 from bertjax.text.tokenizer import WORDPIECE, Tokenizer, bert_wordpiece
 
-# Lines that the library gets at once, its best: with 10,000 or all it is slower.
+# The library gets this many lines at once, which is its best: with 10,000 or all it is slower.
 _LINES = 1000
 
 
@@ -54,13 +54,13 @@ def with_library(text: Path, library: Library) -> int:
 
 
 def processor_seconds() -> float:
-    """Of this process and those it has ended."""
+    """The processor seconds of this process and of its ended children."""
     uses = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
 def timed(run: Callable[[], int]) -> tuple[float, float, int]:
-    """Wall seconds, processor seconds, and the tokens made."""
+    """Measures wall seconds and processor seconds, and counts the tokens."""
     wall, processor = time.perf_counter(), processor_seconds()
     tokens = run()
     return time.perf_counter() - wall, processor_seconds() - processor, tokens
@@ -93,7 +93,7 @@ def main() -> None:
             corpus.mkdir()
             ours = timed(lambda f=corpus: with_build(text, tokenizer, f, arguments.workers))
             theirs = timed(lambda: with_library(text, library))
-            if number:  # the first round reads the file, and Python's own, from the disk
+            if number:  # in the first round, all files come from the disk
                 times["corpus build"].append(ours)
                 times["tokenizers"].append(theirs)
 

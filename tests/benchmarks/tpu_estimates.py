@@ -1,18 +1,18 @@
-"""Estimated steps on TPU slices, beside transformers' FlaxBertForPreTraining; no TPU takes part.
+"""Estimates steps on TPU slices, and compares transformers' FlaxBertForPreTraining; uses no TPU.
 
   python tests/benchmarks/tpu_estimates.py --peer_python=PYTHON --output=FILE.json
 
-PYTHON is that of an environment with transformers==4.48.3 (the last with Flax), flax, optax and
-jax[tpu] of the version that is installed here. Both steps are compiled by the same libtpu, and the
-compiler's cycles are summed by the same code (`bertjax.compile_report`): instruction by
-instruction, collectives left out.
+PYTHON is the interpreter of an environment with transformers==4.48.3 (the last with Flax), flax,
+optax, and jax[tpu] in the version that is installed here. The same libtpu compiles both steps, and
+the same code (`bertjax.compile_report`) adds the compiler's cycles of all instructions, without
+collectives.
 
-  bertjax       configs/pretrain_base_16.py or pretrain_large_64.py, with the batch that is named
+  bertjax       configs/pretrain_base_16.py or pretrain_large_64.py, with the given batch
   transformers  its model in bfloat16 over float32 parameters, a vocabulary product at every
                 position, dropout 0.1, optax.adamw, data parallel
 
-MFU counts the same useful operations for both: those of a head on the masked positions.
-Needs the extra `tpu`. What is in the output is not compiled again.
+MFU counts the same useful operations for both: those with a head on the masked positions.
+It needs the extra `tpu`. Shapes that the output already has are not compiled again.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def bertjax_step(name: str, topology: str, length: int, rows: int) -> dict:
 
 
 def transformers_step(python: str, shape: tuple, flops: float) -> dict:
-    """The same of what `compile_peer` writes, in that environment."""
+    """The same report, made from what `compile_peer` writes in the other environment."""
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
     from bertjax.encoders.bert.family import BERT
@@ -140,7 +140,7 @@ def compile_peer(name: str, topology: str, length: str, rows: str, folder: str) 
 
 
 def table(rows: list[dict]) -> str:
-    """Markdown."""
+    """The results as a Markdown table."""
     titles = ("config", "slice", "length", "sequences", "bertjax", "transformers", "")
     lines = [titles, ["---"] * len(titles)]
     for row in rows:

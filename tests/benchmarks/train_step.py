@@ -2,15 +2,15 @@
 
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
 
-Three ways, each in a process of its own on all cores, take their rounds in turn while the
-others sleep:
+Three ways, each in its own process on all cores, run their rounds alternately while the others
+sleep:
 
   bertjax      the package's own step, as launch/pretrain.py compiles it
   shipped      transformers' BertForPreTraining: a vocabulary product at every position
-  gathered     the same, with its head on the masked positions only, as here
+  gathered     the same, with its head on the masked positions only, as in bertjax
 
-Same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the mean of
-a few steps. Needs the extra `peers`.
+All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
+mean of a few steps. It needs the extra `peers`.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Shapes:
     masked: int
 
     def batch(self) -> dict[str, np.ndarray]:
-        """Random ids, no padding, exactly `masked` predictions a sequence."""
+        """Makes random ids without padding, with exactly `masked` predictions a sequence."""
         rng = np.random.default_rng(0)
         rows, length, masked = self.batch_size, self.length, self.masked
         places = rng.permuted(np.tile(np.arange(length), (rows, 1)), axis=1)[:, :masked]
@@ -115,7 +115,7 @@ def bertjax_step(shapes: Shapes) -> Step:
 
 
 def transformers_step(shapes: Shapes, gathered: bool) -> Step:
-    """BertForPreTraining as its users train it, or with the head on the masked positions."""
+    """BertForPreTraining as published, or with the head on the masked positions only."""
     import torch
     import transformers
 
@@ -173,7 +173,7 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
 
 
 def serve(connection: Connection, way: str, shapes: Shapes) -> None:
-    """A worker: for each number of steps it gets, (wall, processor) seconds a step and the loss."""
+    """Runs a worker: for each number of steps it sends (wall, processor) seconds and the loss."""
     if way == "bertjax":
         os.environ["JAX_PLATFORMS"] = "cpu"
         step = bertjax_step(shapes)
@@ -189,12 +189,12 @@ def serve(connection: Connection, way: str, shapes: Shapes) -> None:
 
 @contextlib.contextmanager
 def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
-    """A process of its own, so that no thread pool sees another."""
+    """Starts a separate process, so that thread pools do not disturb each other."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
     process.start()
-    there.close()  # so that a worker's death is an EOFError here, not a wait
+    there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
         yield here
     finally:
@@ -204,7 +204,7 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
 
 
 def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[float, float, float]]]:
-    """{way: [(wall, processor) seconds a step and the last loss, of every round]}."""
+    """Returns {way: [(wall, processor) seconds of a step and the last loss, for every round]}."""
     with contextlib.ExitStack() as stack:
         workers = {way: stack.enter_context(worker(way, shapes)) for way in WAYS}
         results: dict[str, list] = {way: [] for way in WAYS}

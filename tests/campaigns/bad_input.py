@@ -1,10 +1,10 @@
-"""Gives every door of launch/ wrong input, most of it generated, and judges what it says.
+"""Gives every program of launch/ wrong input, most of it generated, and judges its messages.
 
   python tests/campaigns/bad_input.py --minutes=10 [--seed=1] [--output=FILE.json]
 
-Wrong values are made from the flags that each door has, from the keys of the configs, and from
-files that are right: tables, column files, JSON, text, and the folders of transformers. Whoever
-takes one must give what it gives without it, or it is taken in silence.
+Wrong values are made from the flags of each program, from the keys of the configs, and from valid
+files: tables, column files, JSON, text, and the folders of transformers. If a program accepts a
+wrong value, its result must be the same as without it; otherwise the outcome is "silent".
 """
 
 import importlib
@@ -79,7 +79,7 @@ _COMMANDS = {
 
 # ------------------------------------------------------------------------------- the flags
 
-# What no number, no choice and no switch is.
+# Values that are not a number, a choice or a switch.
 _NO_VALUE = {
     "int": ("", "text", "nan", "-1", "0", "1.5", "9" * 20),
     "float": ("", "text", "nan", "inf", "-1", "1e400"),
@@ -87,7 +87,7 @@ _NO_VALUE = {
     "string enum": ("", "text"),
 }
 _LONG = "n" * 300
-_UNDECODABLE = "\udcff"  # as Python has a byte of an argument that is not UTF-8
+_UNDECODABLE = "\udcff"  # Python's form of a byte in an argument that is not UTF-8
 # Names of files and folders in every folder of a try: see `_put_oddities`.
 _NO_PATH = (
     *("", "nowhere/at/all", "odd/empty.txt/below", "odd/loop", _LONG, "odd/dangling"),
@@ -155,7 +155,7 @@ _OF_FLAGS = {
 
 
 def _flags_of(door: str) -> dict[str, flags.Flag]:
-    """What a door defines; nothing of it stays behind."""
+    """The flags that a program defines; its definitions are removed afterwards."""
     known = set(flags.FLAGS)
     runpy.run_path(str(doors.REPOSITORY / "launch" / f"{door}.py"), run_name=door)
     found = {name: flags.FLAGS[name] for name in set(flags.FLAGS) - known}
@@ -165,7 +165,7 @@ def _flags_of(door: str) -> dict[str, flags.Flag]:
 
 
 def _with_flag(name: str, value: str) -> Change:
-    """In the place of what the flag had."""
+    """Replaces the value of a flag."""
 
     def change(job: doors.Job, _: random.Random) -> doors.Job:
         first = next((n for n, each in enumerate(job.arguments) if _sets(each, name)), None)
@@ -210,7 +210,7 @@ def _followed_by(more: str, arguments: tuple[str, ...]) -> list[str]:
 
 
 def _planned(group: str, name: str, command: made.Command, change: Change) -> Planned:
-    """A try with the oddities beside what its command needs."""
+    """Plans a try, in whose folder odd files are added to those of its command."""
 
     def changed(job: doors.Job, rng: random.Random) -> doors.Job:
         _put_oddities(job.folder / "odd")
@@ -259,7 +259,7 @@ _ON_THE_LINE = ("", "text", "nan", "inf", "-1", "0", "9" * 20, "1e400")
 
 
 def _configs() -> Iterator[tuple[str, made.Command, dict[str, Any]]]:
-    """A name, a command, and its config as a file would have it."""
+    """Yields a name, a command, and the config in the form of a file."""
     for name, command in (
         ("pretrain", made.PRETRAIN),
         ("show_sharding", made.SHOW),
@@ -280,7 +280,7 @@ def _configs() -> Iterator[tuple[str, made.Command, dict[str, Any]]]:
 
 def _config_tries() -> Iterator[Planned]:
     for name, command, config in _configs():
-        seen = name in ("pretrain", "finetune_glue")  # the others have most keys in common
+        seen = name in ("pretrain", "finetune_glue")  # the other programs share most keys
         for place in other_json.places(config):
             if any(isinstance(key, int) for key in place):
                 continue
@@ -321,7 +321,7 @@ def _no_value_of(was: Any) -> tuple[Any, ...]:
 def _in_file(
     config: Mapping[str, Any], place: tuple[str, ...], new: Any, job: doors.Job, _: random.Random
 ) -> doors.Job:
-    """The config as a file with another value, and no flag that would set it again."""
+    """Puts a changed config into a file, and removes the flags that would change it back."""
     whole = _copy(config)
     inner = whole
     for key in place[:-1]:
@@ -380,7 +380,7 @@ _OF_ANY_FILE: dict[str, Callable[[Path], None]] = {
 
 
 def _fields(separator: str, column: int, new: str) -> Callable[[bytes], bytes]:
-    """Another field in the middle row."""
+    """Replaces a field in the middle row."""
 
     def change(data: bytes) -> bytes:
         lines = data.decode().split("\n")
@@ -393,7 +393,7 @@ def _fields(separator: str, column: int, new: str) -> Callable[[bytes], bytes]:
 
 
 def _row(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
-    """Another middle row."""
+    """Replaces the middle row."""
 
     def changed(data: bytes) -> bytes:
         lines = data.decode().split("\n")
@@ -404,7 +404,7 @@ def _row(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
 
 
 def _first(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
-    """Another first row."""
+    """Replaces the first row."""
 
     def changed(data: bytes) -> bytes:
         first, _, rest = data.decode().partition("\n")
@@ -419,7 +419,7 @@ _NO_LABEL = ("", "text", "nan", "inf", "-1", "7.5", "1e400", "9" * 20, " ", "0 1
 def _table(
     separator: str, label: int, texts: tuple[int, ...], header: bool = True
 ) -> dict[str, Callable]:
-    """Changes of a table: its columns of labels and texts by number, and of its line of names."""
+    """Yields changes of a table: of its columns of labels and texts, and of its first line."""
     found = {f"the label {new!r}": _bytes(_fields(separator, label, new)) for new in _NO_LABEL}
     for column in texts:
         found[f"an empty text in column {column}"] = _bytes(_fields(separator, column, ""))
@@ -469,10 +469,10 @@ _COLUMNS = {
 
 
 def _other_values(value: Any, texts: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every kind of place in a value, gone or with something of another type; and others.
+    """Yields changes of a JSON value: for every kind of place, without it or with another type.
 
     Args:
-      texts: a text may be any other.
+      texts: whether any other text is valid, too.
     """
     kinds = {}
     for place in other_json.places(value):
@@ -488,7 +488,7 @@ def _other_values(value: Any, texts: bool = False) -> Iterator[tuple[str, Any]]:
 
 
 def _kind_of_key(key: str | int, outer: str | int | None) -> str:
-    """All items of a list are of one kind, and all pieces of a vocabulary."""
+    """The kind of a key: all items of a list have one kind, and all pieces of a vocabulary."""
     return "N" if isinstance(key, int) or outer == "vocab" else key
 
 
@@ -566,7 +566,7 @@ def _array(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[P
 
 
 def _header(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Of safetensors: its length, JSON, and then the numbers."""
+    """Changes the header of a safetensors file: its length, JSON, and then the numbers."""
 
     def changed(data: bytes) -> bytes:
         (length,) = struct.unpack_from("<Q", data)
@@ -606,7 +606,7 @@ _WEIGHTS = {
     "a shape below zero": _header(lambda header: header[_BIAS].update(shape=[-1]) or header),
     "other places": _header(lambda header: header[_BIAS].update(data_offsets=[8, 4]) or header),
 }
-# Files that may lie beside the others.
+# Additional files for a model's folder.
 _BESIDE = {
     "modules.json": [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -626,7 +626,7 @@ _OTHER_SHARDS = ("../run/config.json", "/etc/passwd", "", ".", "shard", _LONG, "
 
 
 def _beside(name: str, config: Path, value: Any) -> None:
-    """Puts a file beside config.json; an index in the place of the weights' one file."""
+    """Puts a file beside config.json; an index replaces the single file of weights."""
     if name.endswith("index.json"):
         config.with_name("model.safetensors").rename(config.with_name("shard.safetensors"))
     config.with_name(name).write_text(value if isinstance(value, str) else json.dumps(value))
@@ -711,7 +711,7 @@ def _in(file: str, change: Callable[[Path], None]) -> Change:
 
 
 def plan(things: made.Made) -> Iterator[Planned]:
-    """All wrong inputs that there are."""
+    """Yields all tries with wrong input."""
     yield from _flag_tries()
     yield from _config_tries()
     yield from _file_tries(things.folder)

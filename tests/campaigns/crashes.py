@@ -1,12 +1,12 @@
-"""Stops every program that writes, at every kind of moment, and gives the same command again.
+"""Stops every program that writes, at every kind of moment, and repeats the same command.
 
   python tests/campaigns/crashes.py --minutes=10 [--seed=1] [--output=FILE.json]
 
 A program is stopped by kill -9, SIGTERM, SIGINT or SIGHUP: when its first line has run, when it has
-its first file, in the midst of a file, and at random. By kill -9 it says nothing; else it says in a
-line that it was stopped, and ends with the exit code that README promises. Either way the same
-command then ends as one that was never stopped: its files are the same, bit by bit, and nothing
-else lies there.
+made its first file, while it writes a file, and at random. After kill -9 it prints nothing; after
+the others it prints one line, and ends with the exit code that README describes. Then the same
+command must give the same result as if it had never been stopped: its files are equal bit by bit,
+and there are no other files.
 """
 
 import itertools
@@ -45,16 +45,16 @@ _ENDS = {
     signal.SIGINT: (EXIT_INTERRUPTED, EXIT_STOPPED),
     signal.SIGHUP: (EXIT_STOPPED,),
 }
-_WORDS = ("interrupted: ", "stopped ")  # how the line begins that tells of it
+_WORDS = ("interrupted: ", "stopped ")  # the beginning of the line that a stopped program prints
 _TO_ALL = (signal.SIGINT, signal.SIGHUP)  # a terminal sends them to all processes of a program
-_SECONDS = 600  # for what waits for ever
+_SECONDS = 600  # the limit for a program that waits for ever
 
 
 # --------------------------------------------------------------------------- the programs
 
 
 def _trained(command: made.Command) -> Callable[[Path, End], Any]:
-    """What `command` gives, and every bit of the run's parameters."""
+    """The result of `command`, with a digest of the run's parameters."""
 
     def result(folder: Path, end: End) -> Any:
         import jax  # only now, when the environment is prepared for it
@@ -86,7 +86,7 @@ _PROGRAMS = {
 }
 
 
-# What they need of `made.Made`; each of these needs those before it.
+# The artefacts of `made.Made` that they need; each needs those before it.
 _MADE = ("corpus", "run", "glue-run")
 
 
@@ -95,8 +95,8 @@ class _Whole(NamedTuple):
 
     Attributes:
       result: see `made.Command`.
-      files: that lie there in the end.
-      cpu: seconds of the processor that it took.
+      files: the files in its folder at the end.
+      cpu: its processor seconds.
     """
 
     result: Any
@@ -105,14 +105,14 @@ class _Whole(NamedTuple):
 
 
 def _paths(folder: Path) -> Iterator[Path]:
-    """All that lies in it; what is gone meanwhile is left out."""
+    """All paths in a folder, without those that disappear meanwhile."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             yield Path(parent, name).relative_to(folder)
 
 
 def _files(folder: Path) -> frozenset[str]:
-    """But for those of checkpoints and events, which are not called alike every time."""
+    """The files in a folder, without checkpoints and events, whose names differ in each run."""
     differ = {"checkpoints", "tensorboard"}
     return frozenset(str(path) for path in _paths(folder) if not differ & set(path.parts[:-1]))
 
@@ -121,7 +121,7 @@ def _files(folder: Path) -> frozenset[str]:
 
 
 class _Process:
-    """A command, running."""
+    """A running command."""
 
     def __init__(self, job: doors.Job):
         door = doors.REPOSITORY / "launch" / f"{job.door}.py"
@@ -138,7 +138,7 @@ class _Process:
         self._proc = Path("/proc", str(self._process.pid))
 
     def is_at_work(self) -> bool:
-        """Whether it has not ended; notes the processor's time so far."""
+        """Whether it still runs; also records its processor time so far."""
         with suppress(OSError):
             fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
             ticks = sum(map(int, fields[11:15]))  # its own, and of those it has waited for
@@ -146,7 +146,7 @@ class _Process:
         return self._process.poll() is None
 
     def has_begun(self) -> bool:
-        """Whether its first line has run, which sets handlers of signals."""
+        """Whether its first line has run, which sets the signal handlers."""
         with suppress(OSError):
             status = (self._proc / "status").read_text()
             caught = int(status.partition("SigCgt:")[2].split()[0], 16)
@@ -154,13 +154,13 @@ class _Process:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """Sends it a signal, as a terminal does or as others do."""
+        """Sends it a signal; those of a terminal go to all its processes."""
         with suppress(ProcessLookupError):
             send = os.killpg if number in _TO_ALL else os.kill
             send(self._process.pid, number)
 
     def end(self) -> End:
-        """Waits until it and all that it has started are gone."""
+        """Waits until it and all processes that it has started have ended."""
         try:
             output, errors = self._process.communicate(timeout=_SECONDS)
         except subprocess.TimeoutExpired:
@@ -184,7 +184,7 @@ def _first_file(process: _Process) -> bool:
 
 
 def _within_a_file(number: int) -> _Moment:
-    """While the file of that number is written, from 1; of those that are seen."""
+    """The moment at which the file with that number, from 1, is being written."""
     seen = set()
 
     def come(process: _Process) -> bool:
@@ -195,11 +195,12 @@ def _within_a_file(number: int) -> _Moment:
 
 
 def _at(cpu: float) -> _Moment:
-    """When it has taken so many seconds of the processor."""
+    """The moment at which the command has used that many processor seconds."""
     return lambda process: process.cpu >= cpu
 
 
-# (where of all such moments, from 0 to 1; seconds of the processor that it takes) -> one.
+# Each maps (a position among all such moments, from 0 to 1; the command's processor seconds) to a
+# moment.
 _MOMENTS: dict[str, Callable[[float, float], _Moment]] = {
     "at its first line": lambda place, cpu: _first_line,
     "at its first file": lambda place, cpu: _first_file,
@@ -212,7 +213,7 @@ def _stop(process: _Process, number: signal.Signals, moment: _Moment) -> bool:
     """Sends the signal at the moment; returns whether the program had begun then."""
     while process.is_at_work() and not moment(process):
         time.sleep(0.002)
-    if not process.is_at_work():  # it was quicker
+    if not process.is_at_work():  # it ended before the moment
         return True
     begun = process.has_begun()
     process.send(number)
@@ -253,7 +254,7 @@ class _Campaign:
         return _Whole(_PROGRAMS[program].result(job.folder, end), _files(job.folder), process.cpu)
 
     def tries(self, seconds: float, seed: int) -> list[Try]:
-        """As many as there is time for: every program and signal in turn, at every moment."""
+        """Makes tries as long as there is time: each program and signal in turn, at each moment."""
         begin, rng = time.monotonic(), random.Random(seed)
 
         def planned() -> Iterator[tuple[str, signal.Signals, str, float]]:
@@ -289,25 +290,25 @@ class _Campaign:
     def _judge_again(
         self, end: End, command: made.Command, job: doors.Job, whole: _Whole
     ) -> tuple[str, str]:
-        """The end of the same command, given again."""
+        """Repeats the same command, and judges its end."""
         try:
             right = command.result(job.folder, end) == whole.result
-        except Exception as error:  # of what is missing, or cannot be read
+        except Exception as error:  # a file is missing or cannot be read
             return TRACEBACK, f"then exit {end.code} without its result: {error!r}; {end.errors}"
         left = sorted(_files(job.folder) - whole.files)
         if left:
             return SILENT, f"left behind: {', '.join(left)}"
-        done = (0, 2) if right else (0,)  # 2: all was there already
+        done = (0, 2) if right else (0,)  # 2: all had been made before
         return judge(end, right=right, done=done)
 
 
 def _matching(program: str, number: signal.Signals, only: str) -> list[str]:
-    """The moments of these that are to be tried."""
+    """The moments that are to be tried."""
     return [each for each in _MOMENTS if fnmatchcase(f"{_group(program, number)}: {each}", only)]
 
 
 def _judge_stopped(end: End, number: signal.Signals) -> tuple[str | None, str]:
-    """The outcome of a program that was stopped; None where it is as it should be."""
+    """The outcome of a program that was stopped; None if it ended as it should."""
     outcome, detail = judge(end, right=True, done=(0, *_ENDS[number]))
     if outcome in (TRACEBACK, ENDLESS):
         return outcome, detail
@@ -325,7 +326,7 @@ def _group(program: str, number: signal.Signals) -> str:
 def main() -> None:
     """Reads the arguments, and exits with 1 if there is a finding."""
     given = arguments(__doc__).parse_args()
-    # Which may be ignored where this runs in the background.
+    # SIGINT may be ignored if this program runs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     at_once = os.cpu_count() or 1

@@ -1,11 +1,12 @@
-"""Damages every kind of file that is left on disk, and runs the programs that read it.
+"""Damages every kind of file that the programs write, and runs the programs that read it.
 
   python tests/campaigns/damage.py --minutes=10 [--seed=1] [--output=FILE.json]
 
-A damaged file of a corpus, a run (of pre-training, of fine-tuning, over fixed features), a model
-as transformers has it, or of vectors half computed: the program tells of it, or gives what it
-would have given; with the damaged part set aside, it says so. Runs and corpora are tried finished,
-and as a killed process leaves them: then what is wanted is what a run never stopped gives.
+The damaged file belongs to a corpus, a run (of pre-training, of fine-tuning, over fixed features),
+a model in the form of transformers, or unfinished vectors. The program must report the damage, or
+give the same result as without it; if it drops the damaged part, it must say so. Finished runs and
+corpora are tried, and also unfinished ones of a killed process, whose result must be that of a run
+that was never stopped.
 """
 
 import json
@@ -39,7 +40,7 @@ MEANT = (
     Meant("evaluated-run/evaluation.json: *: convert", SILENT, _CARD),
 )
 
-# What is damaged: its name beside the commands, and the commands that read it.
+# The name of what is damaged -> the commands that read it.
 _READERS = {
     "corpus": (
         "corpus",
@@ -116,7 +117,7 @@ def _not_utf8(path: Path, rng: random.Random) -> None:
 
 
 def _zeros(path: Path, rng: random.Random) -> None:
-    """As a power cut leaves a file whose blocks were not written."""
+    """Replaces content by zeros, as after a power cut before the blocks were written."""
     data = path.read_bytes()
     place = rng.randrange(len(data))
     path.write_bytes(data[:place] + bytes(len(data) - place))
@@ -193,7 +194,7 @@ _OF_FOLDERS = {
 
 
 def _damages(path: Path) -> dict[str, Callable[[Path, random.Random], None]]:
-    """Those that there are for what is at a path."""
+    """The damages that are possible for the file or folder at a path."""
     if path.is_dir():
         return _OF_FOLDERS
     found = _OF_FILES if path.stat().st_size else {"deleted": _deleted, "a folder": _folder}
@@ -208,7 +209,7 @@ def _damages(path: Path) -> dict[str, Callable[[Path, random.Random], None]]:
 
 
 def plan(things: made.Made) -> Iterator[Planned]:
-    """Every damage to one file or folder of each kind, and every program that reads it."""
+    """Yields every damage to one file or folder of each kind, for every program that reads it."""
     for name, (place, readers) in _READERS.items():
         for kind, path in _kinds(things.folder / name):
             for damage, change in _damages(path).items():
@@ -224,18 +225,18 @@ def plan(things: made.Made) -> Iterator[Planned]:
 
 
 def _kinds(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Files and folders inside, one of each kind: those that differ in numbers are of one."""
+    """Files and folders inside, one of each kind: names of a kind differ only in numbers."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.name != ".lock":
             name = str(path.relative_to(folder))
             kind = re.sub(r"[0-9a-f]{16,}|\d+", "N", name)
-            found[kind] = path  # the last, as the newest checkpoint
+            found[kind] = path  # the last one, such as the newest checkpoint
     return iter(found.items())
 
 
 def _names(inside: Path) -> tuple[str, ...]:
-    """What a message that tells of it has in it: its name, or that of a folder it lies in."""
+    """Names of which a message about the damage has one: of the file, or of a folder around it."""
     around = [str(path) for path in (inside, *inside.parents) if len(str(path)) > 3]
     return inside.name, *around
 

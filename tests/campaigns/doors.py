@@ -1,7 +1,7 @@
-"""Doors of launch/ as processes of their own, forked from one that has imported all.
+"""Runs programs of launch/ in separate processes, forked from one that has imported all modules.
 
-A process forks from a server that has imported JAX and the programs, but has not asked JAX for a
-device: no thread of JAX's has begun. So a try costs what it does, not what its imports cost.
+The processes are forked from a server that has imported JAX and the programs, but has not asked
+JAX for a device, so JAX has started no thread. Therefore a try does not have to import modules.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _FOLDERS = [str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "campaigns")]
 sys.path[:0] = _FOLDERS  # a program has only its own folder there
 
-# Imported by the server, once.
+# The server imports these once.
 _IMPORTED = (
     *("bertjax.compare_words", "bertjax.compile_check", "bertjax.convert", "bertjax.evaluate"),
     *("bertjax.extract_features", "bertjax.fill_mask", "bertjax.finetune_glue"),
@@ -33,8 +33,8 @@ _IMPORTED = (
     *("tensorboardX", "safetensors.numpy", "sentencepiece", "tiny_run", "outcome", "doors", "made"),
 )
 
-# What one door may take. Seconds of the processor are the same on a busy machine; the clock is for
-# what waits for ever.
+# The limits of one program. Processor seconds are the same on a busy machine; the limit of wall
+# time is for programs that wait for ever.
 _CPU_SECONDS, _SECONDS = 60, 600
 _MEMORY = 8 << 30  # bytes of address space
 _LARGEST_FILE = 1 << 29  # bytes
@@ -46,9 +46,9 @@ class Job(NamedTuple):
     Attributes:
       door: the name of a file in launch/.
       arguments: its flags.
-      folder: where it runs.
-      standard_input: a file; None: an empty one.
-      before: called in the new process first, to change the program.
+      folder: the working directory.
+      standard_input: the file for standard input; None: it is empty.
+      before: a function that is called first in the new process, to change the program.
     """
 
     door: str
@@ -62,12 +62,13 @@ class Job(NamedTuple):
 
 
 def prepare_environment(folder: Path) -> None:
-    """What the server and all its processes inherit: that of a plain installation.
+    """Sets the environment of the server and its processes to that of a plain installation.
 
-    With the TPU compiler, where it is: what only that can refuse is to be tried, too.
+    If the TPU compiler is installed, it stays available, because it refuses input of its own.
 
     Args:
-      folder: made; gets the compiled programs, unless the environment names a place for them.
+      folder: a folder that is made; it gets the compiled programs, unless the environment names
+        another place for them.
     """
     from plain_environment import plain_environment
     from xla_flags import xla_flags
@@ -77,7 +78,7 @@ def prepare_environment(folder: Path) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # which starts threads when it is imported
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # OpenBLAS would start threads when it is imported
     plain = plain_environment(folder / "plain")
     os.environ["PYTHONPATH"] = os.pathsep.join([plain["PYTHONPATH"], *_FOLDERS])
     refused = plain["REFUSED_MODULES"].split(",")
@@ -85,10 +86,10 @@ def prepare_environment(folder: Path) -> None:
 
 
 def run(jobs: Iterable[Job], at_once: int) -> Iterator[tuple[Job, End]]:
-    """Runs every job; yields each with its end, in the order in which they end.
+    """Runs all jobs; yields each with its end, in the order in which they end.
 
     Args:
-      jobs: taken one by one, when there is room for it; so its folder may be made then.
+      jobs: an iterable that is advanced when a process is free; so it may make the folders then.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_IMPORTED))
@@ -105,7 +106,7 @@ def run(jobs: Iterable[Job], at_once: int) -> Iterator[tuple[Job, End]]:
             late = time.monotonic() - begin > _SECONDS
             if sentinel in ended or late:
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                    os.killpg(process.pid, signal.SIGKILL)  # and all that it has started
                 process.join()
                 code = None if late else process.exitcode
                 process.close()
@@ -124,12 +125,12 @@ _STREAMS = ("errors", "output")
 
 
 def _stream(job: Job, name: str) -> Path:
-    """A file beside the folder, so that what is in the folder is the door's."""
+    """A file beside the folder, so that the folder has only files of the program."""
     return job.folder.with_name(f"{job.folder.name}.{name}")
 
 
 def _run_door(job: Job) -> None:
-    """In the new process: what `python launch/DOOR.py ARGUMENTS` does."""
+    """Runs `python launch/DOOR.py ARGUMENTS` in the new process."""
     os.setsid()
     given = os.open(job.standard_input or os.devnull, os.O_RDONLY)
     os.dup2(given, 0)

@@ -1,7 +1,7 @@
-"""What campaigns damage and misuse: small corpora, runs and models, made by the doors themselves.
+"""Makes the input of campaigns with the programs themselves: small corpora, runs and models.
 
-They lie in one folder, under the names that the commands here call them by. A try takes copies of
-what its command needs.
+They are in one folder, under the names that the commands here use. A try works on copies of what
+its command needs.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ class Command(NamedTuple):
     """A command line that works.
 
     Attributes:
-      door, arguments: as in `doors.Job`.
-      needs: name in the folder -> what it is a copy of.
-      result: (folder, end) -> what is the same whenever the door did the same; None where no
-        try may do what it is asked for.
+      door, arguments: see `doors.Job`.
+      needs: name in the folder -> the artefact that is copied.
+      result: maps (folder, end) to a value that is equal if the program did the same; None if every
+        try must be refused.
       before: see `doors.Job`.
     """
 
@@ -40,11 +40,11 @@ class Command(NamedTuple):
 
     @property
     def line(self) -> str:
-        """As it is typed."""
+        """The command as typed in a shell."""
         return " ".join([self.door, *self.arguments])
 
     def job(self, made: Path, folder: Path) -> doors.Job:
-        """In a new folder, with copies of what it needs."""
+        """A job in a new folder, with copies of what the command needs."""
         folder.mkdir(parents=True)
         for name, of in self.needs.items():
             copy = shutil.copytree if (made / of).is_dir() else shutil.copy
@@ -56,7 +56,7 @@ class Command(NamedTuple):
 
 
 def _files(*names: str) -> Callable[[Path, End], Any]:
-    """What is in files, and in all files of folders."""
+    """Digests of files, and of all files in folders."""
 
     def result(folder: Path, _: End) -> Any:
         found = {}
@@ -76,7 +76,7 @@ _CLOCKS = ("seconds", "peak_bytes", "peak_worker_bytes", "tokens_per_second", "h
 
 
 def _digest(file: Path) -> str:
-    """Of the bytes; of JSON, without what depends on the clock."""
+    """A digest of a file's bytes; of a JSON file, without the values that depend on the clock."""
     data = file.read_bytes()
     if file.suffix in (".json", ".jsonl"):
         lines = data.decode().splitlines() if file.suffix == ".jsonl" else [data.decode()]
@@ -105,7 +105,7 @@ def _printed(_: Path, end: End) -> Any:
 def _command(
     line: str, needs: str, result: Callable | None, before: Callable | None = None
 ) -> Command:
-    """`needs`: names, each perhaps as NAME=WHAT."""
+    """Makes a command; `needs` are artefacts, each as NAME or NAME=WHAT."""
     door, *arguments = line.split()
     return Command(door, tuple(arguments), _names(needs), result, before)
 
@@ -216,7 +216,7 @@ SHOW = _command("show_sharding --config=tiny.py", "tiny.py", _printed)
 
 
 def made_from(command: Command, needs: str, **changes: Any) -> Command:
-    """The same command over other things; `needs` as NAME or NAME=WHAT, besides its own."""
+    """The same command with other artefacts; `needs` (NAME or NAME=WHAT) are added to its own."""
     return command._replace(needs={**command.needs, **_names(needs)}, **changes)
 
 
@@ -224,7 +224,7 @@ def made_from(command: Command, needs: str, **changes: Any) -> Command:
 
 
 def stop_before_the_second_score() -> None:
-    """Ends a fine-tuning when its second trial is trained, and not yet scored."""
+    """Ends a fine-tuning after the training of its second trial, before the score."""
     from bertjax.fine_tuning.search import Search
 
     score = Search._predict_dev
@@ -239,14 +239,14 @@ def stop_before_the_second_score() -> None:
 
 
 def small_parts() -> None:
-    """A part of launch/extract_features.py's result holds a few texts."""
+    """Makes the parts of launch/extract_features.py's result a few texts long."""
     from bertjax import extract_features
 
     extract_features._PART_TOKENS = 60
 
 
 def stop_before_the_third_part() -> None:
-    """`small_parts`, and the third is not written."""
+    """Calls `small_parts`, and ends the program before it writes the third part."""
     small_parts()
     from bertjax.features.result import Parts
 
@@ -262,7 +262,8 @@ def stop_before_the_third_part() -> None:
 
 # ------------------------------------------------------------------------------ all of it
 
-# What is made -> the command, and what of its folder is kept; each line needs only those before.
+# Artefact -> the command that makes it, and the kept part of its folder; each line needs only those
+# before it.
 _ARTEFACTS = (
     {"corpus": (PREPARE, "corpus")},
     {"run": (PRETRAIN, "run")},
@@ -283,19 +284,19 @@ _INTERRUPTED = 130
 
 
 class Made:
-    """A folder with all of it.
+    """A folder with all artefacts.
 
     Attributes:
-      folder: where it lies.
-      learned: command line -> what it gives, whatever of it is there already, and how it ends.
+      folder: the path of the folder.
+      learned: command line -> its result, which must not depend on existing files, and its end.
     """
 
     def __init__(self, folder: Path, at_once: int, wanted: Collection[str] | None = None):
-        """Makes it; a command that fails ends the campaign.
+        """Makes the artefacts; if a command fails, the campaign ends.
 
         Args:
-          at_once: doors at work.
-          wanted: names, those that they need included; None: everything.
+          at_once: the number of programs that run at the same time.
+          wanted: the names of the artefacts, with those that they need; None: all.
         """
         self.folder, self._at_once = folder, at_once
         self.learned: dict[str, tuple[Any, End]] = {}
@@ -307,12 +308,12 @@ class Made:
             self._leave_unfinished()
 
     def learn(self, commands: Iterable[Command]) -> None:
-        """The results of commands, where they are not known yet."""
+        """Runs commands whose results are not known yet, and records the results."""
         unknown = {command.line: command for command in commands if command.result}
         self._run([(c, "", "") for line, c in unknown.items() if line not in self.learned])
 
     def _run(self, todo: Sequence[tuple[Command, str, str]]) -> None:
-        """Runs commands, learns their results, and keeps what is named of their folders."""
+        """Runs commands, records their results, and keeps the named parts of their folders."""
         names = {self.folder / f"making-{number}": each for number, each in enumerate(todo)}
         jobs = (command.job(self.folder, place) for place, (command, *_) in names.items())
         for job, end in doors.run(jobs, self._at_once):
@@ -326,8 +327,10 @@ class Made:
             shutil.rmtree(job.folder)
 
     def _leave_unfinished(self) -> None:
-        """As killed processes leave them: a run before its last checkpoint, a corpus before its
-        last shard."""
+        """Makes the artefacts of killed processes.
+
+        They are a run before its last checkpoint and a corpus before its last shard.
+        """
         unfinished = shutil.copytree(self.folder / "run", self.folder / "unfinished-run")
         shutil.rmtree(unfinished / "checkpoints" / "12")
         unfinished = shutil.copytree(self.folder / "corpus", self.folder / "unfinished-corpus")
@@ -360,7 +363,7 @@ def _write_inputs(folder: Path) -> None:
 
 
 def write_config(path: Path, config: Any) -> None:
-    """A config file, as those in configs/."""
+    """Writes a config file in the form of those in configs/."""
     path.write_text(
         "import ml_collections\n\nnan, inf = float('nan'), float('inf')\n\n\n"
         f"def get_config():\n    return ml_collections.ConfigDict({config!r})\n"

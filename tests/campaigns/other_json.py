@@ -1,10 +1,10 @@
-"""Values of JSON with something else at one place."""
+"""Changes JSON values at one place."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-# Of every type, and numbers that are seldom right.
+# Values of every type, and numbers that are seldom right.
 OTHER_VALUES = (None, "text", "7", 7, -1, 0, 0.5, True, [], {}, [[]], float("nan"), 10**20)
 NESTED = "[" * 100_000  # deeper than any reader goes
 
@@ -12,7 +12,7 @@ Place = tuple[str | int, ...]
 
 
 def places(value: Any, inside: Place = ()) -> Iterator[Place]:
-    """Where anything stands in a value, from the outside in."""
+    """Yields the paths of all values inside a value, the outer ones first."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield *inside, key
@@ -20,21 +20,21 @@ def places(value: Any, inside: Place = ()) -> Iterator[Place]:
 
 
 def at(value: Any, place: Place) -> Any:
-    """What stands there."""
+    """The value at a path."""
     for key in place:
         value = value[key]
     return value
 
 
 def with_other(value: Any, place: Place, new: Any) -> Any:
-    """A copy with `new` there."""
+    """A copy with `new` at a path."""
     copy = json.loads(json.dumps(value))
     at(copy, place[:-1])[place[-1]] = new
     return copy
 
 
 def without(value: Any, place: Place) -> Any:
-    """A copy with nothing there."""
+    """A copy without the value at a path."""
     copy = json.loads(json.dumps(value))
     del at(copy, place[:-1])[place[-1]]
     return copy

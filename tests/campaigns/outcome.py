@@ -1,13 +1,13 @@
-"""How each try of a campaign ended: survived, told, traceback, silent or endless; and their table.
+"""The outcomes of a campaign's tries (survived, told, traceback, silent or endless) as a table.
 
-  survived   exit 0, and the result is the right one
-  told       one line that says what is wrong: "error: ..." and exit 2, or absl's about a flag
-  traceback  anything else that ended it: a bug's traceback, a signal, an exit code without a word
-  silent     exit 0, but the input was wrong or the result is, and nobody was told
-  endless    past its limit of time or memory
+  survived   exit code 0, and the result is right
+  told       one line says what is wrong: "error: ..." with exit code 2, or absl's line about a flag
+  traceback  any other end: a bug's traceback, a signal, an exit code without a message
+  silent     exit code 0 without a message, but the input or the result is wrong
+  endless    the program exceeded its limit of time or memory
 
-The last three are findings. A finding that is meant to be so is named with a reason (`Meant`); any
-other makes the campaign exit with 1.
+The last three are findings. A finding that is intended is listed with a reason (`Meant`); any other
+finding makes the campaign exit with 1.
 """
 
 import argparse
@@ -32,12 +32,12 @@ _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot all
 
 
 class End(NamedTuple):
-    """How a process ended.
+    """The end of a process.
 
     Attributes:
-      code: its exit code, -N for signal N; None: it was past its limit of time or memory.
-      errors: what it wrote to standard error.
-      output: what it wrote to standard output.
+      code: its exit code, -N for signal N; None: it exceeded its limit of time or memory.
+      errors: its standard error.
+      output: its standard output.
     """
 
     code: int | None
@@ -46,13 +46,13 @@ class End(NamedTuple):
 
 
 class Try(NamedTuple):
-    """One try, judged.
+    """A try and its outcome.
 
     Attributes:
-      group: its row of the table.
-      name: what was tried; with the group it is unique in a campaign.
-      outcome: of `OUTCOMES`.
-      detail: the line that tells most of how it ended.
+      group: the row of the table.
+      name: what was tried; group and name together are unique in a campaign.
+      outcome: one of `OUTCOMES`.
+      detail: the most informative line of its output.
     """
 
     group: str
@@ -62,12 +62,12 @@ class Try(NamedTuple):
 
 
 class Meant(NamedTuple):
-    """Findings that are as they should be.
+    """Findings that are intended.
 
     Attributes:
-      pattern: of "GROUP: NAME", as file names are matched.
-      outcome: of `FINDINGS`.
-      reason: why.
+      pattern: a pattern of "GROUP: NAME", in the form of file name patterns.
+      outcome: one of `FINDINGS`.
+      reason: the reason why they are intended.
     """
 
     pattern: str
@@ -83,8 +83,8 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
     """The outcome and its detail.
 
     Args:
-      right: whether the result is the right one, where the process ended with a code of `done`.
-      done: exit codes of a process that did its work.
+      right: whether the result is right, if the process ended with a code of `done`.
+      done: the exit codes of a process that did its work.
     """
     lines = [line for line in end.errors.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no word"

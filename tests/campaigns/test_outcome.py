@@ -1,4 +1,4 @@
-"""How tries are judged, and what makes a campaign fail."""
+"""Tests of the judgement of tries, and of the exit code of a campaign."""
 
 import json
 import signal

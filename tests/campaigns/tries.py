@@ -1,4 +1,4 @@
-"""Tries of a campaign over doors: planned in great number, some chosen, made, and judged."""
+"""The tries of a campaign: many are planned, a part of them is chosen, made, and judged."""
 
 import hashlib
 import os
@@ -27,10 +27,10 @@ class Planned(NamedTuple):
 
     Attributes:
       group, name: see `outcome.Try`.
-      command: what is run.
-      change: makes it wrong: (job, in whose folder all is as it should be; randomness) -> job.
-      names: words of which a message has one, if it tells of what was made wrong; () where
-        whatever is done should be refused.
+      command: the command that is run.
+      change: makes the input wrong; it maps (a job with valid input, randomness) to a job.
+      names: words of which a message must have one, if it reports the wrong input; () if any
+        refusal is right.
     """
 
     group: str
@@ -49,11 +49,11 @@ def campaign(
     meant: Sequence[Meant],
     wanted: Collection[str] | None = None,
 ) -> None:
-    """The main program of a campaign: reads its arguments, and exits with its code.
+    """Runs a campaign: reads its arguments, makes the tries, and exits with its code.
 
     Args:
-      program: its docstring.
-      plan: all tries that there are, over what is made.
+      program: the campaign's docstring.
+      plan: makes all tries from the artefacts.
       wanted: see `made.Made`.
     """
     given = arguments(program).parse_args()
@@ -75,7 +75,7 @@ def campaign(
 
 
 def chosen(plan: Iterable[Planned], count: int, seed: int) -> list[Planned]:
-    """`count` tries, from every group in its turn; the seed decides which, and no clock."""
+    """Chooses `count` tries, from every group in turn; the choice depends only on the seed."""
     groups: dict[str, list[Planned]] = {}
     for each in plan:
         groups.setdefault(each.group, []).append(each)
@@ -120,7 +120,7 @@ def _make(
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """File -> a digest of it, but for locks."""
+    """Maps each file, except locks, to its digest."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -131,10 +131,14 @@ def contents(folder: Path) -> dict[str, str]:
 def _judged(
     each: Planned, folder: Path, end: End, usual: tuple[Any, End] | None
 ) -> tuple[str, str]:
-    """`usual`: result and end of the command where nothing is wrong; None: it should be refused."""
+    """Judges a try.
+
+    Args:
+      usual: the result and the end of the command with valid input; None if it must be refused.
+    """
     try:
         right = bool(usual) and end.code == 0 and each.command.result(folder, end) == usual[0]
-    except (OSError, ValueError, KeyError, TypeError):  # what was written cannot be read
+    except (OSError, ValueError, KeyError, TypeError):  # the output cannot be read
         right = False
     outcome, detail = judge(end, right=right)
     if outcome == SILENT and usual:
@@ -150,5 +154,5 @@ def _lines(end: End) -> list[str]:
 
 
 def _shape(line: str) -> str:
-    """A line without its numbers, which are others in each run."""
+    """A line without its numbers, which differ in each run."""
     return re.sub(r"\d[\d.,:]*", "0", line)

@@ -1,4 +1,4 @@
-"""Paths of scopes, as the compiler's text has them, to parts of the model."""
+"""Paths of scopes in the compiler's text, and the parts of the model that they belong to."""
 
 import pytest
 

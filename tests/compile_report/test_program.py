@@ -1,4 +1,4 @@
-"""The text of a compiled program: loops multiplied out, fusions taken whole, collectives found."""
+"""The parsed text of a compiled program: repetitions in loops, fusions and collectives."""
 
 # ruff: noqa: E501
 
@@ -6,8 +6,8 @@ import pytest
 
 from bertjax.compile_report.program import Program
 
-# As the TPU compiler writes, with a loop of 5 rounds, a loop of 3 in it, and a reduce-scatter
-# inside a fusion.
+# A text in the TPU compiler's form, with a loop of 5 rounds, a loop of 3 rounds in it, and a
+# reduce-scatter inside a fusion.
 TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
 
 %add (x: f32[], y: f32[]) -> f32[] {

@@ -1,4 +1,4 @@
-"""From sources to a store: local processes, restarts, errors, Beam."""
+"""Building a store from sources: local processes, restarts, errors, Beam."""
 
 import errno
 import gzip
@@ -27,7 +27,7 @@ WORDS = "the cat sat on a mat and saw one more dog near it all day long".split()
 
 @pytest.fixture(scope="module", autouse=True)
 def small_shards():
-    """Shards of 2 kB, so that a small corpus has many; spawned workers need no such thing."""
+    """Makes shards of 2 kB, so that a small corpus has many; it does not affect spawned workers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SMALLEST_SHARD", 2000)
         yield
@@ -54,7 +54,7 @@ def write_text(path, documents):
 
 
 def make_corpus(path):
-    """An empty corpus folder with a tokenizer."""
+    """Makes an empty corpus folder with a tokenizer."""
     path.mkdir()
     vocabulary = path / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, ".", "unused"]) + "\n")
@@ -75,7 +75,7 @@ def plan_for(*specs, held_out=0.1, **more):
 
 
 def read_documents(store, tokenizer):
-    """Sentences of every document, as text."""
+    """Reads the sentences of every document, as text."""
     sentences = []
     for start, stop in zip(store.document_starts[:-1], store.document_starts[1:], strict=True):
         edges = store.sentence_starts
@@ -131,7 +131,7 @@ def test_short_and_undecodable_documents_are_counted(tmp_path, corpus):
     assert sum(shard["dropped_documents"] for shard in shards) == 2
     assert sum(shard["skipped_documents"] for shard in shards) == 1
     total = [shard["splits"][split]["documents"] for shard in shards for split in SPLITS]
-    assert sum(total) == 41  # one of two tokens among them
+    assert sum(total) == 41  # one of them has two tokens
 
 
 def test_whole_shards_are_kept(tmp_path, corpus):
@@ -142,7 +142,7 @@ def test_whole_shards_are_kept(tmp_path, corpus):
 
     store = store_directory(corpus)
     (store / "manifest.json").unlink()
-    (store / "shard-00001.json").unlink()  # as if it was interrupted here
+    (store / "shard-00001.json").unlink()  # simulates an interruption
     truncated = store / "train-00002.tokens.bin"
     truncated.write_bytes(truncated.read_bytes()[:-2])
     (store / ".train-00001.tokens.bin.99.tmp").write_bytes(b"half")
@@ -154,7 +154,7 @@ def test_whole_shards_are_kept(tmp_path, corpus):
     assert not list(store.glob(".*"))
 
     other = plan_for(plan.sources[0][0], language="de")
-    assert build_store(corpus, other, workers=1)  # nothing of another plan is taken
+    assert build_store(corpus, other, workers=1)  # shards of another plan are not reused
 
 
 def test_weights_may_change_without_building_again(tmp_path, corpus):
@@ -213,7 +213,7 @@ def test_a_full_disk(tmp_path, corpus, monkeypatch):
 
 
 def test_plans(tmp_path):
-    """Small files together, large ones cut, never two sources in a shard."""
+    """Small files share a shard, large ones are cut, and a shard never has two sources."""
     for n in range(20):
         write_text(tmp_path / f"small-{n:02d}.txt", made_up_documents(3, n))
     write_text(tmp_path / "large.txt", made_up_documents(300))
@@ -256,7 +256,7 @@ def test_a_hint_where_a_compressed_file_keeps_processes_idle(tmp_path, capsys):
     make_corpus(tmp_path / "packed")
     build_store(tmp_path / "packed", packed, workers=2)
     hint = capsys.readouterr().out
-    assert "1 shards for 2 workers" in hint and "a.txt.gz is read by one of them" in hint
+    assert "1 shards for 2 workers" in hint and "a.txt.gz cannot be cut" in hint
     for plan, workers in ((packed, 1), (plain, 2), (plain, 100)):
         module._hint_at_splitting(plan, workers)
     assert capsys.readouterr().out == ""

@@ -38,7 +38,7 @@ def made_up_documents(count, seed=0):
 
 
 def as_text(documents, seed=0):
-    """Paragraphs on lines, one to three blank lines (some with white space) between documents."""
+    """Writes paragraphs as lines, and one to three lines of white space between documents."""
     numbers = random.Random(seed)
     blanks = ["\n", "\n\n", " \n", "\t\n\n\n"]
     parts = ["\n".join(document) + "\n" + numbers.choice(blanks) for document in documents]
@@ -102,7 +102,7 @@ def test_text_ranges_hold_every_document_once(tmp_path, target, ending):
 
 
 def test_every_cut_of_a_small_file(tmp_path):
-    """Blank lines at both ends, white space lines, and cuts at each byte."""
+    """The file has blank lines at both ends and lines of white space; it is cut at each byte."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"\n \n one\r\ntwo\n\n\n\t\nthree\n\nfour")
     source = open_source(f"text:{path}", "unused")
@@ -286,7 +286,7 @@ def test_bad_parquet(tmp_path):
 
 @pytest.fixture(scope="module")
 def tfds_name(tmp_path_factory):
-    """A data set of short documents, made on the spot."""
+    """A data set of short documents, made by this fixture."""
     tfds = pytest.importorskip("tensorflow_datasets")
 
     class ShortDocuments(tfds.core.GeneratorBasedBuilder):

@@ -1,4 +1,4 @@
-"""The token store: what is written is what is read, and damage is found."""
+"""The token store: it reads what was written, and finds damage."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ SIZE = 1000
 
 
 def made_up_documents(count, seed, most=SIZE):
-    """Documents as lists of sentences as lists of ids."""
+    """Makes documents, which are lists of sentences, which are lists of ids."""
     numbers = random.Random(seed)
     return [
         [
@@ -36,7 +36,7 @@ def made_up_documents(count, seed, most=SIZE):
 
 
 def write_store(directory, sources, *, identity="t", size=SIZE, shards_each=3, heldout_each=4):
-    """`sources`: (name, weight, documents); the first documents of each shard are held out."""
+    """Writes a store of (name, weight, documents); each shard's first documents are held out."""
     metas = []
     for number, (_, _, documents) in enumerate(sources):
         for part in range(shards_each):
@@ -244,7 +244,7 @@ def test_offsets_that_do_not_fit_are_found_without_verify(directory):
         path = store_directory(directory) / name
         for offset in (0, 3, path.stat().st_size - 1):
             flip(path, offset)
-            with pytest.raises(InputError, match=r"train-00001.*offsets that do not fit together"):
+            with pytest.raises(InputError, match=r"train-00001.*their offsets do not agree"):
                 TokenStore.open(directory)
             flip(path, offset)
 
@@ -260,13 +260,15 @@ def test_a_damaged_manifest_is_found(directory):
         TokenStore.open(directory)
     for content in (json.dumps(manifest)[:-50], "null", "[]", "[" * 100_000):
         path.write_text(content)
-        with pytest.raises(InputError, match=r"manifest\.json: damaged, or not ours .*: delete"):
+        with pytest.raises(
+            InputError, match=r"manifest\.json: damaged, or not written by bertjax .*: delete"
+        ):
             TokenStore.open(directory)
 
 
 @pytest.mark.parametrize("name", ["../../../.bash_profile", "/etc/passwd", ".."])
 def test_a_manifest_that_leads_out_of_its_folder(directory, name):
-    """Whose checksum is right: it was not damaged, but made."""
+    """The manifest's checksum is right: somebody made the file on purpose."""
     path = store_directory(directory) / "manifest.json"
     manifest = json.loads(path.read_bytes())
     del manifest["identity"]
@@ -274,13 +276,13 @@ def test_a_manifest_that_leads_out_of_its_folder(directory, name):
     files[name] = files.pop("train-00000.tokens.bin")
     identity = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({**manifest, "identity": identity}))
-    with pytest.raises(InputError, match=rf"manifest\.json: names the file '{name}', and may name"):
+    with pytest.raises(InputError, match=rf"manifest\.json: names the file '{name}', but may name"):
         TokenStore.open(directory)
 
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    """A folder as `staged` copies one from a bucket, and the cache it copies to."""
+    """A folder that `staged` can copy, in place of one in a bucket, and the cache for the copy."""
     monkeypatch.setenv("BERTJAX_CACHE", str(tmp_path / "home" / "cache"))
     folder = tmp_path / "bucket" / "store"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Worker processes: they are gone when their parent is, and nothing is said of it."""
+"""Worker processes: they end with their parent, without a message."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     ],
 )
 def test_workers_that_wait_end_with_their_parent(tmp_path, number, words):
-    """Ctrl-C comes to all of them; kill -9, only to the parent."""
+    """Ctrl-C reaches all processes, kill -9 only the parent."""
     (tmp_path / "parent.py").write_text(PARENT)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "parent.py"],
@@ -43,6 +43,6 @@ def test_workers_that_wait_end_with_their_parent(tmp_path, number, words):
     )
     assert process.stdout.readline() == "ready\n"
     (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
-    _, errors = process.communicate(timeout=PATIENCE)  # until none of them has it open
+    _, errors = process.communicate(timeout=PATIENCE)  # returns when no process has the pipe open
     assert errors == words
     assert process.returncode == (130 if words else -signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A store in which every token's id is its place, so that a batch tells where it came from."""
+"""A store in which every token's id is its position, so that a batch shows where it came from."""
 
 import types
 from pathlib import Path
@@ -39,22 +39,22 @@ def some_documents(rng: np.random.Generator, count: int) -> list[Document]:
 
 
 class Decoded(NamedTuple):
-    """What the rows of a batch show, as places; all int64 [R]."""
+    """The content of a batch's rows, as positions; all int64 [R]."""
 
     a_start: np.ndarray
     a_length: np.ndarray
-    b_start: np.ndarray  # 0 where there is no B
+    b_start: np.ndarray  # 0 without a span B
     b_length: np.ndarray
-    ids: np.ndarray  # [R, S], with the hidden tokens put back
+    ids: np.ndarray  # [R, S], with the masked tokens restored
 
 
 class Corpus:
-    """A store of places, its fake tokenizer, and ways to make and to read batches of it.
+    """A store of positions, its fake tokenizer, and functions to make and read its batches.
 
     Args:
-      folder: where the store is written.
+      folder: the folder of the store.
       sources: (name, weight, training documents, held-out documents).
-      continues_word: share of ids that go on a word.
+      continues_word: the share of ids that continue a word.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Corpus:
         masking: MaskingRule = _RULE,
         **spec,
     ) -> Examples:
-        """Examples of length `length`; `spec` as of ExampleSpec."""
+        """Examples of length `length`; `spec` are fields of ExampleSpec."""
         spec = ExampleSpec(
             objective.layout,
             objective.corruption(masking),
@@ -106,21 +106,21 @@ class Corpus:
         return Examples(TokenStore.open(self.folder, split), self.tokenizer, spec)
 
     def document(self, place: np.ndarray) -> np.ndarray:
-        """The training document that a place lies in."""
+        """The number of the training document at a position."""
         return np.searchsorted(self.store.document_starts, place, side="right") - 1
 
     def sentence(self, place: np.ndarray) -> np.ndarray:
-        """The sentence of the training text that a place lies in."""
+        """The number of the training sentence at a position."""
         return np.searchsorted(self.store.sentence_starts, place, side="right") - 1
 
     def source(self, place: np.ndarray) -> np.ndarray:
-        """The source that a place of the training text lies in."""
+        """The number of the source at a position of the training text."""
         ends = [source.last_document_exclusive for source in self.store.sources]
         return np.searchsorted(ends, self.document(place), side="right")
 
 
 def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamespace:
-    """What `Examples` asks of a tokenizer, for ids that are places."""
+    """A tokenizer with only the attributes that `Examples` uses, for ids that are positions."""
     continues = np.random.default_rng(0).random(size) < continues_word
     continues[:FIRST] = False
     return types.SimpleNamespace(
@@ -136,7 +136,7 @@ def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamesp
 
 
 def unmask(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """input_ids int32 [R, S] with the hidden tokens put back."""
+    """The input_ids int32 [R, S] with the masked tokens restored."""
     ids = batch["input_ids"].copy()
     if "masked_lm_ids" in batch:
         row, column = np.nonzero(batch["masked_lm_weights"])
@@ -145,7 +145,7 @@ def unmask(batch: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def decode(batch: dict[str, np.ndarray]) -> Decoded:
-    """Reads a batch back, asserting [CLS] A [SEP] B [SEP] [PAD]... with A and B contiguous."""
+    """Decodes a batch, and asserts [CLS] A [SEP] B [SEP] [PAD]... with contiguous A and B."""
     ids = unmask(batch)
     column = np.arange(ids.shape[1])
     length = batch["input_mask"].sum(1)[:, None]
@@ -171,19 +171,19 @@ def decode(batch: dict[str, np.ndarray]) -> Decoded:
 
 
 def many(examples: Examples, steps: int) -> dict[str, np.ndarray]:
-    """The first `steps` batches, one after the other."""
+    """The rows of the first `steps` batches, joined."""
     made = [examples.batch(step) for step in range(steps)]
     return {name: np.concatenate([batch[name] for batch in made]) for name in made[0]}
 
 
 def assert_rate(hits: int, trials: int, rate: float, sigmas: float = 5.0) -> None:
-    """That `hits` of `trials` independent draws fit a probability."""
+    """Asserts that `hits` of `trials` independent draws agree with a probability."""
     bound = sigmas * np.sqrt(trials * rate * (1 - rate)) + 1e-9
     assert abs(hits - trials * rate) <= bound, f"{hits} of {trials}, expected {trials * rate:.1f}"
 
 
 def assert_uniform(counts: np.ndarray, sigmas: float = 5.0) -> None:
-    """That counts are those of equally likely classes: a chi-square test, normal approximation."""
+    """Asserts that counts agree with equally likely classes, by an approximate chi-square test."""
     freedom = counts.size - 1
     expected = counts.sum() / counts.size
     chi_square = ((counts - expected) ** 2 / expected).sum()

@@ -59,7 +59,7 @@ def test_any_row_can_be_made_alone(corpus):
 
 
 def test_examples_are_numbered_through_the_run(corpus):
-    """The stream is one sequence of examples: a batch size only cuts it."""
+    """The stream is one sequence of examples, which the batch size only cuts."""
     small, large = corpus.examples(64, batch_size=10), corpus.examples(64, batch_size=30)
     assert_equal_batches(many(small, 6), many(large, 2))
 
@@ -115,7 +115,7 @@ def test_predicted_places():
 
 
 def test_sources_come_by_their_shares(corpus):
-    """Exactly so in every 4096 examples, whatever the sizes of the sources."""
+    """Every 4096 examples have exactly these shares, for sources of any sizes."""
     batch = many(corpus.examples(64), 16)
     source = corpus.source(decode(batch).a_start)
     for block in source.reshape(2, 4096):
@@ -140,9 +140,9 @@ def test_corpora_mix_by_weight(tmp_path):
 
 def test_hidden_tokens_are_those_of_the_text(corpus):
     batch = many(corpus.examples(64), 4)
-    decode(batch)  # the text is whole once they are put back
+    decode(batch)  # the text is complete when the masked tokens are restored
     changed = (unmask(batch) != batch["input_ids"]).sum()
-    # One in ten stays, and so does hardly any random one.
+    # One in ten stays unchanged; a random token is rarely the same.
     predicted = int(batch["masked_lm_weights"].sum())
     assert_rate(changed, predicted, 0.9)
 

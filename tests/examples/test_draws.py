@@ -98,7 +98,7 @@ def test_permutations_of_rows_are_evaluated_alone():
 
 @pytest.mark.parametrize("size", [5, 8, 23])
 def test_permutations_send_every_index_everywhere(size):
-    """Over many keys each place is as likely, and neighbours part."""
+    """Over many keys, each position is equally likely, and neighbours are separated."""
     keys = Draws(0, "").keys("k", np.arange(40_000))
     sizes = np.full(len(keys), size)
     images = [permute(np.full(len(keys), i), sizes, keys) for i in range(size)]

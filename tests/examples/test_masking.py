@@ -1,4 +1,4 @@
-"""Which tokens are hidden, and behind what (sections 3.1 and A.1, Table 8)."""
+"""Masking: which tokens are predicted, and what replaces them (sections 3.1 and A.1, Table 8)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ PAPER = MaskingRule()
 
 
 def rows_of(lengths, length, seed=0, low=FIRST):
-    """Made-up rows [CLS] ... [SEP] ... [SEP] [PAD]..., int32 [R, length]; and their lengths."""
+    """Makes rows [CLS] ... [SEP] ... [SEP] [PAD]..., int32 [R, length], and their lengths."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(low, SIZE, (len(lengths), length), dtype=np.int32)
     column = np.arange(length)
@@ -32,7 +32,7 @@ def rows_of(lengths, length, seed=0, low=FIRST):
 
 
 def mask(ids, lengths, rule=PAPER, seed=0, continues_word=0.0):
-    """(hidden ids, Masked) of rows."""
+    """Masks rows; returns (masked ids, Masked)."""
     tokenizer = fake_tokenizer(SIZE, continues_word)
     masker = Masker(
         rule,
@@ -56,12 +56,12 @@ def test_what_is_told_fits_what_is_hidden(length, whole_words):
     assert set(np.unique(masked.weights)) <= {0, 1}
     row, place = np.nonzero(used)
     at = masked.positions[row, place]
-    # The originals, at ascending positions without repetition, unused places last and zero.
+    # The original ids are at ascending positions without repetition; unused entries are last and 0.
     np.testing.assert_array_equal(masked.ids[row, place], ids[row, at])
     assert (np.diff(masked.positions, axis=1) > 0)[used[:, 1:]].all()
     assert (np.diff(used.astype(int), axis=1) <= 0).all()
     assert not masked.positions[~used].any() and not masked.ids[~used].any()
-    # Never a special token, hidden or put in; and nothing else is touched.
+    # Special tokens are never masked or put in, and no other token changes.
     assert (ids[row, at] >= FIRST).all()
     assert ((hidden[row, at] >= FIRST) | (hidden[row, at] == MASK)).all()
     untouched = np.ones(ids.shape, bool)
@@ -77,7 +77,7 @@ def test_what_is_told_fits_what_is_hidden(length, whole_words):
 @pytest.mark.parametrize("rate", [0.15, 0.4, 0.08])
 @pytest.mark.parametrize("tokens", [128, 100, 61, 33])
 def test_the_share_of_predicted_tokens_is_exact_on_average(rate, tokens):
-    """Rounded down or up by chance: tokens x rate on average, never more than one off."""
+    """The count is rounded at random: its mean is tokens x rate, and it differs by less than 1."""
     ids, lengths = rows_of([tokens] * 20_000, 128)
     _, masked = mask(ids, lengths, MaskingRule(rate=rate))
     count = masked.weights.sum(1)
@@ -138,7 +138,7 @@ def test_every_position_is_hidden_as_often(whole_words, length, tokens):
 
 
 def test_pairs_of_positions_are_hidden_independently():
-    """Neighbours are hidden together as often as places far apart."""
+    """Neighbours are masked together as often as positions far apart."""
     ids, lengths = rows_of([128] * 30_000, 128)
     _, masked = mask(ids, lengths)
     hidden = np.zeros(ids.shape, bool)
@@ -151,7 +151,7 @@ def test_pairs_of_positions_are_hidden_independently():
 
 
 def words_of(ids, continues):
-    """The number of the word that each token belongs to; -1 on special tokens."""
+    """The number of each token's word; -1 for special tokens."""
     word = np.full(ids.shape, -1)
     for r, row in enumerate(ids):
         for c, token in enumerate(row):
@@ -178,7 +178,7 @@ def test_whole_words_are_hidden_together(length, share):
 
 
 def test_whole_words_keep_the_rate():
-    """What no word fits into is filled with words of one piece: at most a token is missing."""
+    """Words of one piece fill the space that is left, so at most one token is missing."""
     ids, lengths = rows_of([128] * 4000, 128)
     _, masked = mask(ids, lengths, MaskingRule(whole_words=True), continues_word=0.3)
     _, plain = mask(ids, lengths, continues_word=0.3)
@@ -186,7 +186,7 @@ def test_whole_words_keep_the_rate():
 
 
 def test_words_of_every_length_have_the_same_chance():
-    """Counted in words: as many are hidden of each length as of tokens at all, but for chance."""
+    """For each length, the share of masked words is that of masked tokens, except for chance."""
     ids, lengths = rows_of([128] * 8_000, 128)
     _, masked = mask(ids, lengths, MaskingRule(whole_words=True), continues_word=0.4)
     words = words_of(ids, fake_tokenizer(SIZE, 0.4).continues_word)
@@ -205,7 +205,7 @@ def test_words_of_every_length_have_the_same_chance():
 
 
 def test_a_text_of_words_that_do_not_fit_is_filled_with_single_pieces():
-    """Every other word has twelve pieces: more than all that is hidden of 64 tokens."""
+    """Every other word has twelve pieces, which is more than the masked tokens of 64."""
     ids, lengths = rows_of([64] * 2000, 64)
     text = ids >= FIRST
     column = np.arange(64)
@@ -249,7 +249,7 @@ def test_shares_of_no_whole(fields):
 
 
 def test_masks_are_fresh_in_every_epoch(long_documents):
-    """The same text again, under other masks: what is hidden twice, is so by chance."""
+    """The same text gets other masks: tokens that are masked twice are so by chance."""
     examples = long_documents.examples(128, batch_size=256)
     batch = many(examples, 60)
     hidden = np.zeros(batch["input_ids"].shape, bool)
@@ -260,7 +260,8 @@ def test_masks_are_fresh_in_every_epoch(long_documents):
     times, hits = times[FIRST:], hits[FIRST:]
     often = times >= 8
     assert often.mean() > 0.5
-    # Of tokens shown n times, the share never hidden is 0.85 to the n (0.1536 of text is hidden).
+    # Of tokens that are seen n times, a share of 0.85 to the n is never masked (0.1536 of the text
+    # is masked).
     rate = hits.sum() / times.sum()
     for n in (8, 10, 12):
         shown = times == n

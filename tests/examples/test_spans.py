@@ -1,4 +1,4 @@
-"""Which text examples show: A, B, their documents and lengths (sections 3.1 and A.2)."""
+"""The text of examples: spans A and B, their documents and lengths (sections 3.1 and A.2)."""
 
 import numpy as np
 import pytest
@@ -44,9 +44,9 @@ def test_one_span_where_there_are_no_pairs(corpus, objective, length):
 
 
 def test_spans_begin_with_sentences_and_a_ends_with_one(long_documents):
-    """Sentences here fit into a row many times; only a document's last few tokens may be less.
+    """A row has room for many sentences; only a document's last few tokens may be less.
 
-    In the last chunk of a document A may go: it is cut to what another text has there.
+    In the last chunk of a document, A may be replaced: it is cut to the length of the other text.
     """
     corpus, starts = long_documents, long_documents.store.sentence_starts
     batch = many(corpus.examples(128, short_probability=0.0), 16)
@@ -57,14 +57,14 @@ def test_spans_begin_with_sentences_and_a_ends_with_one(long_documents):
         assert np.isin(place, starts)[~tail].all()
     last = np.isin(b_start + b_length, corpus.store.document_starts)
     assert last.mean() < 0.08 and np.isin(a_start, starts)[~tail & ~last].all()
-    # The row is full, but for the tokens that either text would end with a sentence without.
+    # The row is full, except for tokens that were removed to make both texts end in the same way.
     total = a_length + b_length
     assert (total >= 123)[~last].mean() > 0.95
     assert (total == 125).mean() > 0.8
 
 
 def test_spans_of_one_sentence_are_cut_inside_it(corpus):
-    """Only where a chunk is a single sentence may A or B begin elsewhere than a sentence."""
+    """A or B begins inside a sentence only if the chunk is a single sentence."""
     room = 125
     batch = many(corpus.examples(room + 3), 16)
     a_start, a_length, b_start, b_length, _ = decode(batch)
@@ -74,20 +74,20 @@ def test_spans_of_one_sentence_are_cut_inside_it(corpus):
     assert inside.mean() > 0.02
     same_sentence = corpus.sentence(a_start) == corpus.sentence(b_start + b_length - 1)
     assert same_sentence[inside].all()
-    # So is the other text: a part of one sentence.
+    # The replacement text is also a part of one sentence.
     random = ~(np.isin(b_start, starts) | follows)
     assert random.mean() > 0.02
     for start, length in ((a_start, a_length), (b_start, b_length)):
         last = corpus.sentence(start + length - 1)
         assert (corpus.sentence(start) == last)[inside | random].all()
-    # A begins inside a sentence only deep inside a long one, or where it may go.
+    # A begins inside a sentence only if the sentence is long, or if A may be replaced.
     deep = (a_start - starts[corpus.sentence(a_start)] > room // 2) & follows
     may_go = np.isin(b_start + b_length, corpus.store.document_starts)
     assert (np.isin(a_start, starts) | deep | may_go)[follows].all()
 
 
 def test_lengths_without_short_examples(long_documents):
-    """Rows are filled, but for the last chunk of a document and random ends of documents."""
+    """Rows are full, except for the last chunk of a document and random ends of documents."""
     examples = long_documents.examples(128, objective=MASKED_LM, short_probability=0.0)
     lengths = many(examples, 16)["input_mask"].sum(1)
     assert (lengths == 128).mean() > 0.93
@@ -96,7 +96,7 @@ def test_lengths_without_short_examples(long_documents):
 
 
 def test_lengths_of_short_examples(long_documents):
-    """A random target, uniform from 2 tokens up to the room there is, for the share asked."""
+    """The given share of examples has a random target, uniform from 2 tokens to the whole room."""
     room = 62
     long, short = (
         many(
@@ -105,7 +105,7 @@ def test_lengths_of_short_examples(long_documents):
         - 2
         for p in (0.0, 1.0)
     )
-    whole = long == room  # the same chunks in both: those at documents' ends are put aside
+    whole = long == room  # both have the same chunks; those at documents' ends are excluded
     assert whole.mean() > 0.93
     assert_uniform(np.bincount(short[whole], minlength=room + 1)[2:])
     assert short.min() == 2
@@ -117,7 +117,7 @@ def test_lengths_of_short_examples(long_documents):
         )["input_mask"].sum(1)
         - 2
     )
-    # Of the short ones one in room - 1 has the full length by chance.
+    # One in room - 1 of the short examples has the full length by chance.
     rate = 0.25 * (1 - 1 / (room - 1))
     assert_rate((some < room)[whole].sum(), whole.sum(), rate)
 
@@ -125,10 +125,10 @@ def test_lengths_of_short_examples(long_documents):
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("documents", ["long_documents", "short_documents"])
 def test_shape_does_not_tell_the_label(documents, length, request):
-    """What is not the text itself must not tell whether B follows.
+    """Only the text itself may show whether B follows A.
 
-    Whoever has seen which label each shape had in 60,000 pairs guesses those of 60,000 others.
-    The stated bound: within two points of a coin, of which chance makes up to one.
+    From the labels of each shape in 60,000 pairs, the labels of 60,000 other pairs are guessed.
+    The result must be within two points of 50 %; one point is possible by chance.
     """
     corpus = request.getfixturevalue(documents)
     starts = corpus.store.sentence_starts
@@ -153,7 +153,7 @@ def test_shape_does_not_tell_the_label(documents, length, request):
 
 
 def _guessed(shape, labels) -> float:
-    """How often the label of every other example is the more frequent one of its shape."""
+    """The share of every second example whose label is the more frequent one of its shape."""
     _, kind = np.unique(np.ravel_multi_index(shape, (1024,) * len(shape)), return_inverse=True)
     known = np.arange(len(labels)) % 2 == 0
     votes = np.bincount(kind[known], 2 * labels[known] - 1, minlength=kind.max() + 1)
@@ -161,7 +161,7 @@ def _guessed(shape, labels) -> float:
 
 
 def test_both_texts_have_the_same_shape(short_documents):
-    """Which of them is shown is decided last: another seed of that alone changes no length."""
+    """The choice between them is the last draw: another seed for this draw changes no length."""
     corpus = short_documents
     sampler = corpus.examples(64, short_probability=0.3)._lay_out.sampler
     one = sampler.spans(np.arange(20_000))
@@ -177,7 +177,7 @@ def test_both_texts_have_the_same_shape(short_documents):
     np.testing.assert_array_equal(one.b_length, two.b_length)
     a_same, b_same = one.a_start == two.a_start, one.b_start == two.b_start
     assert (a_same != b_same).all()
-    # So do their outer ends fall on ends of sentences; but for texts of a token or two.
+    # Their outer ends are also ends of sentences, except for texts of one or two tokens.
     starts = corpus.store.sentence_starts
     outer = [np.where(a_same, s.b_start + s.b_length, s.a_start) for s in (one, two)]
     differ = np.isin(outer[0], starts) != np.isin(outer[1], starts)
@@ -185,7 +185,7 @@ def test_both_texts_have_the_same_shape(short_documents):
 
 
 def test_boundaries_of_chunks_are_uniform(tmp_path):
-    """A document three tokens short of two chunks has four ways to be cut: each is as likely."""
+    """A document that is three tokens shorter than two chunks has four equally likely cuts."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[4] * 30 + [1]] * 2, [])])
     sampler = corpus.examples(64, objective=MASKED_LM)._lay_out.sampler
     rank = np.arange(8_000) * 4  # each epoch has four chunks
@@ -198,7 +198,7 @@ def test_boundaries_of_chunks_are_uniform(tmp_path):
 
 
 def test_an_epoch_shows_every_chunk_once(corpus):
-    """Without pairs a chunk's tokens are the example: every document comes in every epoch."""
+    """Without pairs, an example is a chunk's tokens, and every epoch has every document."""
     examples = corpus.examples(64, objective=MASKED_LM, short_probability=0.0, batch_size=100)
     sampler, store = examples._lay_out.sampler, corpus.store
     chunks = np.diff(sampler._chunk_starts)
@@ -223,7 +223,7 @@ def test_an_epoch_shows_every_chunk_once(corpus):
 
 
 def test_chunks_begin_anywhere_that_their_number_allows(tmp_path):
-    """10 tokens in 2 chunks of 8: from epoch to epoch the first has 2 to 8, each as often."""
+    """10 tokens make 2 chunks of 8: the first has 2 to 8 tokens, each equally often over epochs."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[10], [3]], [])])
     sampler = corpus.examples(8 + 2, objective=MASKED_LM)._lay_out.sampler
     document, start, end = sampler._chunk(np.zeros(9_000, int), np.arange(9_000))
@@ -240,7 +240,7 @@ def test_every_document_is_reached_within_an_epoch(corpus):
         - examples._lay_out.sampler._chunk_starts[s.first_document]
         for s in corpus.store.sources
     ]
-    # An epoch of the source that is read most slowly, and a mixing block more.
+    # This covers an epoch of the source that is read most slowly, plus a mixing block.
     rows = int((np.array(chunks) / source).max()) + 4096
     batch = many(examples, -(-rows // 512))
     a_start, _, b_start, _, _ = decode(batch)
@@ -250,9 +250,9 @@ def test_every_document_is_reached_within_an_epoch(corpus):
 
 
 def test_coverage_is_even_over_a_document(long_documents):
-    """How often a token is shown, by its distance from either end of its document.
+    """Counts how often a token is used, by its distance from each end of its document.
 
-    The stated bound: every stretch is shown from 0.4 to 1.6 times as often as the mean.
+    The bound: every part of a document is used 0.4 to 1.6 times as often as the mean.
     """
     corpus, total = long_documents, long_documents.store.token_count
     examples = corpus.examples(128, short_probability=0.1)
@@ -288,7 +288,7 @@ def test_random_spans_replace_b_or_a_and_are_uniform_over_the_other_text(long_do
     corpus = long_documents
     batch = many(corpus.examples(64, short_probability=0.0), 80)
     a_start, _, b_start, _, _ = decode(batch)
-    # The same chunks without pairs tell which document is the example's own.
+    # The same chunks without pairs show the document from which the example comes.
     alone = corpus.examples(63, objective=MASKED_LM, short_probability=0.0)
     alone = decode(many(alone, 80))
     own = corpus.document(alone.a_start)
@@ -297,7 +297,7 @@ def test_random_spans_replace_b_or_a_and_are_uniform_over_the_other_text(long_do
     a_document, b_document = corpus.document(a_start)[random], corpus.document(b_start)[random]
     own, last, a_stays = own[random], last[random], a_document == own[random]
     assert ((b_document == own) == ~a_stays).all()
-    # A goes in the last chunk of a document, which is not its only one here.
+    # A is replaced in the last chunk of a document; no document here has only one chunk.
     assert last.sum() > 100
     np.testing.assert_array_equal(a_stays, ~last)
 
@@ -310,7 +310,7 @@ def test_random_spans_replace_b_or_a_and_are_uniform_over_the_other_text(long_do
 
 
 def test_cuts_fall_on_every_inner_sentence(tmp_path):
-    """Documents of ten sentences in one chunk: each of the nine inner starts is as likely."""
+    """In a chunk of ten sentences, each of the nine inner starts is equally likely."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[4] * 10, [4] * 10], [])])
     batch = many(corpus.examples(43, short_probability=0.0), 20)
     _, a_length, _, _, _ = decode(batch)
@@ -334,7 +334,7 @@ def test_either_piece_goes_from_a_document_of_one_chunk(short_documents):
 
 
 def test_smallest_corpus(tmp_path):
-    """Two documents of two tokens: all there is, is shown."""
+    """The corpus has two documents of two tokens, and all tokens are used."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[2], [1, 1]], [])])
     batch = many(corpus.examples(16), 2)
     a_start, a_length, b_start, b_length, _ = decode(batch)

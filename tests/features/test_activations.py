@@ -27,7 +27,7 @@ LETTERS = "abcdefgh"
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory) -> Pretrained:
-    """Three layers of 24, of random weights; a piece for each letter."""
+    """A model of three layers of 24 with random weights, and a piece for each letter."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     file.write_text("\n".join(pieces) + "\n")
@@ -52,7 +52,7 @@ def given(tmp_path_factory) -> Pretrained:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[Sentence]:
-    """Two documents of several windows each, and a sentence alone."""
+    """Two documents of several windows each, and a single sentence."""
     rng = np.random.default_rng(0)
     result = []
     for document in [1] * 6 + [2] * 7 + [0]:
@@ -69,7 +69,7 @@ def encoded(given, sentences):
 
 @pytest.fixture(scope="module")
 def expected(given, encoded) -> np.ndarray:
-    """[layers, words, D], window by window."""
+    """The activations [layers, words, D], computed window by window."""
     bert = Bert(given.spec)
     forward = jax.jit(
         lambda params, *batch: bert.apply(
@@ -103,7 +103,7 @@ def test_computed_once(given, encoded, tmp_path, monkeypatch):
         patch.setattr(Extractor, "vectors", lambda *_: pytest.fail("computed again"))
         np.testing.assert_array_equal(compute(tmp_path, "dev", encoded, extractor), first)
 
-    # Other words, windows or weights: another file.
+    # Other words, windows or weights give another file.
     ids = np.where(encoded.ids == 5, 6, encoded.ids)
     other = compute(tmp_path, "dev", dataclasses.replace(encoded, ids=ids), extractor)
     assert np.abs(other - first).max() > 0.1
@@ -121,7 +121,7 @@ def test_damage_is_told(given, encoded, tmp_path):
     flipped = content[:-7] + bytes([content[-7] ^ 4]) + content[-6:]
     for damaged in (flipped, content[:-2], b""):
         file.write_bytes(damaged)
-        with pytest.raises(InputError, match=rf"{file}: damaged \(.*\): remove it and give the"):
+        with pytest.raises(InputError, match=rf"{file}: damaged \(.*\): remove it and repeat"):
             compute(tmp_path, "dev", encoded, extractor)
     file.unlink()
     compute(tmp_path, "dev", encoded, extractor)
@@ -194,7 +194,7 @@ def test_batches_of_words(given, encoded, sentences, expected, tmp_path):
     assert not batch["word_mask"][3].any()
     assert batch["is_real_example"].tolist() == [1, 1, 1, 0]
 
-    # Outputs are decoded as those of any tagging.
+    # Outputs are decoded as in other tagging models.
     right = np.eye(len(CLASSES))[family.class_ids(sentences)].astype(np.float32)
     outputs = {"logits": np.split(right, ends[:-1])}
     assert family.decode(sentences, words, outputs) == [each.tags for each in sentences]
@@ -211,5 +211,5 @@ def test_choices_of_table_7():
     }
     assert chosen_layers(CHOICES["last"], 1) == (1,)
     assert chosen_layers(CHOICES["concat_last_four"], 4) == (1, 2, 3, 4)
-    with pytest.raises(InputError, match="4 layers of a model that has 3"):
+    with pytest.raises(InputError, match="4 layers chosen, but the model has 3"):
         chosen_layers(CHOICES["weighted_sum_last_four"], 3)

@@ -1,4 +1,4 @@
-"""What a fine-tuned model remembers of its task, and what other people's models say of theirs."""
+"""The task in the files of a fine-tuned model, of this project and of other people."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ def _with_one_output(model):
 
 
 def _read(model, folder, **config):
-    """As somebody else's folder: without what is ours, with `config` in config.json."""
+    """Reads a folder as if other people had made it, with `config` in config.json."""
     write_folder(model, folder)
     file = folder / "config.json"
     plain = json.loads(file.read_text())

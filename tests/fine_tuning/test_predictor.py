@@ -1,4 +1,4 @@
-"""Outputs of a model for examples of any length: those of each sequence on its own."""
+"""A model's outputs for examples of any length are those of each sequence alone."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ def _predictor(family, devices: int, batch_tokens: int):
 
 
 def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
-    """All examples as one batch, each padded to the maximum."""
+    """Computes all examples as one batch, each padded to the maximum."""
     numbers = np.arange(len(encoded))
     objective = TASK_OBJECTIVES[family.objective]
     batch = encoded.batch(objective.fields, numbers, len(encoded), LONGEST, pad_id=0)
@@ -52,10 +52,11 @@ def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_buckets_and_batches_change_nothing(name, devices):
-    """Batches of odd sizes, the last of each bucket not full, against one of the maximum."""
+    """Compares batches of odd sizes, the last of each bucket partial, with a single batch."""
     family = FAMILIES[name]
     encoded = random_sequences(family, examples=29)
-    # Of 16, 24 and 40 tokens: batches of 6, 4 and 2 on each device (a third of it with 3 choices).
+    # Sequences of 16, 24 and 40 tokens make batches of 6, 4 and 2 on each device (a third of that
+    # with 3 choices).
     model, params, predictor, on_devices = _predictor(family, devices, batch_tokens=100)
     wanted = _plainly(model, params, family, encoded)
     unlabelled = dataclasses.replace(encoded, labels={})

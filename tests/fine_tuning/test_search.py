@@ -1,4 +1,4 @@
-"""The search through a grid: what runs again, what is kept, what is told; its trials are toys."""
+"""The search in a grid: which trials run again, what is kept and printed; its trials are toys."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from bertjax.fine_tuning.search import NothingScored, _spreads
 from bertjax.run_folder import checkpoints_folder
 from bertjax.training.journal import METRICS_FILE
 
-ROWS = 61  # to learn from: four batches of 16, the last of them not full
+ROWS = 61  # for training: four batches of 16, the last of which is partial
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def search(data, tmp_path):
-    """(name of a run, grid) -> its search, trials and model; begun anew, as by a new command."""
+    """A function from (name of a run, grid) to a new search, its trials and its model."""
 
     def begin(run: str = "run", weights: str = "the same", **grid):
         return toy_search(toy_recipe(data, grid=grid), tmp_path / run, weights)
@@ -43,7 +43,7 @@ def _results(folder: Path):
 
 
 def _lines(folder: Path):
-    """Of metrics.jsonl."""
+    """The lines of metrics.jsonl."""
     lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
     return list(map(json.loads, lines))
 
@@ -94,7 +94,7 @@ def test_every_trial_has_what_it_gave_in_its_own_folder(search, run):
 
 
 def test_the_scores_are_those_of_the_predictions(search, run):
-    """The file that is handed in gives the figure that is told."""
+    """The file of predictions gives the score that is printed."""
     one, trials, _ = search(restarts=3)
     results = one.complete()
     lines = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:]
@@ -102,7 +102,7 @@ def test_the_scores_are_those_of_the_predictions(search, run):
     accuracy = 100 * np.mean([a == b for a, b in zip(predicted, gold, strict=True)])
     assert len(lines) == 51 and 50 < accuracy < 100
     assert results["dev"]["dev"]["accuracy"] == pytest.approx(accuracy)
-    # Of the last trial, or of another: the model on disk predicts, once.
+    # The stored model, of the last or another trial, predicts once.
     assert trials.predicted == ["dev"] * 3 + ["dev", "test"]
     assert len((run / "predictions" / "CoLA.tsv").read_text().splitlines()) == 14
 
@@ -162,7 +162,7 @@ def _assert_same_model(one: Path, two: Path):
     assert about[0] == about[1]
 
 
-# Within the first of three trials of eight steps, and at its last step; so for the others.
+# Steps within each of three trials of eight steps, and the last step of each.
 @pytest.mark.parametrize("steps", [1, 4, 8, 9, 16, 21, 24])
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(search, run, tmp_path, capsys, steps):
     whole = search("whole", restarts=3)[0].complete()
@@ -183,14 +183,14 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(search, run, tmp_path, ca
     assert f"going on from step {steps - 8 * under_way}\n" in capsys.readouterr().out
     assert results == _results(run)
     assert _without_clock(results) == _without_clock(whole)
-    assert results["trials"][under_way]["seconds"] is None  # the time before is not known
+    assert results["trials"][under_way]["seconds"] is None  # the earlier time is unknown
     _assert_same_model(run, tmp_path / "whole")
     assert (tmp_path / "whole" / METRICS_FILE).read_text() == (run / METRICS_FILE).read_text()
     assert not list((run / "trials").rglob("checkpoints"))
 
 
 def test_one_that_is_cut_off_behind_its_results_is_done(search, run):
-    """And where the model was not whole, its trial is run for it once more."""
+    """If the stored model was not complete, its trial is run again to make it."""
     whole = search(restarts=3)[0].complete()
     checkpoints_folder(run / "trials" / _names()[0]).mkdir()
     one, trials, _ = search(restarts=3)
@@ -210,7 +210,7 @@ def test_damaged_results(search, run, damage):
     for path in (run / "results.json", trial):
         content = path.read_bytes()
         path.write_text(damage)
-        cure = f"{path}: damaged, or not ours .*: remove it, and the same command makes it again"
+        cure = f"{path}: damaged, or not written .*: remove it, and the same command makes it again"
         with pytest.raises(InputError, match=cure):
             search()[0].complete()
         path.write_bytes(content)
@@ -220,7 +220,7 @@ def test_damaged_results(search, run, damage):
 
 
 def test_of_equal_ones_the_first_is_kept(search):
-    """And no other is trained for its model once more."""
+    """No other trial is run again to make a model."""
     one, trials, kept = search(learning_rate=(TOO_LOW, TOO_LOW / 10))
     low, lower = one.complete()["trials"]
     assert low["value"] == lower["value"]
@@ -282,9 +282,9 @@ def test_a_grid_without_the_trial_of_the_model_is_told(search, run, capsys):
     one, _, kept = search(learning_rate=(TOO_LOW,))
     capsys.readouterr()
     one.announce()
-    told = capsys.readouterr().out.splitlines()[3:]
+    warnings = capsys.readouterr().out.splitlines()[3:]
     (name,) = _names(rates=(LEARNS,))
-    assert [line.partition(": the best of")[0] for line in told] == [
+    assert [line.partition(": the best model of")[0] for line in warnings] == [
         f"warning: the model in {run} is of {name}, which the grid does not have"
     ]
     one, _, _ = search(learning_rate=(LEARNS, TOO_LOW / 10))
@@ -305,7 +305,7 @@ def test_a_trial_that_diverges_once_more_hands_in_nothing(search, run):
 
 
 def test_what_is_only_predicted_may_come_later(search, data, run, capsys):
-    """Or change, or be lost: it is predicted by the model that is there."""
+    """Such a split may also change or be deleted; the stored model predicts it."""
     test, written = data / "CoLA" / "test.tsv", run / "predictions" / "CoLA.tsv"
     text = test.read_text()
     test.unlink()
@@ -399,7 +399,7 @@ def test_where_all_diverge_nothing_is_handed_in(search, run):
 
 
 def test_means_are_over_what_all_trials_have():
-    """Of the same examples; and the F1 of a type that only one trial predicted has no mean."""
+    """The examples must be the same; the F1 of a type that only one trial predicted has no mean."""
 
     def result(f1, mismatched, **more):
         dev = {"dev": {"f1": f1, **more}, "dev_mismatched": {"f1": f1}}

@@ -1,4 +1,4 @@
-"""Configs of fine-tuning: those there are load, and mistakes are named."""
+"""Configs of fine-tuning: the shipped ones load, and errors are named."""
 
 import importlib
 
@@ -9,7 +9,7 @@ from bertjax.errors import InputError
 from bertjax.fine_tuning.recipe import TASKS, TaskRecipe
 from bertjax.tasks.glue import SETS
 
-# configs/finetune_KEY.py -> what may stand behind its colon; None: nothing.
+# configs/finetune_KEY.py -> the possible words after its colon; None: no word.
 ARGUMENTS = {
     "glue": (None, *SETS),
     "squad": (None, "v1.1", "v2.0"),
@@ -40,7 +40,9 @@ def test_every_config_loads(name, argument):
     assert isinstance(recipe.task, TASKS[name]) and recipe.task.data == "DIR"
     assert recipe.init_from == "NAME"
     assert (recipe.features is not None) == (argument == "features")
-    assert TaskRecipe.from_config(recipe.plain).trials() == recipe.trials()  # as config.json has it
+    assert (
+        TaskRecipe.from_config(recipe.plain).trials() == recipe.trials()
+    )  # the form of config.json
     if argument in SETS or argument in ("v1.1", "v2.0"):
         assert argument in (getattr(recipe.task, "version", ""), recipe.task.name)
 
@@ -63,14 +65,14 @@ def test_an_argument_that_is_none_is_refused(name, argument):
     ],
 )
 def test_the_papers_values(name, argument, batch, rates, epochs):
-    """Sections 4.1 to 4.4."""
+    """The values of sections 4.1 to 4.4."""
     trials = TaskRecipe.from_config(_config(name, argument)).trials()
     assert [each.learning_rate for each in trials] == list(rates)
     assert {(each.batch_size, each.epochs, each.seed) for each in trials} == {(batch, epochs, 0)}
 
 
 def test_the_grid_of_the_appendix():
-    """Section A.3: 16 and 32, three rates, 2 to 4 epochs; with restarts, each by another seed."""
+    """Section A.3: batches of 16 and 32, three rates, 2 to 4 epochs; each restart has a seed."""
     config = finetune_config()
     config.task, config.data, config.init_from = dict(kind="swag"), "DIR", "NAME"
     config.seed = 5

@@ -1,4 +1,4 @@
-"""Trials: parts, partial batches and devices change nothing; the steps are those of PyTorch."""
+"""Trials: parts, partial batches and devices do not change them; the steps equal PyTorch's."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.devices(8)
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """All that trials look at."""
+    """The part of a task that trials use."""
 
     family: object
 
@@ -38,7 +38,7 @@ def make_trials(monkeypatch):
 
     def make(name: str, encoded: Encoded, devices: int = 8, **changes) -> trials.Trials:
         family = FAMILIES[name]
-        # An epsilon that keeps gradients of zero, but for rounding, at zero.
+        # With this epsilon, gradients that are zero except for rounding cause no update.
         config = change(
             finetune_config(),
             task=dict(kind="glue", name="CoLA"),
@@ -99,7 +99,10 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     padded = make_trials(name, encoded, devices=1, buckets=1, accumulate=1)
     assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
     parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
-    assert {len(of_batch) for of_batch in parts} == {4, 3}  # 3 of the last, of 5 examples
+    assert {len(of_batch) for of_batch in parts} == {
+        4,
+        3,
+    }  # the last batch has 5 examples, in parts of 3
     assert max(len({bucket for _, bucket in of_batch}) for of_batch in parts) == 3
     one = _trained(parted, TRIAL, tmp_path / "parted")
     two = _trained(padded, TRIAL, tmp_path / "padded")
@@ -130,11 +133,11 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     assert made.fresh_state._cache_size() == 1
     last = [losses[-1] for _, losses in outcomes]
     assert len(set(last)) == len(several)
-    # And none has seen another: the first once more is bit-equal to itself.
+    # Trials do not affect each other: the first one, repeated, is bit-equal.
     again, losses = _trained(made, TRIAL, tmp_path / "again")
     assert losses == outcomes[0][1]
     assert all((leaf == outcomes[0][0][key]).all() for key, leaf in again.items())
-    # Another size of batches is another shape.
+    # Another batch size is another shape, which is compiled.
     made.train(dataclasses.replace(TRIAL, batch_size=16), tmp_path / "larger")
     assert step._add._cache_size() > len(shapes)
 
@@ -158,7 +161,7 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
 
 @pytest.mark.parametrize("name", ["classification", "tagging", "choice"])
 def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
-    """Five examples in batches of eight, as in batches of five: each weighs a fifth."""
+    """Five examples in batches of eight train as in batches of five: each has a weight of 1/5."""
     encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)
     trial = dataclasses.replace(TRIAL, epochs=3)
     grid = dict(batch_size=(5,))
@@ -177,11 +180,11 @@ def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
     _assert_same(whole, _trained(parts, TRIAL, tmp_path / "parts"))
 
 
-# Not questions: there transformers counts padding as a possible answer.
+# Questions are left out, because transformers counts padding as a possible answer.
 @pytest.mark.peers
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"questions"}))
 def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
-    """From the same parameters, over the same batches: the losses and where they lead."""
+    """Compares losses and final parameters, from the same parameters and over the same batches."""
     import torch
     import transformers
 
@@ -209,7 +212,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     adamw = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-3)
     theirs = []
     for step in range(12):
-        # 3 of 12 steps up to the peak, then down to 0 at step 12.
+        # The rate rises for 3 of 12 steps, then falls to 0 at step 12.
         for group in adamw.param_groups:
             group["lr"] = TRIAL.learning_rate * min((step + 1) / 3, (12 - step) / 9)
         examples = made.epochs(TRIAL).batch(step)
@@ -245,7 +248,7 @@ def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
 
 
 def test_predictions_follow_the_examples(make_trials):
-    """In the order of the examples, whatever their lengths, from parameters on the devices."""
+    """Predictions have the order of the examples, for any lengths and parameters on devices."""
     family = FAMILIES["regression"]
     encoded = random_sequences(family, examples=27)
     made = make_trials("regression", encoded, buckets=3)

@@ -1,4 +1,4 @@
-"""Linear regression over words in the place of a BERT: the least that a `Search` can search."""
+"""Linear regression over words instead of a BERT: the smallest model for tests of `Search`."""
 
 import json
 import sys
@@ -21,20 +21,20 @@ from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded
 from bertjax.training.journal import METRICS_FILE, TRAIN, read_metrics
 
-WORDS = 1 + len(SOUNDS)  # 0 stands for all that is no sound
+WORDS = 1 + len(SOUNDS)  # 0 is any other word
 LEARNS, TOO_LOW, TOO_HIGH = 1.0, 1e-5, 1e30  # learning rates
 
 
 class ToyTrials:
-    """What a `Search` uses of `bertjax.fine_tuning.trials.Trials`.
+    """The part of `bertjax.fine_tuning.trials.Trials` that a `Search` uses.
 
-    A model is a number for each word; a text is acceptable if the mean of them is above 0.
+    A model has a number for each word; a text is acceptable if the mean of its numbers is above 0.
 
     Attributes:
-      stop: a signal comes when so many steps have been made in all; None: never.
-      diverging: names of trials that diverge, whatever their rate is.
-      shift: added to fresh numbers; far above 0, all texts are acceptable.
-      trained, predicted: the names of the trials and splits, in their order.
+      stop: the number of all steps after which a signal comes; None: never.
+      diverging: the names of trials that diverge with any rate.
+      shift: a value that is added to initial numbers; far above 0, all texts are acceptable.
+      trained, predicted: the names of the trials and splits so far, in order.
     """
 
     parameters = {"bert": WORDS, "classifier": 0}
@@ -49,14 +49,14 @@ class ToyTrials:
         self.predicted: list[str] = []
 
     def epochs(self, trial: Trial) -> Epochs:
-        """The batches of a trial: the real ones."""
+        """The batches of a trial, which are the same as of the real class."""
         lengths = self._data.train.lengths
         size = trial.batch_size
         return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, rows=size)
 
     @np.errstate(over="ignore")
     def train(self, trial: Trial, folder: Path) -> tuple[np.ndarray, bool]:
-        """Goes on from checkpoints/, as the real one does, and writes metrics.jsonl."""
+        """Continues from checkpoints/ like the real class, and writes metrics.jsonl."""
         self.trained.append(trial.name)
         epochs, saved = self.epochs(trial), checkpoints_folder(folder) / "state.npz"
         saved.parent.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ class ToyTrials:
         return float(np.mean(error**2)), 2 * error @ inputs / np.float32(len(examples))
 
     def predict(self, params: np.ndarray, split: Split, what: str) -> list[Any]:
-        """In the order of the examples; tells of it on stderr, as progress is told."""
+        """Predicts in the order of the examples; prints on stderr, where progress is printed."""
         print(what, file=sys.stderr)
         self.predicted.append(what.removeprefix("predicting "))
         scores = _inputs(split.encoded) @ params
@@ -127,7 +127,7 @@ class ToyModel:
 
 
 def toy_recipe(data: Path, **changes: Any) -> TaskRecipe:
-    """Of CoLA under `data`; `changes` of the top level of the config, by key."""
+    """The recipe of CoLA under `data`; `changes` replace keys at the top level of the config."""
     config = tiny_finetuning("weights", data, task=dict(kind="glue", name="CoLA"))
     change(config, grid=dict(learning_rate=(LEARNS,), epochs=(2,)))
     return TaskRecipe.from_config(change(config, **changes))
@@ -136,7 +136,7 @@ def toy_recipe(data: Path, **changes: Any) -> TaskRecipe:
 def toy_search(
     recipe: TaskRecipe, folder: Path, weights: str = "the same"
 ) -> tuple[Search, ToyTrials, ToyModel]:
-    """A search in a folder, over the files as they are now, as a new process would begin it."""
+    """A search in a folder with its present files, as a new process would make it."""
     numbers = {word: number for number, word in enumerate(SOUNDS, start=1)}
 
     def encode(examples: list[TextPair], split: str, *, labelled: bool) -> Encoded:

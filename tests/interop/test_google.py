@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 from bertjax.errors import InputError
 from bertjax.interop.google import read_release
 
-# Odd in every size, with weights large enough that every part matters.
+# All sizes are odd, and the weights are large enough that every part matters.
 CONFIG = {
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",
@@ -40,7 +40,7 @@ def tf():
 
 
 def variables(config: dict, heads: str = "pretraining") -> dict[str, tuple[int, ...]]:
-    """Every variable's name and shape (modeling.py, run_pretraining.py, and the two tasks)."""
+    """The name and shape of every variable (modeling.py, run_pretraining.py, and the two tasks)."""
     width, inner = config["hidden_size"], config["intermediate_size"]
     shapes = {
         "bert/embeddings/word_embeddings": (config["vocab_size"], width),
@@ -79,7 +79,7 @@ def variables(config: dict, heads: str = "pretraining") -> dict[str, tuple[int, 
 
 
 def write_checkpoint(tf, folder: Path, shapes: dict, config: dict, slots: bool = True) -> None:
-    """Random variables through TensorFlow 1's Saver, as its training would leave them."""
+    """Writes random variables with TensorFlow 1's Saver, in the form of a real checkpoint."""
     rng = np.random.default_rng(0)
     with tf.Graph().as_default(), tf.Session() as session:
         made = []
@@ -100,7 +100,7 @@ def write_checkpoint(tf, folder: Path, shapes: dict, config: dict, slots: bool =
 def write_release(
     tf, folder: Path, config: dict, heads: str = "pretraining", slots: bool = True
 ) -> None:
-    """A release: checkpoint, bert_config.json, vocab.txt."""
+    """Writes a release: checkpoint, bert_config.json and vocab.txt."""
     folder.mkdir(exist_ok=True)
     write_checkpoint(tf, folder, variables(config, heads), config, slots)
     (folder / "checkpoint").unlink()  # releases have none
@@ -111,7 +111,7 @@ def write_release(
 
 
 def run_reference(tf, folder: Path, inputs: list[np.ndarray], heads: str) -> dict:
-    """modeling.py's graph, restored from the checkpoint and run."""
+    """Builds modeling.py's graph, restores the checkpoint, and runs it."""
     config = json.loads((folder / "bert_config.json").read_text())
     width, count = config["hidden_size"], config["num_attention_heads"]
     shapes = variables(config, heads)
@@ -185,7 +185,7 @@ def run_reference(tf, folder: Path, inputs: list[np.ndarray], heads: str) -> dic
 
 
 def random_inputs(config: dict, batch: int, length: int) -> list[np.ndarray]:
-    """Ids, a mask with as much padding as the row's number, segments."""
+    """Makes ids, segments, and a mask in which row n has n padding tokens."""
     rng = np.random.default_rng(length)
     ids = rng.integers(0, config["vocab_size"], (batch, length)).astype(np.int32)
     lengths = np.maximum(1, length - np.arange(batch))[:, None]
@@ -344,7 +344,7 @@ def test_damaged(release, tmp_path, ending):
 
 @pytest.fixture
 def hollow(tmp_path) -> Path:
-    """All files of a release, with nothing in the checkpoint."""
+    """All files of a release, with an empty checkpoint."""
     for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
         (tmp_path / name).touch()
     (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))

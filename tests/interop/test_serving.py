@@ -27,7 +27,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.text.tokenizer import Tokenizer
 
-# Odd in every size.
+# All sizes are odd.
 SPEC = BertSpec(
     vocab_size=91,
     hidden_size=24,
@@ -43,7 +43,7 @@ SHAPES = ((1, 5), (3, 13), (7, 5))  # B, S
 CHOICES = 2
 CLASSES = ("x", "y", "z")
 
-# Executes the folder's README and asks its model about more inputs.
+# Executes the code in the folder's README, and runs its model on more inputs.
 PROGRAM = """
 import importlib.abc, os, pathlib, re, sys
 
@@ -71,7 +71,7 @@ assert not {"bertjax", "flax"} & {name.split(".")[0] for name in sys.modules}
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
-    """As many pieces as the model has; padding is not the first."""
+    """A tokenizer with as many pieces as the model; padding is not the first."""
     words = "a an and another answer longer of one or question text the .".split()
     pieces = ["the", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words[:-2], words[-1]]
     pieces += [f"##{i}" for i in range(SPEC.vocab_size - len(pieces))]
@@ -81,7 +81,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 
 def random_params(architecture: str, spec: BertSpec) -> dict:
-    """Every parameter of a module with `spec`, as it stores them."""
+    """Random values for all parameters of a module with `spec`, in its storage."""
     module = ARCHITECTURES[KINDS[architecture]].build(spec, len(CLASSES))
     inputs = [np.zeros(shape(architecture, 1, 4), np.int32)] * 3
     init = partial(module.init, deterministic=True)
@@ -110,7 +110,7 @@ def shape(architecture: str, batch: int, length: int) -> tuple[int, ...]:
 
 
 def random_inputs(shape: tuple[int, ...]) -> np.ndarray:
-    """int32 [3, *shape]: ids, mask, segments."""
+    """Makes int32 [3, *shape]: ids, mask, segments."""
     rng = np.random.default_rng(shape)
     ids = rng.integers(0, SPEC.vocab_size, shape)
     mask = np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
@@ -125,13 +125,13 @@ def run(pretrained: Pretrained, inputs: np.ndarray) -> dict[str, jax.Array]:
 
 
 def tolerance(pretrained: Pretrained) -> float:
-    """The artifact computes the attention of "einsum" always; "fused" sums in another order."""
+    """The artifact always uses the attention "einsum"; "fused" adds in another order."""
     return 1e-5 if pretrained.spec.attention == "fused" else 1e-6
 
 
 @pytest.fixture(scope="module")
 def models(tokenizer) -> dict[str, Pretrained]:
-    """Every architecture, and what a run of another storage and type trained: by a name."""
+    """Models by name: every architecture, and models with another storage and dtype."""
     models = {name: make(name, tokenizer) for name in KINDS}
     causal = dataclasses.replace(SPEC, causal=True, hidden_act="gelu_tanh")
     models["BertLMHeadModel"] = make("BertLMHeadModel", tokenizer, causal)
@@ -145,7 +145,7 @@ def models(tokenizer) -> dict[str, Pretrained]:
 
 @pytest.fixture(scope="module")
 def artifacts(models, tmp_path_factory) -> Path:
-    """A folder for each model, and `results.NAME.npz` of a process without this package."""
+    """A folder for each model, and `results.NAME.npz` from a process without this package."""
     root = tmp_path_factory.mktemp("artifacts")
     (root / "inputs").mkdir()
     for name, pretrained in models.items():
@@ -189,7 +189,7 @@ def test_outputs_are_the_modules(artifacts, models, name):
 
 
 def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
-    """Scanned layers and a padded vocabulary."""
+    """The storage has scanned layers and a padded vocabulary."""
     module = ARCHITECTURES[kinds.PRE_TRAINING].build(RUN, 0)
     params = random_params("BertForPreTraining", RUN)
     infer = jax.jit(partial(module.apply, deterministic=True))
@@ -204,7 +204,7 @@ def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
 
 @pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForMultipleChoice"])
 def test_the_readme_is_right(artifacts, models, tokenizer, name):
-    """Its lines, run above, have the tokenizer's ids, and give what the module gives for them."""
+    """Its code, run above, has the tokenizer's ids, and gives the module's outputs for them."""
     pretrained = models[name]
     texts = [["one text.", "another, a longer one."]]
     if pretrained.class_name == "BertForMultipleChoice":
@@ -230,7 +230,7 @@ def test_the_readme_is_right(artifacts, models, tokenizer, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_signature(artifacts, models, name):
-    """Its shapes are those of the outputs, its fields those of the model."""
+    """The signature has the shapes of the outputs and the fields of the model."""
     pretrained = models[name]
     signature = json.loads((artifacts / name / "signature.json").read_text())
     sizes = dict(
@@ -260,7 +260,7 @@ def test_signature(artifacts, models, name):
 
 
 def test_the_weights_lie_beside_the_program(artifacts):
-    """Names and numbers of the weights are those of the parameters; the program holds none."""
+    """The weights have the names and values of the parameters; the program contains no weights."""
     weights = load_file(artifacts / "BertForMaskedLM" / "weights.safetensors")
     assert weights["bert/embeddings/token"].shape == (SPEC.vocab_size, SPEC.hidden_size)
     assert not [name for name in weights if name.startswith("pooler")]

@@ -1,4 +1,4 @@
-"""Tokenizer files of other libraries: read faithfully or refused, and written with equal ids."""
+"""Tokenizer files of other libraries: read exactly or refused, and written with equal ids."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def model_file(request, tmp_path_factory) -> Path:
 
 
 def change(path: Path, *keys: str, value) -> None:
-    """Sets, in a JSON file, what `keys` lead to."""
+    """Sets the value at the path `keys` in a JSON file."""
     content = json.loads(path.read_text())
     part = content
     for key in keys[:-1]:
@@ -91,7 +91,7 @@ def test_a_release_of_googles_has_a_vocabulary_alone(tmp_path):
 
 
 def test_sentencepiece_there_and_back(tmp_path, model_file):
-    # Letters in any order are put together in ways that the order of the merges decides.
+    # The order of the merges decides how random letters are joined.
     rng = random.Random(0)
     jumbled = ["".join(rng.choices("catnumbersohTN017. ", k=40)) for _ in range(30)]
     for cased in (True, False):
@@ -136,7 +136,7 @@ def test_the_configuration_wins_as_it_does_in_bert_tokenizer(written):
     change(config, "tokenizer_class", value="PreTrainedTokenizerFast")
     assert not read_tokenizer(written).strip_accents
     change(written / "tokenizer.json", "normalizer", "lowercase", value=False)
-    config.write_text("{}")  # says nothing: tokenizer.json does
+    config.write_text("{}")  # it has no settings, so those of tokenizer.json hold
     assert read_tokenizer(written).cased
 
 

@@ -1,4 +1,4 @@
-"""Attention and its written-out gradient, against the formula and what JAX derives from it."""
+"""Attention and its explicit gradient, compared with the formula and with JAX's gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ SEED = jnp.uint32(11)
 
 
 def _plain(qkv, mask, rate):
-    """softmax(Q K^T / sqrt(H)) V, probabilities dropped after softmax as in the reference."""
+    """Computes softmax(Q K^T / sqrt(H)) V, with dropout after softmax as in the reference."""
     query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
     scores = jnp.einsum("bsnh,btnh->bnst", query, key) / np.sqrt(H)
     weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), -1)
@@ -29,7 +29,7 @@ def qkv():
     return jnp.asarray(np.random.default_rng(0).normal(size=(B, S, 3, N, H)) * 2, jnp.float32)
 
 
-# Rows of text in several documents, -1 on padding: each is to see its own, and padding nothing.
+# The document of each token, -1 for padding: a token sees only its document, and padding nothing.
 PACKED = np.array([[0, 0, 0, 1, 1, -1, -1], [0, 1, 1, 1, 1, 1, 1], [-1] * 7])
 MASKS = {
     "padding": np.arange(S) < np.array([7, 4, 1])[:, None, None, None],
@@ -96,7 +96,7 @@ def test_value_and_gradient(qkv, name, rate):
 
 @pytest.mark.parametrize("name", ["nothing to see", "packed"])
 def test_a_query_that_sees_no_key_has_no_gradient(qkv, name):
-    """Masked scores are constant: nothing goes on to query and key, as through `jnp.where`."""
+    """Masked scores are constant, so query and key get no gradient, as with `jnp.where`."""
     mask = MASKS[name]
     blind = ~np.broadcast_to(mask.any(-1), (B, 1, S))[:, 0]
 
@@ -109,7 +109,7 @@ def test_a_query_that_sees_no_key_has_no_gradient(qkv, name):
 
 
 def test_scores_of_any_size(qkv):
-    """exp would overflow, or lose a whole row, without the highest score of each row."""
+    """If each row's highest score were not subtracted, exp would overflow or lose the whole row."""
     for shift in (-300.0, 300.0):
         large = qkv.at[:, :, 0].set(10.0).at[:, :, 1].add(shift)
         value = _attend(large, "padding")
@@ -121,7 +121,7 @@ def test_no_seed_is_no_dropout(qkv):
 
 
 def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
-    """In bfloat16, of [B, N, S, S]: its sign carries the mask of dropout."""
+    """The array is bfloat16 [B, N, S, S]; its sign stores the dropout mask."""
     narrow = qkv.astype(jnp.bfloat16)
     _, pull = jax.vjp(lambda qkv: _attend(qkv, "padding", 0.4, SEED), narrow)
     shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]

@@ -1,4 +1,4 @@
-"""The model: its parameters, and that no switch of how it is computed changes what it computes."""
+"""The model: its parameters, and that no switch of its computation changes its outputs."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def _initializer(spec):
-    """Seed -> fresh parameters."""
+    """A function from a seed to new parameters."""
     model = PreTrainingModel(spec)
     ids = jnp.zeros((1, 5), jnp.int32)
 
@@ -40,7 +40,7 @@ def _shapes(spec, next_sentence=True):
 
 @pytest.fixture(scope="module")
 def params(spec):
-    """Random in every leaf, biases and LayerNorm too, so that each one shows."""
+    """Parameters with random values in every leaf, so that each affects the outputs."""
     rng = np.random.default_rng(5)
 
     def draw(path, leaf):
@@ -82,7 +82,7 @@ def _loss_and_gradient(spec, params, batch, key=None):
 
 @pytest.fixture(scope="module")
 def plain(spec, params, make_batch):
-    """Loss and gradient with every switch as it is by default."""
+    """The loss and the gradient with all switches at their defaults."""
     return _loss_and_gradient(spec, params, make_batch())
 
 
@@ -94,7 +94,7 @@ def _assert_trees_close(actual, expected, atol):
 
 
 def _stacked(params, layers: int):
-    """Parameters of unrolled layers -> those of scanned layers."""
+    """Converts parameters of unrolled layers to those of scanned layers."""
     encoder = [params["bert"]["encoder"][f"layer_{i}"] for i in range(layers)]
     stack = {"layers": jax.tree.map(lambda *leaves: jnp.stack(leaves), *encoder)}
     return params | {"bert": params["bert"] | {"encoder": stack}}
@@ -110,7 +110,7 @@ def _count(spec, next_sentence=True) -> int:
 @pytest.mark.parametrize(
     "size, count",
     [
-        # Those of transformers' BertForPreTraining of the same sizes.
+        # The counts of transformers' BertForPreTraining with the same sizes.
         ("tiny", 4_433_468),
         ("mini", 11_267_900),
         ("small", 29_058_876),
@@ -125,7 +125,7 @@ def test_parameter_count(size, count, scan_layers):
 
 
 def test_parameter_count_without_next_sentence():
-    """Pooler (768 x 768 + 768) and head (768 x 2 + 2) less."""
+    """The pooler (768 x 768 + 768) and the head (768 x 2 + 2) are missing."""
     assert _count(BertSpec(), next_sentence=False) == 110_106_428 - (768 * 768 + 768) - (
         768 * 2 + 2
     )
@@ -137,7 +137,7 @@ def test_a_padded_vocabulary_adds_its_rows_only():
 
 
 def test_initial_values():
-    """Weights: normal cut at two sigmas; LayerNorm scales 1; every bias 0."""
+    """Weights are normal, cut at two sigmas; LayerNorm scales are 1; biases are 0."""
     params = flatten_dict(_initializer(BertSpec.named("tiny", vocab_size=997))(0), sep="/")
     weights = {}
     for name, leaf in params.items():
@@ -219,7 +219,7 @@ def test_vocabulary_padding_changes_nothing(spec, params, make_batch, plain):
     assert extra == 15
 
     def pad(tree, value):
-        """The tree with `extra` more rows where there is a vocabulary."""
+        """The tree with additional rows `extra` in each vocabulary dimension."""
         flat = flatten_dict(tree)
         out = {
             path: jnp.concatenate([leaf, jnp.full((extra, *leaf.shape[1:]), value)])
@@ -230,7 +230,7 @@ def test_vocabulary_padding_changes_nothing(spec, params, make_batch, plain):
         assert sum(out[path].shape != flat[path].shape for path in flat) == 2
         return unflatten_dict(out)
 
-    # Rows that would win every prediction and carry any gradient.
+    # These rows would win every prediction and get the gradients.
     padded = pad(params, 50.0)
     other_loss, other_gradient = _loss_and_gradient(padded_spec, padded, batch)
     np.testing.assert_allclose(other_loss, loss, rtol=1e-6)
@@ -287,7 +287,7 @@ def test_gather_positions_is_exact(dtype):
 
 
 def test_padding_is_not_looked_at(spec, params, make_batch):
-    """Other tokens and segments under the padding leave every prediction on tokens as it was."""
+    """Other tokens and segments at padding do not change the predictions at tokens."""
     batch = make_batch()
     padding = batch["input_mask"] == 0
     other = {
@@ -330,7 +330,7 @@ def test_not_causal_sees_both_ways(spec, params, make_batch):
 
 
 def test_bfloat16_is_near_float32(spec, params, make_batch, plain):
-    """Within 3 % of the logits' deviation; parameters, gradients and logits stay float32."""
+    """They differ by 3 % of the logits' deviation; parameters, gradients and logits are float32."""
     batch, (loss, gradient) = make_batch(), plain
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
     exact, rounded = _logits(spec, params, batch), _logits(half, params, batch)

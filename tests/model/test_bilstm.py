@@ -1,4 +1,4 @@
-"""The BiLSTM tagger: padding, layers, gradients, and PyTorch's LSTM with the same weights."""
+"""The BiLSTM tagger: padding, layers, gradients, and a comparison with PyTorch's LSTM."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ ROWS, WORDS, LAYERS, WIDTH, HIDDEN, CLASSES = 5, 7, 3, 4, 6, 9
 
 @pytest.fixture
 def inputs():
-    """Activations, with nonsense behind the words; and the mask. Rows of 1 to `WORDS` words."""
+    """Makes activations of rows with 1 to `WORDS` words, random values after them, and the mask."""
     rng = np.random.default_rng(0)
     activations = rng.normal(size=(ROWS, WORDS, LAYERS, WIDTH)).astype(np.float16)
     lengths = np.array([WORDS, 1, 3, 6, 2])
@@ -24,13 +24,13 @@ def inputs():
 
 
 def init(tagger, inputs):
-    """Fresh parameters."""
+    """Makes new parameters."""
     fresh = jax.jit(lambda key: tagger.init(key, *inputs, deterministic=True))
     return nn.unbox(fresh(jax.random.key(0)))["params"]
 
 
 def build(combine: str, inputs, **fields):
-    """A small tagger, and parameters in which nothing is zero."""
+    """Makes a small tagger, and parameters without zeros."""
     tagger = BiLstmTagger(CLASSES, combine, hidden=HIDDEN, **fields)
     params = init(tagger, inputs)
     leaves, structure = jax.tree.flatten(params)
@@ -73,7 +73,7 @@ def test_both_directions_see_all_words(inputs):
 
 
 def test_weighted_sum(inputs):
-    """With one weight far above the others it is that layer alone; at first, it is the mean."""
+    """At first the sum is the mean; with one weight far above the others it is that layer."""
     activations, mask = inputs
     tagger, params = build("weighted_sum", inputs)
     for scale, layers in ((np.array([0, 50, 0.0]), [1]), (np.zeros(3), [0, 1, 2])):

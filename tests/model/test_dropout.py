@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.layers.dropout import Dropout, dropout, random_bits
 
-SHAPE = (31, 3, 67, 131)  # 816,207 elements, as attention probabilities have their axes
+SHAPE = (31, 3, 67, 131)  # 816,207 elements, with the axes of attention probabilities
 
 
 def _kept(seed: int, rate: float = 0.1, shape=SHAPE) -> np.ndarray:
@@ -27,7 +27,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _five_deviations(count: int) -> float:
-    """Of the correlation of `count` independent pairs."""
+    """Five standard deviations of the correlation of `count` independent pairs."""
     return 5 / math.sqrt(count)
 
 
@@ -72,7 +72,7 @@ def test_no_correlation_along_an_axis(axis, lag):
 
 @pytest.mark.parametrize("axis", range(4))
 def test_no_axis_has_lines_that_are_dropped_more(axis):
-    """The counts over all slices along an axis scatter as binomial ones do, no more, no less."""
+    """The counts over all slices along an axis have the variance of a binomial distribution."""
     kept, rate = _kept(5), 0.1
     counts = (~np.moveaxis(kept, axis, 0)).reshape(kept.shape[axis], -1).sum(1)
     each = kept.size // kept.shape[axis]
@@ -83,19 +83,19 @@ def test_no_axis_has_lines_that_are_dropped_more(axis):
 
 
 def test_runs_in_a_matrix_are_those_of_chance():
-    """Pairs of neighbours that are both dropped, in both directions of [B, D]: rate**2 of all."""
+    """In both directions of [B, D], rate**2 of all pairs of neighbours are dropped together."""
     dropped = ~_kept(9, 0.1, (701, 997))
     for both in (dropped[1:] & dropped[:-1], dropped[:, 1:] & dropped[:, :-1]):
         assert abs(both.mean() - 0.01) < 5 * math.sqrt(0.01 * 0.99 / both.size)
 
 
 def test_rows_share_stretches_as_rarely_as_stated():
-    """B rows of n elements: B**2 n / 2**32 pairs share a part of their bits, at other columns."""
+    """B rows of n elements have B**2 n / 2**32 pairs that share a part of their bits, shifted."""
     rows, width, seeds = 4096, 256, 8
     pairs = 0
     for seed in range(seeds):
         bits = np.asarray(random_bits(jnp.uint32(seed), (rows, width)))
-        # Of two rows that share a stretch, one begins inside the other.
+        # If two rows share a part, one of them begins inside the other.
         found = np.flatnonzero(np.isin(bits, bits[:, 0]) & (np.arange(width) > 0))
         for row, column in zip(*np.divmod(found, width), strict=True):
             (other,) = np.flatnonzero(bits[:, 0] == bits[row, column])
@@ -152,7 +152,7 @@ def test_a_shard_has_its_slice_of_the_whole_mask(shape, split, grid):
 
 
 class TestInTheModel:
-    """Where the model drops."""
+    """The places in the model that have dropout."""
 
     @pytest.fixture
     def drop_spec(self, spec):
@@ -160,7 +160,7 @@ class TestInTheModel:
 
     @staticmethod
     def _applier(spec, batch, **options):
-        """Seed of dropout, or None -> what the model gives."""
+        """A function from the seed of dropout, or None, to the model's outputs."""
         model = PreTrainingModel(spec)
         inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
         params = jax.jit(lambda: model.init(jax.random.key(0), *inputs, deterministic=True))()
@@ -185,7 +185,7 @@ class TestInTheModel:
         assert np.abs(one - other).max() > 0.1
 
     def test_every_place_has_its_own_mask(self, drop_spec, make_batch):
-        """Hidden dropout: once behind the embeddings, twice in each layer."""
+        """Hidden dropout is used once after the embeddings, and twice in each layer."""
         apply = self._applier(
             drop_spec,
             make_batch(rows=16),

@@ -22,7 +22,7 @@ from bertjax.heads.architectures import ARCHITECTURES
     ],
 )
 def test_heads_compute_in_float32(spec, make_batch, architecture, output):
-    """Where the encoder is in bfloat16: its 8 bits would make ties of close scores."""
+    """The encoder is in bfloat16, whose 8 bits would make close scores equal."""
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
     model = ARCHITECTURES[KINDS[architecture]].build(half, 5)
     batch = make_batch()
@@ -44,7 +44,7 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
     ],
 )
 def test_a_new_output_layer_begins_as_that_of_transformers(spec, architecture, head):
-    """Normal with the `initializer_range`, uncut, where the encoder's are cut at two deviations."""
+    """It is normal with the `initializer_range`, but not cut at two deviations like the encoder."""
     model = ARCHITECTURES[KINDS[architecture]].build(
         dataclasses.replace(spec, initializer_range=0.07), 29
     )
@@ -55,6 +55,6 @@ def test_a_new_output_layer_begins_as_that_of_transformers(spec, architecture, h
     error = kernels.size**-0.5
     assert abs(kernels.mean()) < 4 * 0.07 * error
     assert kernels.std() == pytest.approx(0.07, rel=4 * error)
-    beyond = (np.abs(kernels) > 0.14).mean()  # 0.0455 of a normal distribution
+    beyond = (np.abs(kernels) > 0.14).mean()  # in a normal distribution, 0.0455
     assert beyond == pytest.approx(0.0455, abs=4 * 0.21 * error)
     assert not any(params[head]["bias"].any() for params in drawn)

@@ -19,7 +19,7 @@ def _random(*shape):
 
 
 def _integers(*shape):
-    """So small that no sum of their products is rounded in bfloat16."""
+    """Makes integers so small that no sum of their products is rounded in bfloat16."""
     return jnp.asarray(np.random.default_rng(shape).integers(-2, 3, shape), jnp.float32)
 
 
@@ -54,7 +54,7 @@ def test_product(subscripts, x, kernel, compute_dtype, random):
 
 
 def test_the_gradient_of_a_kernel_in_either_dtype():
-    """Rounded where it leaves a device, or not: 4,096 rows show the difference."""
+    """The gradient is rounded when it leaves a device, or not; 4,096 rows show the difference."""
     x, kernel = _random(4096, 3), _random(3, 2)
     narrow = dataclasses.replace(SPEC, compute_dtype="bfloat16")
 
@@ -87,7 +87,7 @@ def test_bias(outputs):
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
 def test_activation(hidden_act):
     spec = dataclasses.replace(SPEC, hidden_act=hidden_act)
-    # In float64: in float32 the difference is that of two ways to round, and varies with flags.
+    # It is computed in float64, because in float32 rounding differs and depends on flags.
     with jax.enable_x64(True):
         _assert_same_pull(
             lambda x: activation(spec, x),

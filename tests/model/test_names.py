@@ -50,14 +50,14 @@ def test_there_and_back_is_bit_equal():
 
 
 def test_our_arrays_lie_in_order():
-    """Or a library that writes their memory as it is, as safetensors does, would garble them."""
+    """Otherwise a library that writes memory unchanged, such as safetensors, would garble them."""
     entries = array_names(("bert", "pooler", "masked_lm"), SPEC, 0)
     for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
         assert leaf.flags.c_contiguous
 
 
 def test_where_a_product_lies():
-    """By hand: head 2 of the key, and the attention's output, at single elements."""
+    """Checks single elements by hand: of head 2 of the key, and of the attention's output."""
     entries = array_names(("bert",), SPEC, 0)
     arrays = _arrays(entries)
     ours = flatten_dict(names.to_ours(arrays, entries, "test"), sep="/")

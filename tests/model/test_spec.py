@@ -1,4 +1,4 @@
-"""Sizes by name, and values that do not fit."""
+"""Published sizes by name, and refused values."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ def test_padded_vocab_size(multiple, padded):
 
 
 def test_flops_of_base():
-    """6 x (weights of the products) for each token, counted by hand from the paper's sizes."""
+    """Each token takes 6 x (weights of the products), counted by hand from the paper's sizes."""
     layer = 4 * 768**2 + 2 * 768 * 3072
     attention = 2 * 128 * 768  # scores and context
     head = 20 / 128 * (768 * 30_522 + 768**2)

@@ -1,4 +1,4 @@
-"""Stacked layers and padded vocabularies hold the same model."""
+"""Stacked layers and padded vocabularies store the same model."""
 
 import dataclasses
 
@@ -61,7 +61,7 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("remat", ["none", "layer"])
 def test_hidden_states(spec, make_batch, scan_layers, remat):
-    """Each is what a model with so many layers gives; the last is the sequence output."""
+    """Each is the output of a model with that many layers; the last is the sequence output."""
     plain, batch = _random_params(spec)["bert"], make_batch()
     inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
     other = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)

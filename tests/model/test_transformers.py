@@ -17,7 +17,7 @@ pytestmark = pytest.mark.peers
 
 
 def _from_transformers(state: dict[str, np.ndarray], spec) -> dict:
-    """Our parameters from arrays by the names of transformers' modules."""
+    """Makes our parameters from arrays with the names of transformers' modules."""
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head")
     return names.to_ours(state, array_names(parts, spec, 0), "transformers")
 
@@ -49,7 +49,7 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
         for parameter in peer.parameters():  # biases and LayerNorm random, too
             parameter += 0.1 * torch.randn_like(parameter)
 
-    # The peer takes labels at every position, ours at the gathered ones.
+    # The peer takes labels at every position, our model at the gathered ones.
     batch = make_batch(rows=13, length=length, predicted=min(4, length), seed=length)
     labels = np.full((13, length), -100)
     rows, places = np.nonzero(batch["masked_lm_weights"])

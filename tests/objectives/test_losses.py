@@ -1,4 +1,4 @@
-"""Losses as sums and counts, against numpy by hand and against PyTorch."""
+"""Losses as sums and counts, compared with numpy by hand and with PyTorch."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def case():
-    """Logits and a batch for both tasks; the third row has no prediction at all."""
+    """Logits and a batch for both tasks; the third row has no prediction."""
     rng = np.random.default_rng(3)
     logits = {
         "masked_lm": rng.normal(0, 3, (3, 5, 11)).astype(np.float32),
@@ -38,7 +38,7 @@ def case():
     }
     weights = np.array([[1, 1, 1, 1, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.float32)
     ids = np.where(weights > 0, rng.integers(0, 11, (3, 5)), 0)
-    ids[0, 1] = logits["masked_lm"][0, 1].argmax()  # one is right, at least
+    ids[0, 1] = logits["masked_lm"][0, 1].argmax()  # at least one is right
     batch = {
         "masked_lm_ids": ids.astype(np.int32),
         "masked_lm_weights": weights,
@@ -48,7 +48,7 @@ def case():
 
 
 def _by_hand(logits, labels, weights) -> tuple[float, float, float]:
-    """Sum of losses, of right answers, and of weights, one element at a time."""
+    """The sums of losses, of right answers and of weights, computed for single elements."""
     loss = correct = count = 0.0
     log_probabilities = _log_softmax(logits)
     for index in np.ndindex(labels.shape):
@@ -122,7 +122,7 @@ def test_weights_of_zero_give_zero_and_carry_no_gradient(case):
 
 
 def test_unused_places_do_not_count(case):
-    """Whatever the label where the weight is 0."""
+    """The label does not matter if the weight is 0."""
     logits, batch = case
     other = np.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], 7)
     one = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
@@ -196,7 +196,7 @@ ROWS, TOKENS, CLASSES = 5, 7, 3
 
 
 def _task(objective: Objective, seed: int = 5):
-    """Outputs and a batch whose last row fills it up; of some rows only some tokens are there."""
+    """Outputs and a batch whose last row is padding; a few rows have padding tokens."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray:
@@ -217,7 +217,7 @@ def _task(objective: Objective, seed: int = 5):
             f"{side}_positions": (rng.integers(0, 100, ROWS) % lengths).astype(np.int32)
             for side in ("start", "end")
         }
-        for side in ("start", "end"):  # both are right, once
+        for side in ("start", "end"):  # both are right in one row
             best = np.where(there, outputs[side], -np.inf).argmax(-1)
             positions[f"{side}_positions"][0] = best[0]
         return outputs, batch | positions
@@ -229,7 +229,7 @@ def _task(objective: Objective, seed: int = 5):
 
 
 def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float, float]]:
-    """Sums and counts, one example or token at a time."""
+    """The sums and counts, computed for single examples or tokens."""
     real = batch["is_real_example"]
     if objective == REGRESSION:
         errors = [(outputs["logits"][i, 0] - batch["targets"][i]) ** 2 for i in range(ROWS)]
@@ -276,7 +276,7 @@ def _assert_same_task(objective: Objective, one, two) -> None:
 
 @pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_rows_that_fill_up_a_batch_do_not_count(objective):
-    """Whatever is in them; nor do they carry a gradient."""
+    """Their content does not matter, and they get no gradient."""
     outputs, batch = _task(objective)
     other_outputs, other_batch = _task(objective, seed=6)
     fill = batch["is_real_example"] == 0
@@ -308,7 +308,7 @@ def test_tokens_that_are_not_classified_do_not_count():
 
 
 def test_padding_is_no_answer():
-    """As many or as few places without a token: the same loss, as in the longest batch."""
+    """The loss is the same for any number of padding positions."""
     outputs, batch = _task(QUESTION_ANSWERING)
 
     def wider(array, value):
@@ -321,7 +321,7 @@ def test_padding_is_no_answer():
 
 @pytest.mark.parametrize("accumulate", [2, 3])
 def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
-    """However the tokens that count are spread over the parts."""
+    """The labelled tokens may be spread over the parts in any way."""
     rng = np.random.default_rng(8)
     labels = np.full((6, TOKENS), -1, np.int32)
     for row, count in enumerate([7, 0, 1, 5, 0, 2]):
@@ -354,7 +354,7 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
 @pytest.mark.peers
 @pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
-    """With the same weights; both take the mean over what counts."""
+    """Both have the same weights, and take the mean over the labels that count."""
     import torch
     import transformers
 

@@ -1,6 +1,6 @@
-"""One host of a job that touches no device: `python host_job.py FOLDER` goes through the cases.
+"""One host of a job that uses no device: `python host_job.py FOLDER` runs all cases.
 
-Prints a JSON object: case -> what came of it on this host.
+It prints a JSON object: case -> its result on this host.
 """
 
 import json
@@ -13,7 +13,7 @@ from bertjax.sharding import hosts
 
 
 def _words(case) -> str:
-    """What a case returned or raised."""
+    """The value or the error of a case, as text."""
     try:
         return repr(case())
     except BaseException as error:
@@ -27,7 +27,7 @@ def _agree(faults: dict[int, BaseException]) -> None:
 
 
 def main(folder: Path) -> None:
-    """Joins the other hosts, then each case, on all."""
+    """Joins the other hosts, then runs each case together with them."""
     hosts.join_processes()
     me = hosts.index()
     cases = {

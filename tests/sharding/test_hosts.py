@@ -1,4 +1,4 @@
-"""The processes of a job: joining, telling, agreeing."""
+"""The processes of a job: they join, exchange values and agree."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from bertjax.sharding.hosts import join_processes
 
 
 def test_one_process_joins_nothing():
-    """In a process of its own: JAX must not have been used before."""
+    """It runs in a separate process, because JAX must not have been used before."""
     program = (
         "import jax; from bertjax.sharding.hosts import join_processes; join_processes();"
         "print(jax.process_count(), jax.distributed.is_initialized())"
@@ -64,7 +64,7 @@ def _free_port() -> int:
 
 @pytest.mark.slow
 def test_a_job_of_one_process_ends_by_sigterm():
-    """JAX's service of jobs has a handler that only counts; nobody would ask it before training."""
+    """JAX's own handler only records the signal, which nothing would check before training."""
     program = (
         "import os; from bertjax import commandline; from bertjax.sharding import hosts;"
         "commandline.run(lambda _: (hosts.join_processes(), os.kill(os.getpid(), 15)))"
@@ -77,7 +77,7 @@ def test_a_job_of_one_process_ends_by_sigterm():
 
 @pytest.mark.slow
 def test_a_host_that_is_alone_says_so(tmp_path):
-    """Host 0, which the others would call, and one of the others, each alone in its job."""
+    """Tests host 0, to which the others connect, and another host, each alone in its job."""
     program = (
         "from bertjax import commandline; from bertjax.sharding import hosts;"
         "hosts._JOIN_SECONDS = 2;"
@@ -95,7 +95,7 @@ def test_a_host_that_is_alone_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
-    """Host 2 is killed; host 1 stands still when it should leave, and has its say later."""
+    """Host 2 is killed; host 1 is suspended when it should end, and prints its message later."""
     program = """
 import sys, time
 from pathlib import Path
@@ -140,7 +140,7 @@ def _wait_for(condition) -> None:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> list[dict[str, str]]:
-    """What came of each case of host_job.py, on three hosts."""
+    """The results of all cases of host_job.py, on three hosts."""
     folder, port = tmp_path_factory.mktemp("hosts"), _free_port()
     program = [Path(host_job.__file__), folder]
     processes = [_start(program, index, 3, port) for index in range(3)]

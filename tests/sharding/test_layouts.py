@@ -35,7 +35,7 @@ SPEC = BertSpec(
 )
 OPTIMIZER = OptimizerSpec(learning_rate=1e-3, warmup_steps=1)
 
-# Sums in another order: float32 has 24 bits, and Adam divides by small roots.
+# Sums have another order: float32 has 24 bits, and Adam divides by small roots.
 LOSS_TOLERANCE = 1e-5
 PARAMETER_TOLERANCE = 2e-5  # the updates of `STEPS` steps add up to 3e-3
 
@@ -60,7 +60,7 @@ def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
 
 
 def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
-    """Metrics of every step, and the parameters after the last."""
+    """Trains; returns the metrics of every step, and the parameters after the last."""
     mesh = make_mesh(MeshSpec(*grid), jax.devices()[: grid[0] * grid[1]])
     placement = Placement(mesh, layout(name))
     model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
@@ -98,7 +98,7 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
 
 @pytest.fixture(scope="module")
 def one_device():
-    """What one device gives, computed once for each way of taking the step."""
+    """The results of one device, computed once for each kind of step."""
     runs = {}
 
     def run(spec, accumulate):
@@ -140,12 +140,12 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate):
 
 
 def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
-    """The smallest sibling of the slow ones above, which do this in every layout."""
+    """A small version of the slow tests above, which do this in every layout."""
     _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), scan_layers=True, accumulate=2)
 
 
 def test_dropout_is_at_work(one_device):
-    """So that the equality above says something about it."""
+    """Otherwise the equality above would not test dropout."""
     dry = dataclasses.replace(SPEC, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     with_dropout, without = one_device(SPEC, 1)[0], one_device(dry, 1)[0]
     apart = [abs(a["loss"] - b["loss"]) for a, b in zip(with_dropout, without, strict=True)]

@@ -1,4 +1,4 @@
-"""Rows of batches, and where trees lie."""
+"""The rows of batches, and the shardings of trees."""
 
 import jax
 import jax.numpy as jnp

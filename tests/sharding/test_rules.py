@@ -1,4 +1,4 @@
-"""Layouts: where every parameter lies, and names that do not fit."""
+"""Layouts: the sharding of every parameter, and invalid names."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
 
 D, M = "data", "model"
-# Parameter -> where it lies in layouts fsdp and tensor; in data and zero1 each is whole everywhere.
+# Parameter -> its sharding in layouts fsdp and tensor; in data and zero1 no parameter is split.
 LAYER = {
     "attention/qkv/kernel": (P(D, None, None, None), P(None, None, M, None)),
     "attention/qkv/bias": (P(None, None, None), P(None, M, None)),

@@ -74,12 +74,12 @@ def test_a_batch_is_a_function_of_seed_and_step():
 
 
 def test_batches_are_random_and_their_parts_of_like_length():
-    """Which saves half of what the same batches would compute, each padded to its longest."""
+    """This saves half of the computation, compared to batches padded to their longest example."""
     lengths = np.minimum(np.random.default_rng(0).geometric(0.04, 4000) + 3, 128)
     epochs = Epochs(lengths, choose_lengths(lengths, 128, 5), 32, epochs=1, seed=0, rows=8)
     batches = [lengths[epochs.batch(step)] for step in range(epochs.steps)]
-    # Means of 32 random lengths vary by a 32nd of the variance; over 125 of them it is known to
-    # 13 %. (Batches sorted 16 at a time vary 30 times as much.)
+    # The mean of 32 random lengths has 1/32 of their variance; 125 of them determine it to 13 %.
+    # (Batches of 16 sorted examples would vary 30 times as much.)
     assert np.var(np.mean(batches, axis=1)) == pytest.approx(np.var(lengths) / 32, rel=0.39)
     assert epochs.tokens < 0.55 * 32 * np.mean(np.max(batches, axis=1))
     whole = Epochs(lengths, (128,), 32, epochs=1, seed=0, rows=32)
@@ -100,7 +100,7 @@ def test_rows_of_parts_are_those_of_the_least_work():
     for cost in (0, 20, 60, 200, 2000):
         chosen = choose_rows(LENGTHS, buckets, 24, devices=1, most=9999, cost=cost)
         best = min(work(rows, cost) for rows in range(1, 25))
-        assert work(chosen, cost) == pytest.approx(best, rel=0.02)  # of other random batches
+        assert work(chosen, cost) == pytest.approx(best, rel=0.02)  # for other random batches
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_rows_of_parts_are_those_of_the_least_work():
         (30, 4, 9999, 10**6, 32),
         (32, 1, 5 * 128, 10**6, 5),
         (32, 8, 2 * 128, 10**6, 16),
-        (32, 1, 100, 10**6, 1),  # one example has more
+        (32, 1, 100, 10**6, 1),  # one example exceeds the limit
     ],
 )
 def test_rows_of_parts_divide_over_the_devices_and_fit(batch_size, devices, most, cost, rows):

@@ -1,4 +1,4 @@
-"""Classification and regression: what goes in and what comes out."""
+"""Classification and regression: their encoding, predictions and input lines."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ FAMILY = Classification(("no", "yes", "maybe"))
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """A token for each of the letters a to f, as a word."""
+    """A tokenizer with a token for each of the words a to f."""
     return Tokenizer("wordpiece", "\n".join([*SPECIAL_TOKENS, *"abcdef"]).encode(), "here")
 
 
@@ -100,7 +100,7 @@ def test_bad_labels(family, tokenizer):
     [
         ("one text", "one text", None),
         ("one ||| two", "one", "two"),
-        ("x ||| y ||| z", "x ||| y", "z"),  # as extract_features.py of the reference cuts it
+        ("x ||| y ||| z", "x ||| y", "z"),  # as in the reference's extract_features.py
         ('{"text": "a ||| b"}', "a ||| b", None),
         ('{"text": "\\u00e9\\n", "text_b": "{"}', "é\n", "{"),
         ('{"text": "a", "text_b": null}', "a", None),

@@ -74,7 +74,7 @@ def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
     write(folder / "eng.testb", TRAIN)
     task = Conll(str(folder))
     assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
-    # Words alone, or with the columns before the tags'.
+    # The words alone, or with the columns before the tags.
     for untagged in ("EU\nrejects\n\nBonn\n", "EU NNP I-NP\n. . O\n\nBonn NNP I-NP\n"):
         write(folder / "eng.testb", f"-DOCSTART-\n\n{untagged}")
         task = Conll(str(folder))
@@ -125,12 +125,22 @@ def test_any_scheme_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("split", "text", "fields", "message"),
     [
-        ("dev", "a NN O O\nb O\n", {}, "eng.testa line 2: 2 columns, but 4 above: 'b O'"),
-        ("dev", "a N N O\n\nb N\t\tN O\n\nc O x\n", {}, "testa line 5: 3 columns, but 4 above"),
+        (
+            "dev",
+            "a NN O O\nb O\n",
+            {},
+            "eng.testa line 2: 2 columns, but 4 in the lines above: 'b O'",
+        ),
+        (
+            "dev",
+            "a N N O\n\nb N\t\tN O\n\nc O x\n",
+            {},
+            "testa line 5: 3 columns, but 4 in the lines above",
+        ),
         ("dev", "a N N O\nb N N B-GPE\n", {}, "line 2: the tag 'B-GPE' is not in the training"),
-        ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is no tag of an entity"),
+        ("dev", "a N N O\n\nb N N BORG\n", {}, "line 3: 'BORG' is not an entity tag"),
         ("dev", "a\nb\n", {}, "eng.testa line 1: no tags: 1 columns"),
-        # The third column is no tag because it is the last one: the training file has four.
+        # The third column is the last one, but no tag: the training file has four columns.
         ("dev", "a NN I-NP\n", {}, r"line 1: no tags: 3 columns \(4 in the training file\)"),
         ("test", "a NN I-NP O O\n", {}, r"line 1: no tags: 5 columns \(4 in the training file\)"),
         ("dev", "a O\n", {"tag_column": 3}, "eng.testa line 1: no tags: 2 columns"),
@@ -173,7 +183,7 @@ def test_predictions_in_the_form_of_conlleval(folder):
         "before O B-PER\n\n-DOCSTART- O O\n\nEU B-ORG B-ORG\nBonn B-LOC O\nUlm B-LOC B-LOC\n\n"
         "-DOCSTART- O O\n\n\u00a0Peter B-PER B-PER\n\n"
     )
-    # The file is one that this reads, with the same score.
+    # The written file can be read here, and gives the same score.
     scored = Conll(str(folder), train="ner-dev.txt", tag_column=1).read("train")
     assert task.score(scored, predictions, {}) == task.score(dev, predictions, {})
     assert task.score(dev, predictions, {})["f1"] == 75.0  # 3 right of 4 and 4
@@ -188,7 +198,7 @@ def test_predictions_without_tags(folder):
 
 
 def test_tfds(tmp_path, monkeypatch):
-    """Without documents, and with the names of the tags."""
+    """TFDS gives no documents, and the names of the tags."""
     tfds = pytest.importorskip("tensorflow_datasets")
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     sentences = {
@@ -232,14 +242,14 @@ def test_tfds(tmp_path, monkeypatch):
         _ = Conll("tfds:tiny_conll", test="nowhere", document_context=False).dev_splits
     with pytest.raises(InputError, match="other example 0: the tag 'B-LOC' is not in the training"):
         Conll("tfds:tiny_conll", dev="other", document_context=False).read("dev")
-    with pytest.raises(InputError, match="document_context=False, or take the official files"):
+    with pytest.raises(InputError, match="document_context=False, or use the official files"):
         Conll("tfds:tiny_conll").read("train")
     with pytest.raises(InputError, match="tfds:no_such_set: "):
         Conll("tfds:no_such_set", document_context=False).read("train")
 
 
 def test_the_real_files(shared_data, tmp_path):
-    """The official counts (Tjong Kim Sang and De Meulder, 2003, Tables 2 and 3)."""
+    """The counts are the official ones (Tjong Kim Sang and De Meulder, 2003, Tables 2 and 3)."""
     task = Conll(str(shared_data / "conll2003"))
     train, dev = task.read("train"), task.read("dev")
     assert (len(train), sum(len(sentence.words) for sentence in train)) == (14041, 203621)

@@ -1,4 +1,4 @@
-"""Windows over a document: each part told of once, in a window that is full."""
+"""Windows over a document: each part is owned by one window, and windows are full."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,13 @@ import pytest
 from bertjax.tasks.context import windows
 
 
-def told_in(found, count):
-    """The number of the window that tells of each part; fails unless there is exactly one."""
+def owners(found, count):
+    """The number of the window that owns each part; fails unless exactly one window does."""
     owner = np.full(count, -1)
     for number, window in enumerate(found):
-        assert np.all(owner[window.told] == -1)
-        assert np.all((window.start <= window.told) & (window.told < window.stop))
-        owner[window.told] = number
+        assert np.all(owner[window.owned] == -1)
+        assert np.all((window.start <= window.owned) & (window.owned < window.stop))
+        owner[window.owned] = number
     assert np.all(owner >= 0)
     return owner
 
@@ -24,11 +24,11 @@ def test_any_document(seed, overlapping):
     room = int(rng.integers(1, 40))
     sizes = rng.integers(1, int(rng.integers(1, room + 1)) + 1, int(rng.integers(0, 80)))
     found = windows(sizes, room, overlapping=overlapping)
-    told_in(found, len(sizes))
+    owners(found, len(sizes))
     shown = np.array([sizes[window.start : window.stop].sum() for window in found])
     assert np.all(shown <= room)
     for window, size in zip(found, shown, strict=True):
-        # Full: to the right, or where the document ends there, to the left.
+        # A window is full: nothing fits to its right or, at the document's end, to its left.
         if window.stop < len(sizes):
             assert size + sizes[window.stop] > room
         elif window.start:
@@ -40,21 +40,22 @@ def test_any_document(seed, overlapping):
 def test_a_document_that_fits_is_one_window():
     for overlapping in (False, True):
         (window,) = windows(np.array([3, 4, 3]), 10, overlapping=overlapping)
-        assert (window.start, window.stop, window.told.tolist()) == (0, 3, [0, 1, 2])
+        assert (window.start, window.stop, window.owned.tolist()) == (0, 3, [0, 1, 2])
     assert windows(np.array([], np.int64), 10, overlapping=True) == []
 
 
 def test_places():
     sizes = np.full(10, 2)
     found = windows(sizes, 8, overlapping=False)
-    # The last window goes to the end and is filled to the left; part 7 has more context in it.
-    assert [(w.start, w.stop, w.told.tolist()) for w in found] == [
+    # The last window ends with the document and is filled to the left; part 7 has more context in
+    # it.
+    assert [(w.start, w.stop, w.owned.tolist()) for w in found] == [
         (0, 4, [0, 1, 2, 3]),
         (4, 8, [4, 5, 6]),
         (6, 10, [7, 8, 9]),
     ]
     found = windows(sizes, 8, overlapping=True)
-    assert [(w.start, w.stop, w.told.tolist()) for w in found] == [
+    assert [(w.start, w.stop, w.owned.tolist()) for w in found] == [
         (0, 4, [0, 1, 2]),
         (2, 6, [3, 4]),
         (4, 8, [5, 6]),
@@ -63,12 +64,12 @@ def test_places():
 
 
 def test_overlapping_windows_give_context_for_twice_the_work():
-    """Long documents of short parts: a quarter of a window to each side, but for their ends."""
+    """In long documents, each part has a quarter of a window as context on both sides."""
     rng = np.random.default_rng(0)
     sizes, room = rng.integers(1, 9, 5000), 256
     ends = np.concatenate([[0], np.cumsum(sizes)])
     found = windows(sizes, room, overlapping=True)
-    owner = told_in(found, len(sizes))
+    owner = owners(found, len(sizes))
     for part in range(len(sizes)):
         window = found[owner[part]]
         if window.start and window.stop < len(sizes):

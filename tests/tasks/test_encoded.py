@@ -1,4 +1,4 @@
-"""Encoded examples, and the arrays of a batch of them."""
+"""Encoded examples, and the arrays of their batches."""
 
 import numpy as np
 

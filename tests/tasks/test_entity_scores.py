@@ -70,7 +70,7 @@ def test_different_lengths_are_a_mistake_of_the_program():
 
 
 def random_tags(random_: random.Random, prefixes: str) -> list[list[str]]:
-    """Sentences of any tags, legal in a scheme or not."""
+    """Makes sentences with random tags, which need not be valid in a scheme."""
     names = ["O"] * 4 + [f"{prefix}-{kind}" for prefix in prefixes for kind in TYPES[:2]]
     return [random_.choices(names, k=random_.randint(1, 12)) for _ in range(300)]
 

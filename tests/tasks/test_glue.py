@@ -1,4 +1,4 @@
-"""GLUE: rows in its official forms, its metrics, and the leaderboard's files."""
+"""GLUE: files in its official forms, its metrics, and the leaderboard's files."""
 
 import zipfile
 
@@ -21,7 +21,7 @@ def _mnli(index: int, a: str, b: str, *labels: str) -> str:
     )
 
 
-# Task, split, lines of the file -> (id, a, b, label) of the examples.
+# Task, split, lines of the file, and the (id, a, b, label) of the examples.
 FILES = [
     (
         *("CoLA", TRAIN),
@@ -104,7 +104,7 @@ def read(task: Glue, split: str) -> list[tuple]:
 @pytest.mark.parametrize("name, split, lines, expected", FILES, ids=lambda each: str(each)[:12])
 def test_official_forms(tmp_path, name, split, lines, expected):
     write(tmp_path / name, f"{split}.tsv", lines)
-    if name == "MNLI":  # so that it is known as a dev split
+    if name == "MNLI":  # the file makes it a dev split
         write(tmp_path / name, "dev_mismatched.tsv", FILES[11][2])
     assert read(Glue(str(tmp_path), name), split) == expected
     assert read(Glue(str(tmp_path / name), name), split) == expected  # the task's own folder
@@ -165,8 +165,13 @@ def test_short_rows_of_qqp_are_counted(tmp_path, capsys):
             [_NLI, "0\tA\tB"],
             "dev.tsv: no column 'label', which RTE dev needs; it has",
         ),
-        ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 9], "line 2: score 'x': no number"),
-        ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 8 + "\tnan"], "score 'nan': no number"),
+        ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 9], "line 2: score 'x' is not a number"),
+        (
+            "STS-B",
+            "dev",
+            [f"{_STS}\tscore", "0" + "\tx" * 8 + "\tnan"],
+            "score 'nan' is not a number",
+        ),
         ("STS-B", "dev", [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t7.5"], "7.5: must be from 0 to 5"),
         ("STS-B", TRAIN, [f"{_STS}\tscore", "0" + "\tx" * 8 + "\t-0.1"], "score -0.1: must be"),
         ("CoLA", TRAIN, ["a\t1\t\tA", "a\t1\tB"], "line 2: 3 columns, but CoLA train has 4"),
@@ -260,7 +265,7 @@ def test_files_of_predictions(tmp_path):
 
 @pytest.fixture
 def predicted(tmp_path):
-    """Predictions of the official number for each task, in folders of their own."""
+    """The official number of predictions for each task, in separate folders."""
     for (task, _), (file, rows) in SUBMITTED.items():
         lines = ["index\tprediction", *(f"{row}\t1" for row in range(rows))]
         write(tmp_path / task, file, lines)

@@ -28,7 +28,7 @@ def test_the_one_that_is_there(tmp_path):
     assert exists(tmp_path, "first", "second") and not exists(tmp_path, "first")
     for other in ("third", "second.gz"):
         (tmp_path / other).touch()
-        with pytest.raises(InputError, match=f"has second and {other}, and one of them is read: l"):
+        with pytest.raises(InputError, match=f"has second and {other}, but only one may exist: k"):
             find(tmp_path, "first", "second", "third")
         (tmp_path / other).unlink()
 

@@ -24,7 +24,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """Uncased; a piece for each letter: a word of n letters has n tokens."""
+    """An uncased tokenizer with a piece for each letter: a word of n letters has n tokens."""
     pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{each}" for each in LETTERS), *"?.,\u4e2d\u6587"]
     return Tokenizer("wordpiece", "\n".join(pieces).encode(), "here", cased=False)
 
@@ -56,7 +56,7 @@ def labels(encoded) -> list[tuple[int, int]]:
 
 
 def labelled_text(example, encoded, window: int = 0) -> str:
-    """What the labels of a window say of the paragraph."""
+    """The text of the paragraph that the labels of a window mark."""
     start, end = np.array(labels(encoded)[window]) + encoded.begin[window] - encoded.first[window]
     spans = encoded.spans[encoded.question[window]]
     return example.context[spans[start, 0] : spans[end, 1]]
@@ -73,7 +73,7 @@ def random_outputs(encoded, seed: int = 0):
 
 
 def test_windows_and_their_labels(tokenizer):
-    """An answer cut by the border of a window is none of that window's."""
+    """If the border of a window cuts an answer, the window has no answer."""
     family = QuestionAnswering(max_query_length=2, stride=2)
     examples = [question("Abc?", "de f g hi.", "f g"), question("x", "y z", "z")]
     encoded = family.encode(examples, tokenizer, 9, labelled=True)
@@ -109,7 +109,7 @@ def test_windows_and_their_labels(tokenizer):
 
 
 def reference_windows(size: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Starts and lengths, as `run_squad.py` finds them."""
+    """The starts and lengths of the windows of `run_squad.py`."""
     found, start = [], 0
     while start < size:
         length = min(size - start, room)
@@ -155,7 +155,7 @@ HARD_PARAGRAPHS = {
 @pytest.mark.parametrize("name", HARD_PARAGRAPHS)
 @pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece"])
 def test_labels_of_hard_paragraphs(request, kind, name):
-    """The labelled tokens are those of the answer: cut out again, it is the same."""
+    """The labelled tokens are those of the answer: the text at their characters is the answer."""
     context, answer = HARD_PARAGRAPHS[name]
     example = question("Who?", context, answer)
     encoded = QuestionAnswering().encode(
@@ -163,7 +163,7 @@ def test_labels_of_hard_paragraphs(request, kind, name):
     )
     text = labelled_text(example, encoded)
     assert text in context and answer.strip() in text
-    if not (kind == "sentencepiece" and encoded.ids.tolist().count(1)):  # [UNK] runs on
+    if not (kind == "sentencepiece" and encoded.ids.tolist().count(1)):  # [UNK] may cover more
         assert text == answer.strip()
 
 
@@ -242,7 +242,7 @@ def test_the_widest_context_is_that_of_the_reference():
 
 
 def naive_spans(example, encoded, outputs, longest, n_best):
-    """Every pair of tokens of every window, by plain loops: (score, text), best first."""
+    """Scores every pair of tokens of every window in plain loops: (score, text), best first."""
     count = len(encoded.first)
     size = np.diff(encoded.starts) - encoded.first - 1
     windows = list(zip(encoded.begin.tolist(), size.tolist(), strict=True))
@@ -297,7 +297,7 @@ def test_decode_is_the_naive_search(request, kind, seed):
 
 
 def test_texts_that_are_repeated_take_no_places(tokenizer):
-    """As in run_squad.py: as many different texts as asked for, be the best spans all alike."""
+    """The n_best texts are distinct, as in run_squad.py, even if the best spans repeat texts."""
     family = QuestionAnswering(max_query_length=4, stride=8, max_answer_length=1, n_best=3)
     example = question("who", "a " * 11 + "c e")
     encoded = family.encode([example], tokenizer, 40, labelled=False)
@@ -308,7 +308,7 @@ def test_texts_that_are_repeated_take_no_places(tokenizer):
 
 
 def test_decode_gives_back_the_labels(tokenizer):
-    """Of several questions; the winner stands where its token has the widest context."""
+    """The best span of each question is in the window where its token's context is widest."""
     family = QuestionAnswering(max_query_length=4, stride=4)
     context = "ab cd ef gh ij kl mn"
     examples = [question("who", context, answer) for answer in ("cd", "gh ij", "n", "ab", "ef gh")]

@@ -1,4 +1,4 @@
-"""Metrics: against values worked out by hand, and the definitions."""
+"""Metrics, compared with values computed by hand and with their definitions."""
 
 import numpy as np
 import pytest

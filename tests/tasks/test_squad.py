@@ -1,4 +1,4 @@
-"""SQuAD: its files, what is refused in them, its scores and the files of predictions."""
+"""SQuAD: its files, refused content, its scores and the files of predictions."""
 
 import gzip
 import json
@@ -75,18 +75,18 @@ def test_places_that_are_not_exact_are_not_learned_from(tmp_path, capsys):
     assert len(Squad(str(tmp_path)).read("dev")) == 3
     assert capsys.readouterr().out == ""
     assert [each.id for each in Squad(str(tmp_path)).read(TRAIN)] == ["2", "3"]
-    assert "SQuAD 1.1: 1 of 3 questions to learn from left out" in capsys.readouterr().out
+    assert "SQuAD 1.1: 1 of 3 training questions left out" in capsys.readouterr().out
 
 
 def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, capsys):
-    """As in run_squad.py: counted and left out in training; dev needs their texts only."""
+    """Training counts them and leaves them out, as run_squad.py does; dev needs only the texts."""
     wrong = entry("9", "Who?", "Ren\u00e9")
     wrong["answers"][0]["answer_start"] += 1
     for split in ("train", "dev"):
         write(tmp_path / f"{split}-v1.1.json", [*ENTRIES, wrong])
     assert [each.id for each in Squad(str(tmp_path)).read(TRAIN)] == ["1", "2", "3"]
     output = capsys.readouterr().out
-    assert "SQuAD 1.1: 1 of 4 questions to learn from left out: their answer is not at" in output
+    assert "SQuAD 1.1: 1 of 4 training questions left out: their answer is not at" in output
     assert output.endswith("train-v1.1.json question 9\n")
     assert [each.id for each in Squad(str(tmp_path)).read("dev")] == ["1", "2", "3", "9"]
     write(tmp_path / "train-v1.1.json", [wrong])
@@ -103,10 +103,10 @@ def test_answers_that_are_not_at_their_places_are_not_learned_from(tmp_path, cap
         ({"answers": None}, "question 9: 'answers' is None, not of type list"),
         ({"answers": [{"text": "a"}]}, "question 9: no field 'answer_start'"),
         ({"answers": [{"text": "a", "answer_start": "3"}]}, "'answer_start' is '3', not of type i"),
-        ({"is_impossible": True}, "question 9: marked is_impossible, which SQuAD 1.1 has not"),
+        ({"is_impossible": True}, "question 9: is_impossible is not part of SQuAD 1.1"),
         ({"is_impossible": "false"}, "question 9: is_impossible='false': must be true or false"),
         ({"question": 5}, "'question' is 5, not of type str"),
-        ({"id": "1"}, "question 1: the id is taken: .*question 1 has it too"),
+        ({"id": "1"}, "question 1: duplicate id: .*question 1 has it too"),
         ({"id": 9}, r"dev-v1\.1\.json article 2 paragraph 1: 'id' is 9, not of type str"),
     ],
 )
@@ -147,7 +147,7 @@ def test_bad_files(tmp_path):
 
 
 def spans(*texts: str, odds: float | None = None) -> Spans:
-    """The best has the score 3 and the others less; no answer has `odds` more than the best."""
+    """Spans whose best score is 3; "no answer" scores `odds` more than the best."""
     best = tuple(
         Span(text, n, n + len(text), 3.0 - n, [0.4, 0.2, 0.1][n]) for n, text in enumerate(texts)
     )
@@ -181,7 +181,7 @@ def version_2(tmp_path):
 def test_scores_of_version_2(version_2):
     task, questions, predictions = version_2
     settings = task.tune(questions, predictions)
-    # Between 1.0 and 1.5; exact match gains nothing after the first.
+    # The first is between 1.0 and 1.5; exact match does not improve after the first question.
     assert settings == {"null_threshold": 1.25, "null_threshold_exact": -0.5}
     assert task.score(questions, predictions, settings) == pytest.approx(
         {
@@ -203,7 +203,7 @@ def test_scores_of_version_2(version_2):
 
 
 def _best_of_the_script(scores, odds, has_answer) -> float:
-    """`find_best_thresh` of evaluate-v2.0.py, in percent: `scores` of what is answered."""
+    """`find_best_thresh` of evaluate-v2.0.py, in percent; `scores` are those of the answers."""
     best = current = sum(not each for each in has_answer)
     for number in sorted(range(len(odds)), key=lambda n: odds[n]):
         current += scores[number] if has_answer[number] else -1
@@ -212,7 +212,7 @@ def _best_of_the_script(scores, odds, has_answer) -> float:
 
 
 def test_exact_match_has_a_threshold_of_its_own(tmp_path):
-    """As in the official script: the best F1 may be where exact match is not best."""
+    """The threshold of the best F1 may not give the best exact match, as in the official script."""
     gold = "Caf\u00e9 \u4e2d\u6587"
     numbers, tried = np.random.default_rng(0), 0
     for trial in range(20):
@@ -261,7 +261,7 @@ def test_write(version_2, tmp_path):
 
 @pytest.fixture(scope="module")
 def tfds_name(tmp_path_factory):
-    """A data set with the features of squad/v2.0, made on the spot."""
+    """A data set with the features of squad/v2.0, made by this fixture."""
     tfds = pytest.importorskip("tensorflow_datasets")
     features = tfds.features
     answers = features.Sequence({"text": features.Text(), "answer_start": np.int32})
@@ -313,11 +313,11 @@ def test_tfds(tfds_name, tmp_path):
 
 
 def test_real_training_questions(shared_data, capsys):
-    """Counts of the data's README; the labelled span of nearly all of them is the answer itself."""
+    """The counts are those of the data's README; nearly all labelled spans equal the answers."""
     task = Squad(str(shared_data / "squad"), train="train-v1.1.partial.json")
     questions = task.read(TRAIN)
     assert len(questions) == 3547
-    assert "453 of 4,000 questions" in capsys.readouterr().out
+    assert "453 of 4,000 training questions" in capsys.readouterr().out
     tokenizer = Tokenizer.open(shared_data / "vocab/bert-base-uncased-vocab.txt")
     encoded = task.family.encode(questions, tokenizer, 384, labelled=True)
     starts, ends = (encoded.labels[f"{name}_positions"] for name in ("start", "end"))
@@ -337,7 +337,7 @@ def test_real_training_questions(shared_data, capsys):
 
 
 def test_real_development_questions(shared_data):
-    """Gold answers, as predictions, have the best scores there are."""
+    """If gold answers are the predictions, all scores are the highest possible."""
     for version, count, impossible in [("v1.1", 10570, 0), ("v2.0", 11873, 5945)]:
         task = Squad(str(shared_data / "squad"), version)
         questions = task.read("dev")

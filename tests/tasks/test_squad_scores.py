@@ -1,4 +1,4 @@
-"""The scores of SQuAD against the official scripts' rules, and on a published prediction file."""
+"""The scores of SQuAD, by the official scripts' rules and on a published prediction file."""
 
 import json
 import lzma
@@ -24,7 +24,7 @@ def test_normalized():
         ("cat cat sat", ["cat sat sat on"], (0, 4 / 7), (0, 4 / 7)),
         ("dog", ["cat"], (0, 0), (0, 0)),
         ("", ["cat"], (0, 0), (0, 0)),
-        # Where nothing is left of a text, the scripts differ.
+        # If a normalized text is empty, the two scripts differ.
         ("The", ["a"], (1, 0), (1, 1)),
         ("The", ["a", "cat"], (1, 0), (0, 0)),
         ("cat", ["a"], (0, 0), (0, 0)),
@@ -55,7 +55,9 @@ def test_best_threshold_is_the_best_of_all():
         best = best_threshold(odds, answered, unanswered)
         all_of_them = [total(each) for each in [odds.min() - 1, *odds]]
         assert total(best) == pytest.approx(max(all_of_them))
-        assert np.abs(odds - best).min() >= 0.5  # the odds are whole: rounding decides nothing
+        assert (
+            np.abs(odds - best).min() >= 0.5
+        )  # the odds are integers, so rounding does not matter
 
 
 def test_best_threshold_by_hand():
@@ -66,7 +68,7 @@ def test_best_threshold_by_hand():
 
 
 def test_the_published_score_of_bert(shared_data):
-    """Google's ensemble (Table 2 of the paper, as the leaderboard has it)."""
+    """The predictions are those of Google's ensemble (Table 2, with the leaderboard's numbers)."""
     path = shared_data / "squad/predictions/dev-v1.1.bert-ensemble-google.json.xz"
     predictions = json.loads(lzma.decompress(path.read_bytes()))
     questions = Squad(str(shared_data / "squad")).read("dev")

@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """A token for each of the letters a to f, as a word."""
+    """A tokenizer with a token for each of the words a to f."""
     return Tokenizer("wordpiece", "\n".join([*SPECIAL_TOKENS, *"abcdef"]).encode(), "here")
 
 
@@ -81,7 +81,7 @@ def test_predictions_scores_and_files(folder, tmp_path):
     [
         (
             lambda text: text.replace(",d,2", ",d,4"),
-            "train.csv line 3: 'label' is 4, not of 0 to 3",
+            "train.csv line 3: 'label' is 4, not one of 0 to 3",
         ),
         (lambda text: text.replace(",d,2", ",d,"), "'label' is '', not a number"),
         (lambda text: text.replace(",d,2", ",2"), "line 3: 11 columns, but 12 in the first line"),
@@ -137,7 +137,7 @@ def test_tfds(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     task = Swag("tfds:tiny_swag")
-    examples = task.read("dev")  # in the order of idx, whatever the one on disk
+    examples = task.read("dev")  # in the order of idx, not that on disk
     assert [example.id for example in examples] == ["0", "1", "2", "3"]
     assert [example.label for example in examples] == [3, 2, 1, 0]
     endings = tuple(f"ending{n} é3" for n in range(4))

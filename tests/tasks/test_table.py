@@ -1,4 +1,4 @@
-"""One's own tables: formats, columns, problems, and what is wrong in them."""
+"""The user's own tables: formats, columns, problems, and their errors."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ def test_three_formats(tmp_path):
     assert fields("b.tsv") == [(0, {"text": '"a, ""b""', "n": "1"}), (1, {"text": "é", "n": "2"})]
     assert fields("c.jsonl") == [(0, {"text": "a\tb", "n": 1}), (1, {"n": 2, "text": "é"})]
     assert [row.where[-6:] for row in read_rows(tmp_path, "c.jsonl")] == ["line 1", "line 3"]
-    # In a folder within it, compressed, or somewhere else.
+    # The file may be in a subfolder, compressed, or somewhere else.
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.csv.gz").write_bytes(gzip.compress(b"text,n\na,1\n"))
     for name in ("old/a.csv", "old/a.csv.gz", str(tmp_path / "old" / "a.csv")):
@@ -127,19 +127,19 @@ def test_tagging(tmp_path):
 
 
 def test_tags_that_are_nearly_those_of_entities(tmp_path, capsys):
-    """They are classes of words, as others may be, and that is told."""
+    """Such tags are classes of words, and a warning says so."""
     rows = ["O B-LOC", "O NN", "O Q-FOO"]
     lines = [json.dumps({"words": "a b", "tags": row}) for row in rows]
     data = write(tmp_path, train_jsonl="\n".join(lines) + "\n")
     task = Table(data, problem="tagging")
     assert (task.metric, task.family.classes) == ("accuracy", ("B-LOC", "NN", "O", "Q-FOO"))
-    told = capsys.readouterr().out
-    assert told.startswith(f"warning: {data}/train.jsonl line 2: 'NN' is no tag of an entity")
-    assert told.count("\n") == 1
+    output = capsys.readouterr().out
+    assert output.startswith(f"warning: {data}/train.jsonl line 2: 'NN' is not an entity tag")
+    assert output.count("\n") == 1
     write(tmp_path, train_jsonl="\n".join([lines[0], lines[2].replace("Q-FOO", "B-")]) + "\n")
     assert Table(data, problem="tagging").metric == "accuracy"
-    assert "train.jsonl line 2: 'B-' is no tag" in capsys.readouterr().out
-    for rows in (lines[:1], lines[1:]):  # all of entities, and none
+    assert "train.jsonl line 2: 'B-' is not an entity tag" in capsys.readouterr().out
+    for rows in (lines[:1], lines[1:]):  # only entity tags, and only others
         write(tmp_path, train_jsonl="\n".join(rows) + "\n")
         _ = Table(data, problem="tagging").family
     assert capsys.readouterr().out == ""
@@ -158,7 +158,7 @@ def test_questions(tmp_path):
     assert (task.family.unanswerable, task.metric) == (True, "f1_tuned")
     (dev,) = task.read("dev")
     assert dev.answers == (Answer("a", 0), Answer("b", 2))
-    # The first is learned, so its place alone must be known.
+    # Training uses the first answer, so only its position must be known.
     some = '{"question": "Who?", "context": "a b a", "answer": ["b", "a"]}\n'
     (learned,) = Table(write(tmp_path, more_jsonl=some), "questions", "more.jsonl").read(TRAIN)
     assert learned.answers == (Answer("b", 2), Answer("a", 0))
@@ -205,7 +205,7 @@ def test_bad_tables(tmp_path, problem, train, message):
 
 def test_two_files_to_learn_from(tmp_path):
     data = write(tmp_path, train_csv="text,label\na,1\n", train_tsv="text\tlabel\nb\t2\n")
-    with pytest.raises(InputError, match="has train.csv and train.tsv, and one of them is read"):
+    with pytest.raises(InputError, match="has train.csv and train.tsv, but only one may exist"):
         Table(data).read(TRAIN)
     (example,) = Table(data, train="train.tsv").read(TRAIN)
     assert example.a == "b"

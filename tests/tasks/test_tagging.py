@@ -1,4 +1,4 @@
-"""The family of tagging tasks: windows of words in, a tag for each word out."""
+"""The family of tagging tasks: windows of words, and a tag for each word."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
-    """A piece for each letter: a word of n letters has n tokens."""
+    """A tokenizer with a piece for each letter: a word of n letters has n tokens."""
     path = tmp_path_factory.mktemp("letters") / "vocab.txt"
     pieces = [*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS), '"', "é", "東"]
     path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
@@ -33,7 +33,7 @@ def tokens(tokenizer, encoded):
 
 
 def outputs_of(encoded, class_ids):
-    """Logits that say `class_ids` (of all words) at the first tokens, and nonsense elsewhere."""
+    """Logits that predict `class_ids` (of all words) at the first tokens, and noise elsewhere."""
     logits = np.random.default_rng(0).normal(size=(len(encoded.ids), len(CLASSES)))
     logits[encoded.words] = np.eye(len(CLASSES))[class_ids]
     return {"logits": np.split(logits.astype(np.float32), encoded.starts[1:-1])}
@@ -111,7 +111,7 @@ def test_a_sentence_longer_than_the_window_loses_no_word(tokenizer):
     first = [tokenizer.tokens[i] for i in encoded.ids[encoded.words]]
     assert first == ["z", *words, "y"]
     assert encoded.lengths.max() == 10
-    # Context goes over to the neighbours.
+    # The context includes the neighbouring sentences.
     assert tokens(tokenizer, encoded)[0] == "[CLS] z ##z a b c d e f [SEP]"
     assert tokens(tokenizer, encoded)[-1] == "[CLS] u v w x y z y ##y [SEP]"
 
@@ -130,7 +130,7 @@ def test_any_documents_go_in_and_come_out(tokenizer, seed, context, labelled):
     family, examples = Tagging(CLASSES, context), []
     for document in range(5):
         for _ in range(rng.integers(1, 8)):
-            # Each document has words of one letter, so that context shows where it is from.
+            # Each document has words of one letter, which shows the origin of context.
             words = [LETTERS[document] * rng.integers(1, 4) for _ in range(rng.integers(0, 9))]
             tags = rng.choice(CLASSES, len(words)).tolist()
             examples.append(Sentence(tuple(words), tuple(tags), document, "here"))

@@ -1,4 +1,4 @@
-"""Domain words in the [unusedN] places: which, where, and what they save."""
+"""Domain words in the [unusedN] places: their choice, their places, and the saved pieces."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ PIECES = [
     *LETTERS,
     *[f"##{letter}" for letter in LETTERS if letter != "s"],
 ]
-# Pieces of each, by longest match; pieces saved by one of its own, over all documents:
+# The pieces of each word, by longest match, and the pieces that it saves over all documents:
 #   genetic = gene ##tic: 1 x 12    cells = cell ##s: 1 x 12    kinase = k ##i ... ##e: 5 x 6
 #   genes = gene ##s: 1 x 9         oxid = o ##x ##i ##d: 3 x 3 ("Oxíd" is the same word)
 #   zygote, 5 x 2: too few;         77, 1 x 12: no letters;     "\u03b2": [UNK], one piece
@@ -41,7 +41,7 @@ def vocabulary(tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    # Each document its own, by words that are pieces: copies of one would be counted alike.
+    # Additional words make the documents different, because equal documents have equal hashes.
     documents = [f"{p}\n{'the ' * (1 + i)}" for i, p in enumerate(PARAGRAPHS)]
     (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n")
     return f"text:{tmp_path / 'text.txt'}"
@@ -54,7 +54,7 @@ def run(source, output, vocabulary, **more):
 
 
 def test_a_word_counts_by_the_pieces_that_it_saves(vocabulary):
-    """Three at each of four places, before one at each of nine."""
+    """A word that saves 3 x 4 pieces comes before a word that saves 1 x 9."""
     counts = Counter({"genes": 9, "oxid": 4})
     assert choose_words(counts, Tokenizer.open(vocabulary), 2) == ["oxid", "genes"]
 
@@ -101,7 +101,7 @@ def test_again_is_the_same_and_otherwise_is_refused(source, vocabulary, tmp_path
     (output / "report.json").unlink()
     assert run(source, output, vocabulary, domain_words=2)["domain_words"] == report["domain_words"]
     for number in (0, 3):
-        with pytest.raises(InputError, match="holds a corpus prepared otherwise"):
+        with pytest.raises(InputError, match="holds a corpus with other settings"):
             run(source, output, vocabulary, domain_words=number)
 
 

@@ -1,4 +1,4 @@
-"""Where in a text the pieces of it stand."""
+"""The positions of pieces in their text."""
 
 import random
 import unicodedata
@@ -27,7 +27,7 @@ def model_file(tmp_path_factory):
 
 
 def shown(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
-    """Each piece, and what it was made of."""
+    """Each piece, and the characters from which it was made."""
     ((ids, offsets),) = tokenizer.encode_with_offsets([text])
     assert offsets.dtype == np.int32 and offsets.shape == (len(ids), 2)
     return [(tokenizer.tokens[i], text[a:b]) for i, (a, b) in zip(ids, offsets, strict=True)]
@@ -90,7 +90,7 @@ def test_ids_are_those_of_encode_and_offsets_ascend(kind, model_file, monkeypatc
 
 @pytest.mark.parametrize("cased", [False, True])
 def test_a_piece_is_what_its_characters_become(cased):
-    """And characters in no piece become nothing, or belong to the letter before them."""
+    """Characters in no piece are removed, or belong to the letter before them."""
     letters = [*"abcdeABCDE\u00e9\u00c9\u00df.,![]#'", "ab", "\u4e2d", "\U0001f600"]
     pieces = list(dict.fromkeys([*SPECIAL_TOKENS, *letters, *(f"##{each}" for each in letters)]))
     tokenizer = wordpiece(pieces, cased=cased)
@@ -105,7 +105,7 @@ def test_a_piece_is_what_its_characters_become(cased):
                 piece = tokenizer.tokens[each].removeprefix("##")
                 assert normalize(text[start:end]).strip() == piece
                 known += 1
-                if not cased:  # an accent behind it is in
+                if not cased:  # an accent after it is included
                     assert end == len(text) or unicodedata.category(text[end]) != "Mn"
         left = "".join(np.array(list(text))[outside]) if text else ""
         assert normalize(left).split() == []

@@ -1,4 +1,4 @@
-"""One text or two as one sequence, cut where they are too long."""
+"""One or two texts as one sequence, cut if they are too long."""
 
 import pytest
 
@@ -17,7 +17,7 @@ WORDS = Tokenizer(
         ([3], 4, [3]),
         ([7, 3], 6, [3, 3]),
         ([2, 8], 6, [2, 4]),
-        ([3, 3], 5, [3, 2]),  # of two that are as long, the second (run_classifier.py)
+        ([3, 3], 5, [3, 2]),  # of equal lengths, the second is cut (run_classifier.py)
         ([4, 3], 5, [3, 2]),
         ([2, 3], 5, [2, 3]),
     ],

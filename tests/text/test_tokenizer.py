@@ -1,4 +1,4 @@
-"""One face over WordPiece and SentencePiece."""
+"""The common interface of WordPiece and SentencePiece."""
 
 import hashlib
 import json
@@ -93,7 +93,7 @@ def test_a_word_of_more_than_100_characters_is_unknown(wordpiece):
 
 @pytest.mark.parametrize("cased", [False, True])
 def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
-    """Against the library itself, on text made of every difficulty, with a cache that overflows."""
+    """The ids equal the library's, on difficult text and with a cache that overflows."""
     letters = "abcdeABCDE"
     accented = "\u00e9\u00c9\u0130\u00df\u1e9e\ufb01\u0301\u0323\u03a3\u03c2\u4e2d\uac00\U0001f600"
     controls = "\x00\x01\x1c\x1f\x7f\x85\xa0\xad\u200b\u2028\u3000\ufeff\ufffd\t\n\r"
@@ -114,7 +114,7 @@ def test_word_cache_changes_nothing(tmp_path, cased, monkeypatch):
 
 
 def test_the_word_cache_is_bounded_by_memory(tmp_path, monkeypatch):
-    """Words of 45 Chinese characters, 45 ids each: what is counted is what is taken."""
+    """With words of 45 Chinese characters, 45 ids each, the counted memory is the real one."""
     characters = [chr(0x4E00 + n) for n in range(3000)]
     path = write_vocabulary(tmp_path / "vocab.txt", [*SPECIAL_TOKENS, *characters])
     pieces = Tokenizer.open(path)._pieces
@@ -287,7 +287,7 @@ def test_sentencepiece(model_file):
     for text, ids in zip(SENTENCES, tokenizer.encode(SENTENCES), strict=True):
         assert tokenizer.decode(ids) == text
         assert not set(ids) & set(tokenizer.special_ids)
-        # A word starts where the word mark stands: as many as there are spaces, and one.
+        # A word starts at the word mark, so their number is the number of spaces plus one.
         assert np.count_nonzero(~tokenizer.continues_word[ids]) == len(text.split())
     masked = tokenizer.encode(["The cat [MASK] on mat 3."], special=True)[0]
     assert masked.count(tokenizer.mask_id) == 1

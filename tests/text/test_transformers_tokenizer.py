@@ -1,4 +1,4 @@
-"""The ids of transformers' BERT tokenizers: the fast one always, the Python one but for a list."""
+"""The ids equal those of transformers' fast tokenizer, and of its Python one except for a list."""
 
 import lzma
 import os
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.peers
 
 CASES = ["uncased", "cased"]
 
-# Where transformers' tokenizer in Python differs from its own fast one, and from ours: text, our
-# words, its words. The reasons are in the docstring of bertjax/text/tokenizer.py.
+# Texts for which transformers' tokenizer in Python differs from its own fast one and from ours:
+# text, our words, its words. The reasons are in the docstring of bertjax/text/tokenizer.py.
 _IN_BOTH = [
     ("a\u2e43b", "a\u2e43b", "a \u2e43 b"),  # punctuation since Unicode 9
     ("a\u0378b", "a\u0378b", "ab"),  # no character yet
@@ -85,7 +85,7 @@ def test_where_the_python_tokenizer_differs(case):
 
 @pytest.mark.parametrize("cased", [False, True], ids=CASES)
 def test_every_old_character_in_a_word_is_as_in_python(cased):
-    """All characters of Unicode 3.2 whose class has not changed since, one by one."""
+    """Tests all single characters of Unicode 3.2 whose class has not changed since."""
     library, theirs = bert_wordpiece({"[UNK]": 0}, cased=cased), python_basic_tokenizer(cased)
     compared, different = 0, []
     for code in range(sys.maxunicode + 1):
@@ -126,7 +126,7 @@ def test_every_line_of_wikipedia(shared_data, wikipedia, case):
     path = shared_data / f"vocab/bert-base-{case}-vocab.txt"
     got = Tokenizer.open(path).encode(wikipedia)
     assert sum(map(len, got)) > 10_000_000
-    # One class under two names since transformers 5; in an older one they are two.
+    # In transformers 5 these are two names of one class; in older versions they are two classes.
     for theirs in {BertTokenizer, BertTokenizerFast}:
         tokenizer = theirs(str(path), do_lower_case=case == "uncased")
         expected = tokenizer(
@@ -150,7 +150,7 @@ def _python_ids(path: Path, case: str, words: list[str]) -> list[list[int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_word_of_wikipedia_in_python(shared_data, wikipedia, case):
-    """The Python tokenizer splits at spaces first: each word once is every line."""
+    """The Python tokenizer splits at spaces first, so each distinct word is tested once."""
     path = shared_data / f"vocab/bert-base-{case}-vocab.txt"
     words = sorted(set(chain.from_iterable(line.split(" ") for line in wikipedia)))
     parts = [words[start::16] for start in range(16)]

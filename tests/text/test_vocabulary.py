@@ -12,7 +12,7 @@ from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
 
 
 def made_up_text(sentences: int) -> list[str]:
-    """Sentences over some hundred made-up words, with accents, digits, CJK and punctuation."""
+    """Makes sentences of about a hundred words, with accents, digits, CJK and punctuation."""
     numbers = random.Random(7)
     syllables = ["ka", "lo", "Mi", "nué", "st", "ra", "pe", "tho", "Žu", "42", "world", "in"]
     words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(400)]
@@ -69,7 +69,7 @@ learn_sentencepiece(TEXTS, sys.argv[3] + "/bpe.model", size=150, cased=False, mo
 
 
 def test_the_same_text_gives_the_same_file(tmp_path):
-    """In processes of their own: hash tables of the libraries are seeded per process."""
+    """It runs in separate processes, because the libraries seed hash tables per process."""
     import bertjax
 
     folders = [tmp_path / name for name in "abc"]
@@ -91,7 +91,7 @@ def test_learned_sentencepiece(tmp_path, model_type, cased):
     assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
     for text, ids in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
         assert tokenizer.unk_id not in ids
-        # NFKC leaves these characters alone, but for the full stop of CJK punctuation.
+        # NFKC does not change these characters, except the full stop of CJK punctuation.
         assert tokenizer.decode(ids) == (text if cased else text.lower())
 
 

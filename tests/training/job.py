@@ -1,7 +1,7 @@
 """A job of one or several processes that trains a small BERT: `python job.py FOLDER STEPS`.
 
-Leaves in FOLDER what `bertjax.pretrain` leaves in a run folder, and for each process
-`process_I.json`: how it ended and which rows of the first batch its devices held.
+It writes the files of a run folder to FOLDER, and for each process `process_I.json`: how it ended,
+and which rows of the first batch its devices held.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
 
 
 def held(placement: Placement) -> dict[str, list]:
-    """The first batch as this process's devices hold it: [first row, rows] of each, by name."""
+    """The rows of the first batch on this process's devices: [first row, rows] of each, by name."""
     placed = placement.put(partial(batch, 0), ROWS)
     return {
         name: [
@@ -128,7 +128,7 @@ def held(placement: Placement) -> dict[str, list]:
 
 
 def _stopped_at(step: int):
-    """Batches of which number `step` sends SIGHUP to one process, as where its ssh is lost."""
+    """Makes batches; number `step` sends SIGHUP to one process, as if its ssh were lost."""
 
     def make(number, rows):
         if number == step and jax.process_index() == 0:

@@ -1,4 +1,4 @@
-"""Checkpoints: restored anywhere, retained by policy, and passed over where damaged."""
+"""Checkpoints: restored on any sharding, retained by policy, and skipped if damaged."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from bertjax.training.state import TrainState
 
 
 def _states(where, count: int) -> list[TrainState]:
-    """The states of the first steps, every leaf of each another."""
+    """The states of the first steps, which differ in every leaf."""
     rng = np.random.default_rng(0)
 
     def state(step):
@@ -55,7 +55,7 @@ def _restore(folder, where, **options):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Two checkpoints of eight devices, parameters split over them; and what they hold."""
+    """Two checkpoints with parameters split over eight devices, and their content."""
     where = toy.placement(8, "fsdp")
     folder, states = tmp_path_factory.mktemp("saved"), _states(where, 2)
     _save(folder, states)
@@ -155,7 +155,7 @@ def _size(path):
     return path.stat().st_size
 
 
-# Of the reads that it drops when one of them fails.
+# If a read fails, Orbax does not wait for the other reads.
 _orbax_leaves_readers_behind = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine .* was never awaited"
 )
@@ -184,7 +184,7 @@ def test_a_damaged_checkpoint_is_passed_over(saved, copy, caplog, part, damage):
 @_orbax_leaves_readers_behind
 @pytest.mark.parametrize("damage", [_remove, _truncate, _flip])
 def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, damage):
-    """Each file of a checkpoint in turn: the newest, or else the one before it, whole."""
+    """After damage to each file in turn, the newest or the previous checkpoint is restored."""
     folder, states = saved
     restored = []
     for path in sorted(p for p in (folder / "2").rglob("*") if p.is_file()):
@@ -203,13 +203,13 @@ def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, d
 def test_all_damaged_is_said(copy):
     for step in ("1", "2"):
         _flip(_largest(copy / step))
-    with pytest.raises(InputError, match=r"none of the checkpoints \[1, 2\] is whole: restore"):
+    with pytest.raises(InputError, match=r"all checkpoints \[1, 2\] are damaged: restore"):
         _restore(copy, toy.placement(8, "fsdp"))
 
 
 @_orbax_leaves_readers_behind
 def test_a_damaged_one_does_not_count(saved, copy):
-    """Of those that are kept, all are whole, as far as is known; until its step comes again."""
+    """Kept checkpoints are not known to be damaged; a damaged one is replaced at its step."""
     where = toy.placement(8, "fsdp")
     third = _states(where, 3)[2]
     _flip(_largest(copy / "2"))
@@ -226,10 +226,10 @@ def test_a_damaged_one_does_not_count(saved, copy):
 
 
 def test_one_that_may_not_be_read_is_not_passed_over(copy, monkeypatch):
-    """It may be whole; going on from the one before it would lose what lies between."""
+    """It may be complete, and the steps since the previous checkpoint would be lost."""
     real, closed = os.access, _metadata_file(copy)
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
-    with pytest.raises(InputError, match=f"{closed}: you may not read it, .*: chmod -R"):
+    with pytest.raises(InputError, match=f"{closed}: you have no permission .*: run chmod -R"):
         _restore(copy, toy.placement(1))
     assert toy.folders(copy) == ["1", "2"]
 
@@ -241,12 +241,12 @@ def test_metadata_without_arrays(saved, copy, tmp_path):
     assert newest_metadata(tmp_path / "new") == {}
     (tmp_path / "file").touch()
     assert newest_metadata(tmp_path / "file") == {}
-    with pytest.raises(InputError, match="file: a file, where a folder is to be: move it away"):
+    with pytest.raises(InputError, match="file: a file, but a folder is needed here: move it away"):
         Checkpoints(tmp_path / "file", keep=1)
 
 
 def test_it_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
-    """Or a power cut could take both."""
+    """Otherwise a power cut could destroy both."""
     one, two = _states(toy.placement(1), 2)
     _save(tmp_path, [one])
     real, brought = os.fsync, {}
@@ -268,16 +268,16 @@ def test_it_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
 
 @_orbax_leaves_readers_behind
 def test_wrong_numbers_are_damage(copy, saved, monkeypatch):
-    """Bytes that are whole as files, and yet not what was saved: the checksums tell."""
+    """The files are valid, but have other numbers than the saved ones: the checksums differ."""
     monkeypatch.setattr(
         "bertjax.training.checkpoint._checksums", lambda tree: jax.tree.map(lambda x: 0, tree)
     )
-    with pytest.raises(InputError, match="none of the checkpoints"):
+    with pytest.raises(InputError, match="all checkpoints"):
         _restore(copy, toy.placement(1))
 
 
 def test_an_unfinished_save_is_ignored(saved, copy):
-    """What kill -9 leaves: a folder under a temporary name."""
+    """kill -9 leaves a folder with a temporary name."""
     unfinished = copy / "3.orbax-checkpoint-tmp"
     shutil.copytree(copy / "2", unfinished)
     _remove(_largest(unfinished))
@@ -285,4 +285,4 @@ def test_an_unfinished_save_is_ignored(saved, copy):
     toy.assert_equal(state, saved[1][1])
     assert unfinished.exists()  # a reader leaves it alone
     _restore(copy, toy.placement(1))
-    assert toy.folders(copy) == ["1", "2"]  # the run cleans up behind itself
+    assert toy.folders(copy) == ["1", "2"]  # the run removes the folder

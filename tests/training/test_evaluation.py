@@ -1,4 +1,4 @@
-"""Held-out means by true counts."""
+"""Means over held-out text, weighted by true counts."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Batches made ahead: in order, not too far ahead, with their errors."""
+"""Batches that are made ahead: their order, their number, and their errors."""
 
 import itertools
 import threading
@@ -39,7 +39,7 @@ def test_no_more_than_ahead_wait(ahead):
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_as_many_as_ahead_are_begun(monkeypatch, ahead):
-    """Before the first is waited for."""
+    """They are begun before the caller waits for the first."""
     begun = []
 
     class Pool(ThreadPoolExecutor):
@@ -86,7 +86,7 @@ def test_breaking_off_ends_the_threads():
 
 
 def test_waited_is_the_time_spent_waiting(monkeypatch):
-    """By a clock that goes on by 1 whenever it is read: once before each wait, once after."""
+    """The clock advances by 1 whenever it is read: once before and once after each wait."""
     ticks = itertools.count()
     monkeypatch.setattr("bertjax.training.feed.time.perf_counter", lambda: next(ticks))
     feed = Feed(lambda step: step, range(7))
@@ -95,7 +95,7 @@ def test_waited_is_the_time_spent_waiting(monkeypatch):
 
 
 def test_waiting_while_the_devices_are_busy_counts_as_none(monkeypatch):
-    """By a clock that goes on whenever the devices are found busy."""
+    """The clock advances whenever the devices are busy."""
     enough, ticks = threading.Event(), 0
 
     def busy():

@@ -1,13 +1,13 @@
-"""The memory of CPU steps is kept, within limits; it has to be asked for before JAX's devices."""
+"""The memory of CPU steps is kept, up to a limit; this must be set before JAX makes devices."""
 
 import subprocess
 import sys
 
 import pytest
 
-# In a process for each case, made from one that has imported JAX: steps whose temporaries are of
-# 64, 144 and 256 MB. Then the bytes that it still has of them: at once, or when it has given back
-# what it gives back, which takes it a moment.
+# Each case runs in a process forked from one that has imported JAX, with steps whose temporaries
+# have 64, 144 and 256 MB. It prints the bytes that the process still has: at once, or after it has
+# given memory back, which takes a moment.
 _STEPS = """
 import os, resource, sys, time
 import jax, jax.numpy as jnp
@@ -56,7 +56,7 @@ def output(program: str, *arguments: str) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_freed_memory_is_kept_up_to_a_bound():
-    """Up to a third of the machine's memory; above that it is given back, as by default."""
+    """Memory is kept up to a third of the machine's memory; above that it is given back."""
     never, kept, bounded = map(int, output(_STEPS, "0,1e8", "1e12,1e12", "7.5e8,1e8").split())
     assert never < 100e6
     assert kept > 250e6

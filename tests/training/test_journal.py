@@ -12,7 +12,7 @@ from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
 
 
 def _events(folder) -> list[tuple[int, str, float]]:
-    """(step, tag, value) of every scalar, in the order they were written."""
+    """Reads (step, tag, value) of all scalars, in the order in which they were written."""
     scalars = []
     for path in sorted((folder / "tensorboard").iterdir()):
         data = path.read_bytes()
@@ -110,7 +110,7 @@ def test_damaged_lines_are_set_aside_and_the_others_kept(tmp_path, caplog):
     assert aside.read_bytes().split(b"\n") == [*DAMAGED, b""]
     assert f"{path}: {len(DAMAGED)} damaged lines are set aside in {aside.name}" in caplog.text
     assert path.read_bytes().split(b"\n") == [*whole, b""]
-    path.write_bytes(b"once more\n" + path.read_bytes())  # what was set aside stays
+    path.write_bytes(b"once more\n" + path.read_bytes())  # earlier damaged lines stay in their file
     Journal(tmp_path, 6).close()
     assert aside.read_bytes().split(b"\n") == [*DAMAGED, b"once more", b""]
     assert read_metrics(tmp_path) == ROWS
@@ -118,7 +118,7 @@ def test_damaged_lines_are_set_aside_and_the_others_kept(tmp_path, caplog):
 
 @pytest.mark.parametrize("kept, end", [(4, 6), (3, 4), (1, 2), (0, 0), (None, 0)])
 def test_lines_that_are_lost_are_told(tmp_path, caplog, kept, end):
-    """By a file that was cut, emptied or deleted, where a checkpoint knows of more."""
+    """The file was cut, emptied or deleted, but a checkpoint has a later line."""
     path = tmp_path / "metrics.jsonl"
     if kept is not None:
         path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:kept]))
@@ -135,13 +135,13 @@ def test_lines_without_a_checkpoint_are_told(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Journal(tmp_path, 0).close()
     (record,) = caplog.records
-    assert "has lines up to step 6, and there is no checkpoint: the run begins again" in caplog.text
+    assert "has lines up to step 6, but no checkpoint exists: the run begins again" in caplog.text
     assert read_metrics(tmp_path) == []
 
 
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "tensorboard").touch()
-    with pytest.raises(InputError, match="tensorboard: a file, where a folder is to be"):
+    with pytest.raises(InputError, match="tensorboard: a file, but a folder is needed"):
         Journal(tmp_path, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
 

@@ -1,4 +1,4 @@
-"""The training loop on linear regression: order of effects, going on, stopping, and refusing."""
+"""The training loop on linear regression: order of effects, resuming, stopping, and refusals."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ TIMING = ("tokens_per_second", "host_wait")
 
 
 class Recorder:
-    """A journal and checkpoints in one: what was written, saved and waited for, in order."""
+    """A journal and checkpoints in one, which records all calls in order."""
 
     def __init__(self):
         self.events, self.rows, self.saved, self.published = [], [], {}, 0
@@ -61,12 +61,12 @@ def _train(phases, intervals, *, state=None, window=None, devices=1, loss=toy.LO
 
 
 def _lines(rows):
-    """Rows without what depends on the machine's speed."""
+    """The rows without the values that depend on the machine's speed."""
     return [{name: row[name] for name in row if name not in TIMING} for row in rows]
 
 
 def test_order_of_effects():
-    """Lines before evaluation before the checkpoint; everything at the end."""
+    """Lines come before the evaluation, and that before the checkpoint; the end has all three."""
     _, complete, recorder = _train([toy.phase(0, 7)], toy.intervals(2, 3, 6))
     assert complete
     assert recorder.events == [
@@ -78,7 +78,7 @@ def test_order_of_effects():
 
 
 def test_a_head_that_answers_always_the_same_is_told(caplog):
-    """At every evaluation where it does, with the step."""
+    """Each such evaluation gives a warning with the step."""
 
     def sums(*arguments, deterministic):
         found = toy.LOSS.sums(*arguments, deterministic=deterministic)
@@ -107,7 +107,7 @@ def test_training_learns():
 
 
 def test_a_line_is_the_mean_over_all_its_steps():
-    """By true counts for losses and accuracies; over steps for loss and the gradient's norm."""
+    """Losses and accuracies are weighted by counts; loss and gradient norm are means over steps."""
     _, _, every = _train([toy.phase(0, 6)], toy.intervals(log=1))
     _, _, third = _train([toy.phase(0, 6)], toy.intervals(log=3))
     single = [row for row in every.rows if row["split"] == "train"]
@@ -129,7 +129,7 @@ def test_a_line_is_the_mean_over_all_its_steps():
 
 
 def test_phases():
-    """Each numbers its batches from 0, ends with a line, an evaluation and a checkpoint."""
+    """Each phase has batches from 0, and ends with a line, an evaluation and a checkpoint."""
     asked = {"phase 1": [], "phase 2": []}
 
     def make(name):
@@ -153,7 +153,7 @@ def test_phases():
     both = [(step, what) for step in (5, 8) for what in ("train", "heldout", "save")]
     assert recorder.events == [*both, "waited"]
 
-    for step in (5, 8):  # going on from the end of a phase, and from the end of the run
+    for step in (5, 8):  # resuming at the end of a phase, and at the end of the run
         parts, metadata = recorder.saved[step]
         again = jax.device_put(TrainState.from_parts(parts), toy.placement(1).replicated)
         after, complete, _ = _train(phases, toy.intervals(), state=again, window=metadata["window"])
@@ -163,7 +163,7 @@ def test_phases():
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_going_on_from_any_checkpoint_is_exact(devices):
-    """Bit-equal state and lines, those whose window the interruption cut included."""
+    """State and lines are bit-equal, also a line whose window was interrupted."""
     phases = [toy.phase(0, 5), toy.phase(5, 10, name="phase 2")]
     intervals = toy.intervals(log=4, evaluate=3, checkpoint=1)
     state, _, whole = _train(phases, intervals, devices=devices)
@@ -188,7 +188,7 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
 
 
 def _run(folder, phases, intervals):
-    """As `bertjax.pretrain` does: from the newest checkpoint of `folder`, if any."""
+    """Trains like `bertjax.pretrain`, from the newest checkpoint of `folder`, if one exists."""
     where = toy.placement(8, "fsdp")
     folder.mkdir(exist_ok=True)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
@@ -223,8 +223,8 @@ def test_a_run_that_crashed_goes_on_exactly(tmp_path):
 
 @pytest.fixture
 def handlers(monkeypatch):
-    """Signals as on a terminal, even where the suite is run in the background."""
-    monkeypatch.setattr(signals, "_leave_the_terminal", lambda: None)  # pytest's may be there
+    """Sets signals as on a terminal, even if the suite runs in the background."""
+    monkeypatch.setattr(signals, "_leave_the_terminal", lambda: None)  # pytest may have a terminal
     number_of = {signal.SIGINT: signal.default_int_handler}
     before = {n: signal.signal(n, number_of.get(n, signal.SIG_DFL)) for n in STOPPING}
     yield {n: signal.getsignal(n) for n in STOPPING}
@@ -257,9 +257,9 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number, 
     assert one == two
 
 
-@pytest.mark.parametrize("moment", ["publish", "wait"])  # behind the last step, and its save
+@pytest.mark.parametrize("moment", ["publish", "wait"])  # after the last step, and after its save
 def test_a_signal_at_the_end_is_told_too(monkeypatch, moment):
-    """Whoever trains again and again stops there; the state is that of the end."""
+    """A caller with several trainings stops then; the state is the final one."""
     monkeypatch.setattr(Recorder, "save", lambda *_: None)
     monkeypatch.setattr(Recorder, moment, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     state, complete, _ = _train([toy.phase(0, 7)], toy.intervals())
@@ -268,7 +268,7 @@ def test_a_signal_at_the_end_is_told_too(monkeypatch, moment):
 
 
 def test_a_thread_can_train():
-    """Where no signal can be watched for."""
+    """On a thread, signals cannot be handled."""
     results = []
     thread = threading.Thread(
         target=lambda: results.append(_train([toy.phase(0, 2)], toy.intervals())[1])

@@ -1,4 +1,4 @@
-"""Two processes of four devices do what one of eight does."""
+"""Two processes of four devices train like one process of eight."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def _reports(folder) -> list[dict]:
 
 
 def _restored(folder):
-    """The newest checkpoint, on one device."""
+    """Restores the newest checkpoint on one device."""
     placement = Placement(make_mesh(MeshSpec(), jax.devices()[:1]), layout("data"))
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         parts, metadata = checkpoints.restore(job.abstract(placement).parts())
@@ -71,7 +71,7 @@ def _restored(folder):
 
 
 def _assert_near(actual, expected, step: int) -> None:
-    """Parameters, moments and step; sums over devices are in another order."""
+    """Compares parameters, moments and step with a tolerance, because sums have another order."""
     assert actual[1]["step"] == expected[1]["step"] == step
     for a, b in zip(*(jax.tree.leaves(parts) for parts, _ in (actual, expected)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6)

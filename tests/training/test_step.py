@@ -1,4 +1,4 @@
-"""One update: the gradient of the whole batch, however many parts it is taken in."""
+"""One update: the gradient of the whole batch, for any number of parts."""
 
 from functools import partial
 
@@ -121,7 +121,7 @@ def test_the_seed_and_the_step_decide_dropout():
 def equal_rows():
     """A loss function, parameters, a batch of equal rows; and the losses of all parts, in order.
 
-    With one mask for all parts these would be equal.
+    If all parts had the same dropout mask, these losses would be equal.
     """
     params = nn.unbox(toy.init(jax.random.key(0)))
     batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
@@ -144,13 +144,13 @@ def test_parts_have_masks_of_their_own(equal_rows):
 
 
 def _by_parts(loss, params, batch, sizes, seed=0):
-    """As `_update`, with parts of so many rows each."""
+    """Computes the same as `_update`, with parts of the given numbers of rows."""
     where = toy.placement(1)
     abstract = abstract_state(toy.init, SGD, where)
     step = CompiledStep(loss, SGD, where, abstract, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
-    # A copy, for what is given is donated.
+    # The parameters are copied, because the update donates its arguments.
     state = TrainState(jnp.int32(0), jax.tree.map(jnp.copy, params), SGD.init(params))
     after, sums = step(state, parts, seed)
     assert int(after.step) == 1
@@ -172,7 +172,7 @@ def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
 
 
 def test_dropout_of_parts_of_any_shape(equal_rows):
-    """Each part has masks of its own, which the seed decides."""
+    """Each part has its own masks, which depend on the seed."""
     *given, seen = equal_rows
     for seed in (1, 1, 2):
         _by_parts(*given, (4, 4), seed)

@@ -1,4 +1,4 @@
-"""Linear regression with dropout: the least that a `Trainer` can train, and it is quick."""
+"""Linear regression with dropout: a small and quick model for tests of `Trainer`."""
 
 from functools import partial
 from pathlib import Path
@@ -91,7 +91,7 @@ def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:
 
 
 def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:
-    """Updates first + 1 to last; batches of `make` from 0, evaluation on those from 1000."""
+    """A phase of the updates first + 1 to last; it evaluates on the batches of `make` from 1000."""
     return Phase(
         name=name,
         first_step=first,
@@ -106,12 +106,12 @@ def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: 
 
 
 def intervals(log: int = 100, evaluate: int = 100, checkpoint: int = 100) -> Intervals:
-    """Every so many steps; by default only at the end."""
+    """The intervals in steps; by default everything happens only at the end."""
     return Intervals(log=log, evaluate=evaluate, checkpoint=checkpoint, eval_batches=2)
 
 
 def assert_equal(one, two) -> None:
-    """Bit for bit, on whatever devices."""
+    """Asserts that trees are equal bit for bit, on any devices."""
     one, two = jax.device_get((one, two))
     assert jax.tree.structure(one) == jax.tree.structure(two)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
@@ -120,5 +120,5 @@ def assert_equal(one, two) -> None:
 
 
 def folders(path: Path) -> list[str]:
-    """Names in a folder, in order."""
+    """The names in a folder, in order."""
     return sorted(entry.name for entry in path.iterdir())
