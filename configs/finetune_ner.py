@@ -15,8 +15,8 @@ Expected: F1 of cased BERT-Base 96.4 dev, 92.4 test; concatenated last four laye
 
 import ml_collections
 
+from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
-from bertjax.errors import InputError
 
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:

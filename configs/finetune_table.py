@@ -15,8 +15,8 @@ Expected: it depends on the data; --config.grid.restarts=5 shows the spread.
 
 import ml_collections
 
+from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
-from bertjax.errors import InputError
 
 
 def get_config(problem: str = "classification") -> ml_collections.ConfigDict:

@@ -6,7 +6,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _WORD = flags.DEFINE_string("word", None, "A word that is in every text.")
@@ -16,7 +16,7 @@ flags.mark_flags_as_required(["model", "word", "text", "output"])
 
 
 def main(_) -> None:
-    from bertjax import compare_words
+    from bertjax.programs import compare_words
 
     compare_words.run(_MODEL.value, _WORD.value, _TEXT.value, _OUTPUT.value)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
 _TOPOLOGY = flags.DEFINE_string(
@@ -22,7 +22,7 @@ flags.mark_flags_as_required(["config", "topology"])
 
 
 def main(_) -> None:
-    from bertjax import compile_check
+    from bertjax.programs import compile_check
 
     title = Path(flags.FLAGS["config"].config_filename).stem
     compile_check.run(_CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value, title)

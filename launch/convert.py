@@ -7,7 +7,7 @@ with jax, without this package.
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _TO = flags.DEFINE_string("to", None, "hf:FOLDER or stablehlo:FOLDER, not there yet.")
@@ -15,7 +15,7 @@ flags.mark_flags_as_required(["from", "to"])
 
 
 def main(_) -> None:
-    from bertjax import convert
+    from bertjax.programs import convert
 
     convert.run(_FROM.value, _TO.value)
 

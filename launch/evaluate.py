@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
 _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
@@ -11,7 +11,7 @@ flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax import evaluate
+    from bertjax.programs import evaluate
 
     evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)
 

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string(
     "model", None, "RUN (a folder that launch/pretrain.py made), hf:FOLDER, hf:NAME or tf1:FOLDER."
@@ -45,7 +45,7 @@ flags.mark_flags_as_required(["model", "input", "output"])
 
 
 def main(_) -> None:
-    from bertjax import extract_features
+    from bertjax.programs import extract_features
 
     options = extract_features.Options(
         features=_FEATURES.value,

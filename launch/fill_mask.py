@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _TEXT = flags.DEFINE_multi_string("text", None, "A text with [MASK] in it; may be repeated.")
@@ -11,7 +11,7 @@ flags.mark_flags_as_required(["model", "text"])
 
 
 def main(_) -> None:
-    from bertjax import fill_mask
+    from bertjax.programs import fill_mask
 
     fill_mask.run(_MODEL.value, _TEXT.value, _TOP.value)
 

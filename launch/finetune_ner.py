@@ -3,7 +3,7 @@
 from absl import flags
 from ml_collections import config_flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
@@ -11,7 +11,7 @@ flags.mark_flags_as_required(["config", "workdir"])
 
 
 def main(_) -> int:
-    from bertjax import finetune_ner
+    from bertjax.programs import finetune_ner
 
     return finetune_ner.run(_CONFIG.value, _WORKDIR.value)
 

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN of launch/finetune_*.py, hf:FOLDER or hf:NAME.")
 _INPUT = flags.DEFINE_string(
@@ -16,7 +16,7 @@ flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax import predict
+    from bertjax.programs import predict
 
     predict.run(_MODEL.value, _INPUT.value, _OUTPUT.value)
 

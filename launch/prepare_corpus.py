@@ -6,7 +6,7 @@
 
 from absl import flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _SOURCE = flags.DEFINE_multi_string(
     "source",
@@ -45,7 +45,7 @@ _BEAM_OPTION = flags.DEFINE_multi_string(
 
 
 def main(_: list[str]) -> None:
-    from bertjax import prepare
+    from bertjax.programs import prepare
 
     prepare.run(
         _SOURCE.value,

@@ -9,14 +9,14 @@ With eight simulated devices, on any machine:
 from absl import flags
 from ml_collections import config_flags
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
 flags.mark_flag_as_required("config")
 
 
 def main(_) -> None:
-    from bertjax import show_sharding
+    from bertjax.programs import show_sharding
 
     show_sharding.run(_CONFIG.value)
 

@@ -93,14 +93,14 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/signals.py",
+        "bertjax/base/signals.py",
         "EXIT_INTERRUPTED = 130",
         "EXIT_INTERRUPTED = 1",
         ("tests/test_commandline.py::test_ctrl_c_is_one_line", "tests/test_commandline.py"),
     ),
     # ----------------------------------------------------------------------------- words
     Change(
-        "bertjax/axes.py",
+        "bertjax/base/axes.py",
         'EMBED_OUT = "embed_out"',
         'EMBED_OUT = "embed"',
         ("tests/sharding/test_rules.py", "tests/test_golden_shardings.py"),
@@ -112,7 +112,7 @@ CHANGES = [
         ("tests/tasks/test_encoded.py", "tests/tasks/test_tagging.py"),
     ),
     Change(
-        "bertjax/buckets.py",
+        "bertjax/base/cloud_storage.py",
         'return "://" in os.fspath(name)',
         'return os.fspath(name).startswith("gcs://")',
         (
@@ -127,7 +127,7 @@ CHANGES = [
         ("tests/test_recipe.py::test_the_papers_recipe",),
     ),
     Change(
-        "bertjax/errors.py",
+        "bertjax/base/errors.py",
         "EXIT_STOPPED = 75",
         "EXIT_STOPPED = 74",
         (
@@ -136,19 +136,19 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/files.py",
+        "bertjax/base/files.py",
         "fcntl.LOCK_EX | (0 if",
         "fcntl.LOCK_SH | (0 if",
         ("tests/test_files.py", "tests/test_prepare.py::test_two_runs_on_one_folder"),
     ),
     Change(
-        "bertjax/limits.py",
+        "bertjax/base/limits.py",
         "_WHOLE - 1)",
         "_WHOLE)",
         ("tests/test_limits.py",),
     ),
     Change(
-        "bertjax/progress.py",
+        "bertjax/base/progress.py",
         "            initial=self._initial,\n            postfix",
         "            postfix",
         ("tests/test_progress.py", "tests/corpus/test_installed_docs.py"),
@@ -214,7 +214,7 @@ CHANGES = [
         ("tests/corpus/test_store.py",),
     ),
     Change(
-        "bertjax/prepare.py",
+        "bertjax/programs/prepare.py",
         'unknown / total["tokens"]',
         'unknown / total["words"]',
         (
@@ -510,7 +510,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/show_sharding.py",
+        "bertjax/programs/show_sharding.py",
         "sharding.shard_shape(leaf.shape)",
         "leaf.shape",
         ("tests/test_show_sharding.py",),
@@ -522,7 +522,7 @@ CHANGES = [
         ("tests/compile_report/test_program.py",),
     ),
     Change(
-        "bertjax/preflight.py",
+        "bertjax/runs/preflight.py",
         "usual = Counter(values).most_common(1)[0][0]",
         "usual = values[0]",
         ("tests/test_preflight.py",),
@@ -611,7 +611,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/json_kinds.py",
+        "bertjax/base/json_kinds.py",
         "(kind is float and type(value) is int)",
         "(kind in (int, float) and isinstance(value, int | float))",
         ("tests/interop/test_hugging_face.py::test_fields_of_another_type",),
@@ -659,7 +659,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/convert.py",
+        "bertjax/programs/convert.py",
         'if results.get("step") == step:',
         "if results:",
         (
@@ -668,7 +668,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/initialize.py",
+        "bertjax/runs/initialize.py",
         '"initializer_range", "layer_norm_eps"),',
         '"initializer_range"),',
         (
@@ -708,26 +708,26 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/extract_features.py",
+        "bertjax/programs/extract_features.py",
         "deque(mine, maxlen=0)",
         "pass",
         ("tests/test_extract_features.py::test_it_goes_on_where_it_was_stopped",),
     ),
     Change(
-        "bertjax/compare_words.py",
+        "bertjax/programs/compare_words.py",
         "np.concatenate(vectors).mean(0)",
         "np.mean([each.mean(0) for each in vectors], 0)",
         ("tests/test_compare_words.py",),
     ),
     # ----------------------------------------------------------------------------- pre-training
     Change(
-        "bertjax/recipe.py",
+        "bertjax/runs/recipe.py",
         "            short_probability=self.short_probability,\n",
         "",
         ("tests/test_recipe.py",),
     ),
     Change(
-        "bertjax/run_folder.py",
+        "bertjax/runs/run_folder.py",
         "begun.get(key, _BEFORE.get(key))",
         "begun.get(key)",
         (
@@ -736,25 +736,25 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/pretrain.py",
+        "bertjax/programs/pretrain.py",
         "recipe.keep_checkpoints + 1)",
         "recipe.keep_checkpoints)",
         ("tests/test_preflight.py::test_the_preflight_comes_before_the_compile",),
     ),
     Change(
-        "bertjax/pretrain.py",
+        "bertjax/programs/pretrain.py",
         "return 0 if complete else EXIT_STOPPED",
         "return 0",
         ("tests/test_pretrain.py::test_a_signal_stops_the_run_and_it_goes_on_exactly",),
     ),
     Change(
-        "bertjax/evaluate.py",
+        "bertjax/programs/evaluate.py",
         "TokenStore.open(corpora, HELDOUT, ",
         'TokenStore.open(corpora, "train", ',
         ("tests/test_evaluate.py",),
     ),
     Change(
-        "bertjax/fill_mask.py",
+        "bertjax/programs/fill_mask.py",
         "(np.arange(length) < len(ids))",
         "(np.arange(length) <= len(ids))",
         ("tests/test_fill_mask.py",),
@@ -800,7 +800,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/finetune.py",
+        "bertjax/programs/finetune.py",
         '_TAKEN = ("bert", "pooler")',
         '_TAKEN = ("bert",)',
         (
@@ -809,19 +809,19 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/finetune_glue.py",
+        "bertjax/programs/finetune_glue.py",
         "            if code:\n                return code\n",
         "            pass\n",
         ("tests/test_finetune_glue.py",),
     ),
     Change(
-        "bertjax/finetune_ner.py",
+        "bertjax/programs/finetune_ner.py",
         'finetune.begin(config, workdir, (*finetune.FREE, "features.choices"))',
         "finetune.begin(config, workdir)",
         ("tests/test_finetune_ner.py::test_another_choice_takes_the_stored_activations",),
     ),
     Change(
-        "bertjax/predict.py",
+        "bertjax/programs/predict.py",
         "enumerate(lines, start=1)",
         "enumerate(lines)",
         ("tests/test_predict.py::test_a_line_that_cannot_be_used",),

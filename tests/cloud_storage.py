@@ -72,7 +72,7 @@ class Cloud:
 
     def upload(self, folder: Path, address: str) -> None:
         """Uploads a folder like `gcloud storage cp -r`."""
-        from bertjax.buckets import path_of
+        from bertjax.base.cloud_storage import path_of
 
         for path in folder.rglob("*"):
             if path.is_file():

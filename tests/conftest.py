@@ -111,7 +111,7 @@ def memory_is_given_back():
     """Gives memory back: this process trains many models, and would keep the largest's memory."""
     with pytest.MonkeyPatch.context() as patch:
         for program in ("pretrain", "finetune"):
-            patch.setattr(f"bertjax.{program}.keep_freed_memory", lambda: None)
+            patch.setattr(f"bertjax.programs.{program}.keep_freed_memory", lambda: None)
         yield
 
 
@@ -143,7 +143,7 @@ def tiny_corpus() -> Path:
     """A prepared corpus of the easy language of tests/tiny_run.py; do not write into it."""
     from tiny_run import write_text
 
-    from bertjax import prepare
+    from bertjax.programs import prepare
 
     def build(folder: Path) -> None:
         write_text(folder / "text.txt")
@@ -155,7 +155,7 @@ def tiny_corpus() -> Path:
 
 def _pretrained(name: str, config) -> Path:
     """A finished run, built once."""
-    from bertjax import pretrain
+    from bertjax.programs import pretrain
 
     def build(folder: Path) -> None:
         assert pretrain.run(config, str(folder / "run")) == 0
@@ -203,7 +203,7 @@ def fine_tuned(tiny_run: Path):
     """
     from task_files import FAMILIES, tiny_finetuning
 
-    from bertjax import finetune
+    from bertjax.programs import finetune
 
     def get(name: str):
         def config_in(folder: Path):

@@ -17,7 +17,7 @@ import pytest
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax import evaluate, fill_mask, prepare, pretrain, recipe
+from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.corpus.store import (
     HELDOUT,
     TRAIN,
@@ -25,9 +25,10 @@ from bertjax.corpus.store import (
     store_directory,
     write_manifest,
 )
-from bertjax.errors import InputError, NonFiniteLoss
 from bertjax.interop.hugging_face import write_folder
-from bertjax.run_folder import check_same_config
+from bertjax.programs import evaluate, fill_mask, prepare, pretrain
+from bertjax.runs import recipe
+from bertjax.runs.run_folder import check_same_config
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal
 

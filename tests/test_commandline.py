@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertjax import commandline
+from bertjax.programs import commandline
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -26,9 +26,9 @@ import threading
 from absl import flags
 from ml_collections import config_flags
 
-from bertjax import commandline
-from bertjax.errors import InputError
-from bertjax.signals import taken
+from bertjax.programs import commandline
+from bertjax.base.errors import InputError
+from bertjax.base.signals import taken
 
 _FAIL = flags.DEFINE_enum(
     *("fail", ""),
@@ -109,7 +109,7 @@ def get_config():
     return ml_collections.ConfigDict().steps
 """
 WORD_CONFIG = """
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 def get_config(word):
     raise InputError(f"word.py:{word}: must be :bar")

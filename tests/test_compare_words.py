@@ -4,10 +4,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from bertjax import compare_words
-from bertjax.errors import InputError
-from bertjax.extract_features import run as extract
+from bertjax.base.errors import InputError
 from bertjax.features.compute import Options
+from bertjax.programs import compare_words
+from bertjax.programs.extract_features import run as extract
 
 TEXTS = ["Moo moo baa.", "Baa baa (MOO), baa.", "Baa moo baa baa."]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from bertjax import compile_check
+from bertjax.base.errors import InputError
 from bertjax.compile_report.topology import describe
 from bertjax.config import paper_config, place_on_pod
-from bertjax.errors import InputError
+from bertjax.programs import compile_check
 
 ON_FILE = Path(__file__).resolve().parent / "benchmarks" / "results"
 
@@ -148,7 +148,8 @@ def test_slices(name, chips, devices, peak):
 def test_a_machine_without_a_tpu_hears_nothing_of_it(tmp_path):
     """A program must not print the five lines in which libtpu would report it."""
     program = (
-        "from bertjax import commandline\ndef main(_):\n    import jax\n    jax.devices()\n"
+        "from bertjax.programs import commandline\n"
+        "def main(_):\n    import jax\n    jax.devices()\n"
         "commandline.run(main)"
     )
     (tmp_path / "door.py").write_text(program)

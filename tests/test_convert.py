@@ -10,12 +10,12 @@ import pytest
 from flax.traverse_util import flatten_dict
 from tiny_run import tiny_config
 
-from bertjax import convert, evaluate, predict, pretrain
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.fine_tuning.family import family_of
 from bertjax.interop import hugging_face
-from bertjax.open_model import open_model
-from bertjax.run_folder import load_run
+from bertjax.programs import convert, evaluate, predict, pretrain
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import load_run
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tiny_run import metrics_of
 
-from bertjax import evaluate, prepare
-from bertjax.errors import InputError
-from bertjax.run_folder import load_run
+from bertjax.base.errors import InputError
+from bertjax.programs import evaluate, prepare
+from bertjax.runs.run_folder import load_run
 
 
 @pytest.fixture

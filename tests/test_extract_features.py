@@ -9,15 +9,15 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax import extract_features
+from bertjax.base.errors import InputError
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.errors import InputError
-from bertjax.extract_features import extract, parse_layers
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
 from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, Encoder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.programs import extract_features
+from bertjax.programs.extract_features import extract, parse_layers
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 VOCABULARY = [

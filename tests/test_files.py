@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bertjax import files
-from bertjax.errors import InputError
-from bertjax.files import (
+from bertjax.base import files
+from bertjax.base.errors import InputError
+from bertjax.base.files import (
     atomic_write,
     exclusive,
     inside,
@@ -19,12 +19,12 @@ from bertjax.files import (
     size_in_words,
     write_json,
 )
-from bertjax.json_kinds import Either
+from bertjax.base.json_kinds import Either
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from bertjax.files import atomic_write, exclusive, new_folder
+from bertjax.base.files import atomic_write, exclusive, new_folder
 
 folder = Path(sys.argv[1])
 with exclusive(folder), atomic_write(folder / "file"), new_folder(folder / "model") as model:

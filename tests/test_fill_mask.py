@@ -2,9 +2,9 @@
 
 import pytest
 
-from bertjax import fill_mask
-from bertjax.errors import InputError
-from bertjax.run_folder import load_run
+from bertjax.base.errors import InputError
+from bertjax.programs import fill_mask
+from bertjax.runs.run_folder import load_run
 
 
 def test_it_finds_the_obvious_word(tiny_run, capsys):

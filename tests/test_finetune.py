@@ -15,12 +15,12 @@ from built_once import built_once
 from task_files import FAMILIES, change, tiny_finetuning
 from tiny_run import metrics_of
 
-from bertjax import finetune, predict
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import read_examples
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.hugging_face import read_folder
-from bertjax.open_model import open_model
+from bertjax.programs import finetune, predict
+from bertjax.runs.open_model import open_model
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.question_answering import NULL_THRESHOLD

@@ -8,9 +8,9 @@ import pytest
 from glue_files import TESTED, small_submission, write_glue
 from task_files import tiny_finetuning
 
-from bertjax import finetune, finetune_glue
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.fine_tuning.search import NothingScored
+from bertjax.programs import finetune, finetune_glue
 from bertjax.tasks import glue
 from bertjax.tasks.glue import SETS
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 import task_files
 
-from bertjax import finetune_ner
-from bertjax.errors import InputError
-from bertjax.open_model import open_model
+from bertjax.base.errors import InputError
+from bertjax.programs import finetune_ner
+from bertjax.runs.open_model import open_model
 from configs import finetune_ner as configs
 
 

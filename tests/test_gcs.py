@@ -15,8 +15,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax import (
-    buckets,
+from bertjax.base import buckets
+from bertjax.base.cloud_storage import in_bucket, path_of, reach
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, exclusive, write_json
+from bertjax.corpus.store import HELDOUT, TokenStore, read_manifest
+from bertjax.features.compute import Options
+from bertjax.programs import (
     convert,
     evaluate,
     extract_features,
@@ -25,12 +30,7 @@ from bertjax import (
     prepare,
     pretrain,
 )
-from bertjax.buckets import in_bucket, path_of, reach
-from bertjax.corpus.store import HELDOUT, TokenStore, read_manifest
-from bertjax.errors import InputError
-from bertjax.features.compute import Options
-from bertjax.files import atomic_write, exclusive, write_json
-from bertjax.run_folder import load_run, read_config
+from bertjax.runs.run_folder import load_run, read_config
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
@@ -187,7 +187,7 @@ def test_no_address_of_a_bucket(name):
 def test_no_credentials_at_all(cloud, tmp_path):
     """It runs in a separate process without the emulator, where Google's library needs them."""
     process = _python(
-        "from bertjax.buckets import reach; reach('gs://bucket/run')",
+        "from bertjax.base.cloud_storage import reach; reach('gs://bucket/run')",
         STORAGE_EMULATOR_HOST="",
         NO_GCE_CHECK="true",
         HOME=str(tmp_path),
@@ -204,8 +204,8 @@ def test_without_the_extra(cloud):
         "real = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'gcsfs' else real(name, *a)\n"
         "sys.modules['gcsfs'] = sys.modules['google.cloud.storage'] = None\n"
-        "from bertjax import pretrain, evaluate\n"
-        "from bertjax.buckets import reach\n"
+        "from bertjax.programs import pretrain, evaluate\n"
+        "from bertjax.base.cloud_storage import reach\n"
         "reach('gs://bucket/run')\n"
     )
     expected = "InputError: gs://bucket/run: buckets need gcsfs: pip install 'bertjax[gcs]'"
@@ -263,7 +263,7 @@ def test_a_killed_job_loses_its_folder(cloud, bucket, quick_leases):
     folder = f"gs://{bucket}/run"
     process = _python(
         "import os\n"
-        "from bertjax.files import exclusive\n"
+        "from bertjax.base.files import exclusive\n"
         f"with exclusive({folder!r}):\n"
         "    os.kill(os.getpid(), 9)\n"
     )

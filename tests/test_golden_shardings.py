@@ -28,7 +28,7 @@ SHOWN = {
 _PROGRAM = """
 import contextlib, importlib, io, json, sys
 import jax
-from bertjax import show_sharding
+from bertjax.programs import show_sharding
 show_sharding._draw = lambda *_: None
 tables, all_devices = {}, jax.devices()
 for name, (count, config, changes) in json.load(sys.stdin).items():

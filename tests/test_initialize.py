@@ -10,10 +10,10 @@ from flax.traverse_util import flatten_dict
 from small_models import SPEC
 from tiny_run import metrics_of, tiny_config, write_text
 
-from bertjax import convert, evaluate, prepare, pretrain
-from bertjax.errors import InputError
-from bertjax.initialize import with_sizes_of
-from bertjax.open_model import open_model
+from bertjax.base.errors import InputError
+from bertjax.programs import convert, evaluate, prepare, pretrain
+from bertjax.runs.initialize import with_sizes_of
+from bertjax.runs.open_model import open_model
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
-from bertjax.limits import check_numbers, problem_with
+from bertjax.base.errors import InputError
+from bertjax.base.limits import check_numbers, problem_with
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1e-12, -3.0, 3.4e38, 1.2e-38, np.pi])

@@ -17,8 +17,8 @@ from patience import PATIENCE
 from tiny_run import metrics_of, tiny_config
 from xla_flags import xla_flags
 
-from bertjax import pretrain
-from bertjax.run_folder import load_run
+from bertjax.programs import pretrain
+from bertjax.runs.run_folder import load_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
 

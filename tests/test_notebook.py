@@ -16,8 +16,8 @@ from IPython import display
 from tiny_run import tiny_config, write_text
 from xla_flags import xla_flags
 
-from bertjax import fill_mask, notebook
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
+from bertjax.programs import fill_mask, notebook
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOTEBOOK = REPOSITORY / "launch" / "colab_tpu.ipynb"
@@ -114,7 +114,8 @@ def test_every_flag_exists(content):
 
 def test_the_kernel_needs_nothing_before_the_installation():
     """The first cells run before the installation, and the kernel never uses the TPU."""
-    program = "import sys, bertjax.notebook; print({'jax', 'numpy', 'IPython'} & set(sys.modules))"
+    heavy = "{'jax', 'numpy', 'IPython'}"
+    program = f"import sys, bertjax.programs.notebook; print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("set()\n", "")
 
@@ -198,7 +199,7 @@ def test_a_stopped_cell_stops_the_program_and_waits_for_it(program):
     command, curve = arguments("wait")
     code = (
         "import signal, sys\n"
-        "from bertjax import notebook\n"
+        "from bertjax.programs import notebook\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in a kernel
         "notebook.run_with_curve(*sys.argv[1:])\n"
         "print('the next cell')\n"
@@ -252,7 +253,7 @@ json.dump(pictures, open(sys.argv[2], "w"))
 # Python reads this at its start: all programs of the notebook print every step, so that every curve
 # is shown.
 _SITECUSTOMIZE = """
-from bertjax import progress
+from bertjax.base import progress
 progress._SECONDS_BETWEEN_LINES = 0.0
 """
 

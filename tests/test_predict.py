@@ -14,8 +14,8 @@ from patience import PATIENCE
 from small_models import SPEC
 from task_files import FAMILIES
 
-from bertjax import predict
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
+from bertjax.programs import predict
 
 # For each family: a line as text, the same line as JSON, and the keys of the answer.
 LINES = {

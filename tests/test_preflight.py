@@ -8,8 +8,9 @@ import jax
 import pytest
 from tiny_run import tiny_config
 
-from bertjax import preflight, pretrain, recipe
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
+from bertjax.programs import pretrain
+from bertjax.runs import preflight, recipe
 
 pytestmark = pytest.mark.devices(8)
 
@@ -56,8 +57,8 @@ def test_many_differences_are_cut(monkeypatch):
 def test_the_program_is_its_files_and_packages():
     program = preflight._program()
     assert program["version of jax"] == jax.__version__
-    assert program["bertjax/training/loop.py"] != program["bertjax/preflight.py"]
-    assert len(program["bertjax/errors.py"]) == 12
+    assert program["bertjax/training/loop.py"] != program["bertjax/runs/preflight.py"]
+    assert len(program["bertjax/base/errors.py"]) == 12
     assert set(program) >= {"version of python", "version of jaxlib", "version of libtpu"}
 
 

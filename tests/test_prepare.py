@@ -10,12 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from bertjax import prepare
+from bertjax.base.errors import InputError
+from bertjax.base.files import exclusive
 from bertjax.corpus.build import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, store_directory
-from bertjax.errors import InputError
-from bertjax.files import exclusive
+from bertjax.programs import prepare
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 

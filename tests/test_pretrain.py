@@ -12,8 +12,8 @@ import pytest
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax import prepare, pretrain
-from bertjax.run_folder import load_run, read_config
+from bertjax.programs import prepare, pretrain
+from bertjax.runs.run_folder import load_run, read_config
 from bertjax.training.journal import Journal
 
 

@@ -1,6 +1,6 @@
 """Progress of long work in a log."""
 
-from bertjax import progress
+from bertjax.base import progress
 
 
 def test_rate_and_rest_of_work_that_goes_on(monkeypatch, capsys):

@@ -14,7 +14,7 @@ from command_flags import assert_flags_exist
 from plain_environment import plain_environment
 from xla_flags import xla_flags
 
-from bertjax import convert
+from bertjax.programs import convert
 
 # What makes a run of seconds out of one of hours.
 _SMALL = [

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tiny_run import tiny_config
 
+from bertjax.base.errors import InputError
 from bertjax.config import paper_config
 from bertjax.corpus.store import HELDOUT, TokenStore
-from bertjax.errors import InputError
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.recipe import Recipe, init_params, make_model, make_phases
+from bertjax.runs.recipe import Recipe, init_params, make_model, make_phases
 from bertjax.text.tokenizer import Tokenizer
 from configs import pretrain_tiny
 

@@ -9,8 +9,8 @@ import jax
 import pytest
 from tiny_run import tiny_config
 
-from bertjax import show_sharding
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
+from bertjax.programs import show_sharding
 from configs import pretrain_base_16
 
 pytestmark = pytest.mark.devices(8)

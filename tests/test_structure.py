@@ -15,115 +15,83 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# The parts of bertjax that each part may import, besides itself. A part is a folder or a
-# top-level file. Only the programs compose; nothing but launch/ imports `commandline`.
-_WORDS = [
-    *["errors", "limits", "json_kinds", "files", "figures", "buckets", "progress", "axes"],
-    "fields",
-]
-_PROGRAMS = [
-    *["prepare", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"],
-    *["finetune", "finetune_glue", "finetune_ner", "predict"],
-    *["compile_check", "show_sharding", "compare_words"],
-    *["run_folder", "open_model", "initialize", "fine_tuning"],
-]
-_ALL_BELOW_PROGRAMS = [
-    *_WORDS,
-    "compile_report",
-    *["text", "corpus", "examples", "tasks"],
+# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
+# top-level file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
+_BELOW_RUNS = [
+    *["base", "text", "corpus", "examples", "tasks"],
     *["layers", "attention", "encoders", "heads", "optimizer"],
-    *["sharding", "training", "objectives", "preflight", "interop", "features"],
+    *["sharding", "training", "objectives", "compile_report", "interop", "features"],
 ]
 MAY_IMPORT = {
-    # floor 0: words
     "__init__": [],
-    "errors": [],
-    "limits": ["errors"],
-    "axes": [],
-    "fields": [],
     "config": [],
-    "buckets": ["errors"],
-    "json_kinds": ["limits"],
-    "files": ["errors", "buckets", "json_kinds"],
-    "figures": ["files"],
-    "progress": ["errors"],
-    "no_tpu": [],
-    "signals": ["errors"],
-    "commandline": ["errors", "no_tpu", "signals"],
+    # floor 0: words
+    "base": [],
     # floor 1a: the host; numpy, never jax
-    "text": _WORDS,
-    "corpus": [*_WORDS, "text"],
-    "examples": [*_WORDS, "text", "corpus"],
-    "tasks": [*_WORDS, "text", "corpus"],
-    # floor 1b: the device; knows no mesh, no data, no optimizer
-    "layers": ["axes"],
+    "text": ["base"],
+    "corpus": ["base", "text"],
+    "examples": ["base", "text", "corpus"],
+    "tasks": ["base", "text", "corpus"],
+    # floor 1b: the device; independent of mesh, data and optimizer
+    "layers": ["base"],
     "attention": ["layers"],
-    "encoders": ["errors", "axes", "layers", "attention"],
-    "heads": ["axes", "layers", "encoders"],
-    "optimizer": ["errors"],
+    "encoders": ["base", "layers", "attention"],
+    "heads": ["base", "layers", "encoders"],
+    "optimizer": ["base"],
     # floor 2: placement
-    "sharding": ["errors", "axes"],
-    # floor 3: training; knows no model
-    "training": [
-        *["errors", "json_kinds", "signals", "files", "figures", "buckets", "progress", "sharding"],
-    ],
-    # what is learned: text from the host's floor, a model, and what training minimizes
-    "objectives": [*_WORDS, "examples", "layers", "encoders", "heads", "training"],
-    # what the hosts of a job must have alike
-    "preflight": ["errors", "files", "buckets", "sharding"],
-    # beside it: weights and tokenizers as others have them; knows no run
-    "interop": ["errors", "json_kinds", "files", "text", "encoders", "heads"],
+    "sharding": ["base"],
+    # floor 3: training; independent of models
+    "training": ["base", "sharding"],
+    # what is learned: text from the host's floor, a model, and the loss that training minimizes
+    "objectives": ["base", "examples", "layers", "encoders", "heads", "training"],
+    # beside it: the weights and tokenizers of other libraries; independent of runs
+    "interop": ["base", "text", "encoders", "heads"],
     # the vectors of texts: input, computation, result
     "features": [
-        *[*_WORDS, "text", "corpus", "tasks", "encoders", "sharding", "training", "interop"],
+        *["base", "text", "corpus", "tasks", "encoders", "sharding", "training", "interop"],
     ],
-    # trials of fine-tuning
-    "fine_tuning": [*_ALL_BELOW_PROGRAMS, "recipe", "run_folder", "initialize"],
     # the TPU compiler's estimates for a step
-    "compile_report": ["errors", "no_tpu", "files", "figures", "training"],
-    # helpers for a notebook
-    "notebook": ["errors"],
-    # floor 4: programs, and the conversion of a config to their parts
-    "recipe": _ALL_BELOW_PROGRAMS,
-    **{program: [*_ALL_BELOW_PROGRAMS, "recipe", *_PROGRAMS] for program in _PROGRAMS},
+    "compile_report": ["base", "training"],
+    # a run: its config as objects, its folder, its beginning
+    "runs": _BELOW_RUNS,
+    # trials of fine-tuning: shared data and compiled programs
+    "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # floor 4: programs, which alone combine all parts
+    "programs": [*_BELOW_RUNS, "runs", "fine_tuning"],
 }
 
 # The files that may import each outside library. A library that is not listed may not be imported.
 _DEVICE_FILES = [
-    *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
-    *["bertjax/objectives/*", "bertjax/optimizer.py"],
-    *["bertjax/sharding/*", "bertjax/training/*"],
-    *["bertjax/interop/*", "bertjax/initialize.py", "bertjax/convert.py"],
-    *["bertjax/pretrain.py", "bertjax/evaluate.py", "bertjax/fill_mask.py"],
-    *["bertjax/features/*", "bertjax/recipe.py", "bertjax/run_folder.py"],
-    *["bertjax/fine_tuning/*", "bertjax/finetune.py", "bertjax/finetune_ner.py"],
-    *["bertjax/predict.py", "bertjax/compile_check.py", "bertjax/compile_report/*"],
-    *["bertjax/show_sharding.py", "bertjax/preflight.py"],
-]
+    f"bertjax/{part}/*"
+    for part in (
+        *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
+        *("interop", "features", "compile_report", "runs", "fine_tuning", "programs"),
+    )
+] + ["bertjax/optimizer.py"]
 OUTSIDE = {
-    "absl": ["launch/*", "bertjax/commandline.py"],
+    "absl": ["launch/*", "bertjax/programs/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    **dict.fromkeys(("etils", "fsspec"), ["bertjax/buckets.py"]),
+    **dict.fromkeys(("etils", "fsspec"), ["bertjax/base/cloud_storage.py"]),
     # Cloud Storage; protobuf.
-    "google": ["bertjax/buckets.py", "bertjax/interop/sentencepiece_model.py"],
+    "google": ["bertjax/base/cloud_storage.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
         *["bertjax/layers/*", "bertjax/encoders/*", "bertjax/heads/*"],
         *["bertjax/sharding/*", "bertjax/training/*"],
-        *["bertjax/objectives/*", "bertjax/recipe.py"],
-        *["bertjax/interop/*", "bertjax/convert.py", "bertjax/fine_tuning/*"],
-        "bertjax/show_sharding.py",
+        *["bertjax/objectives/*", "bertjax/runs/recipe.py"],
+        *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
+        "bertjax/programs/show_sharding.py",
     ],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
-    "IPython": ["bertjax/notebook.py"],
-    "matplotlib": ["bertjax/figures.py", "bertjax/compile_report/picture.py"],
+    "IPython": ["bertjax/programs/notebook.py"],
+    "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
-        *["configs/*", "launch/*", "bertjax/config.py", "bertjax/recipe.py"],
+        *["configs/*", "launch/*", "bertjax/config.py", "bertjax/runs/recipe.py"],
         "bertjax/fine_tuning/recipe.py",
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
-    "optax": ["bertjax/optimizer.py", "bertjax/training/*", "bertjax/recipe.py"],
+    "optax": ["bertjax/optimizer.py", "bertjax/training/*", "bertjax/runs/recipe.py"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],
@@ -137,7 +105,7 @@ OUTSIDE = {
     "tensorflow_datasets": ["bertjax/corpus/tfds.py"],
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
     "torch": ["bertjax/interop/transformers_check.py"],
-    "tqdm": ["bertjax/progress.py"],
+    "tqdm": ["bertjax/base/progress.py"],
     "transformers": ["bertjax/interop/transformers_check.py"],
 }
 
@@ -299,7 +267,7 @@ def test_import_of_the_package_is_light():
 
 def test_the_host_floor_runs_without_jax():
     """Workers that make batches must not start an accelerator runtime."""
-    host = [m for m in _modules() if _part(m) in ("text", "corpus", "examples", "tasks", *_WORDS)]
+    host = [m for m in _modules() if _part(m) in ("base", "text", "corpus", "examples", "tasks")]
     program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
     result = _run("-c", program)
     assert (result.stdout, result.stderr) == ("False\n", "")

@@ -2,7 +2,7 @@
 
 import os
 
-from bertjax import figures
+from bertjax.base import figures
 from bertjax.compile_report.parts import BACKWARD, FORWARD, PARTS
 from bertjax.compile_report.report import Report
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from bertjax.base.errors import InputError
 from bertjax.compile_report.parts import (
     BACKWARD,
     FORWARD,
@@ -18,7 +19,6 @@ from bertjax.compile_report.parts import (
 )
 from bertjax.compile_report.program import Program
 from bertjax.compile_report.topology import GIB, Slice
-from bertjax.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

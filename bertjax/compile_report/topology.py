@@ -6,8 +6,8 @@ import re
 
 import jax
 
-from bertjax.errors import InputError
-from bertjax.no_tpu import tell_libtpu
+from bertjax.base.errors import InputError
+from bertjax.base.no_tpu import tell_libtpu
 from bertjax.training.hardware import peak_flops
 
 GIB = 2**30

@@ -20,6 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import read_json, size_in_words
+from bertjax.base.json_kinds import Either
+from bertjax.base.progress import Progress
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.sources import Document, Range, open_source
 from bertjax.corpus.store import (
@@ -34,10 +38,6 @@ from bertjax.corpus.store import (
     write_manifest,
 )
 from bertjax.corpus.workers import worker_context
-from bertjax.errors import InputError
-from bertjax.files import read_json, size_in_words
-from bertjax.json_kinds import Either
-from bertjax.progress import Progress
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
 

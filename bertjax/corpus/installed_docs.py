@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from bertjax.base.files import atomic_write
+from bertjax.base.progress import Progress
 from bertjax.corpus.workers import worker_context
-from bertjax.files import atomic_write
-from bertjax.progress import Progress
 
 _LEAST_WORDS = 8
 _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
 from bertjax.corpus.weights import check_weights, split_weight
-from bertjax.errors import InputError
 
 KINDS = "text:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs"
 INSTALLED_DOCS = "installed-docs"

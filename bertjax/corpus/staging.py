@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import InputError
-from bertjax.files import atomic_write, exclusive, inside, size_in_words
-from bertjax.progress import Progress
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, exclusive, inside, size_in_words
+from bertjax.base.progress import Progress
 
 _AT_ONCE = 8  # files
 _CHUNK = 16 << 20  # bytes

@@ -23,11 +23,9 @@ from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
-from bertjax.buckets import in_bucket, path_of, reach
-from bertjax.corpus.staging import staged
-from bertjax.corpus.weights import check_weights, shares, split_weight
-from bertjax.errors import InputError
-from bertjax.files import (
+from bertjax.base.cloud_storage import in_bucket, path_of, reach
+from bertjax.base.errors import InputError
+from bertjax.base.files import (
     inside,
     read_json,
     sha256_of_file,
@@ -35,6 +33,8 @@ from bertjax.files import (
     to_disk,
     write_json,
 )
+from bertjax.corpus.staging import staged
+from bertjax.corpus.weights import check_weights, shares, split_weight
 from bertjax.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 PREFIX = "tfds:"  # marks the name of a data set where a file's path is possible too
 

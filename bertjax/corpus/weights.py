@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 _WEIGHT = re.compile(r"(?P<name>.+)@(?P<weight>[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 
 class Entry(NamedTuple):

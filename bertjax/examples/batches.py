@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.corpus.store import TokenStore
-from bertjax.errors import InputError
 from bertjax.examples.corruption import Corruption
 from bertjax.examples.draws import Draws
 from bertjax.examples.layout import Layout

@@ -6,10 +6,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from bertjax.base.fields import Field
 from bertjax.examples.draws import Draws
 from bertjax.examples.layout import LaidOut
 from bertjax.examples.masking import Masker, MaskingRule
-from bertjax.fields import Field
 from bertjax.text.tokenizer import Tokenizer
 
 

@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from bertjax.base.fields import INPUT, Field
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.draws import Draws
 from bertjax.examples.spans import Spans, SpanSampler
-from bertjax.fields import INPUT, Field
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -32,7 +32,8 @@ class Layout(Protocol):
     sequence, are other classes beside it; arrays that only they have are fields of theirs.
 
     Attributes:
-      fields: the arrays that it makes: `bertjax.fields.INPUT`, and labels that come with the text.
+      fields: the arrays that it makes: `bertjax.base.fields.INPUT`, and labels that come with the
+        text.
     """
 
     fields: Mapping[str, Field]

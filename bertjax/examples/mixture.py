@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 _BLOCK = 4096
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.corpus.store import TokenStore
-from bertjax.errors import InputError
 from bertjax.examples.draws import Draws, permute
 from bertjax.examples.mixture import Mixture
 

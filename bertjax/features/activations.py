@@ -14,12 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import FIRST_PIECES
-from bertjax.features.texts import Encoded as EncodedText
-from bertjax.fields import Field
-from bertjax.files import (
+from bertjax.base.errors import InputError
+from bertjax.base.fields import Field
+from bertjax.base.files import (
     check_content,
     content_named,
     exclusive,
@@ -28,8 +25,11 @@ from bertjax.files import (
     size_in_words,
     write_json,
 )
+from bertjax.base.progress import Progress
+from bertjax.features.compute import Extractor, Options
+from bertjax.features.texts import FIRST_PIECES
+from bertjax.features.texts import Encoded as EncodedText
 from bertjax.interop.pretrained import Pretrained
-from bertjax.progress import Progress
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
 
 _BLOCK_BYTES = 256 << 20  # of float32 activations, between two records of the progress

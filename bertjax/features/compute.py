@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertjax.base.errors import InputError
+from bertjax.base.limits import check_numbers
+from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
-from bertjax.errors import InputError
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, Encoded, Encoder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.limits import check_numbers
-from bertjax.progress import Progress
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.sharding.rules import layout

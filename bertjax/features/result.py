@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.files import (
+from bertjax.base.errors import InputError
+from bertjax.base.files import (
     atomic_write,
     check_content,
     content_named,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.corpus import sources
-from bertjax.errors import InputError
 from bertjax.text.pairs import SEPARATOR, kept_lengths
 from bertjax.text.tokenizer import Tokenizer
 

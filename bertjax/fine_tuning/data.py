@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import TRAIN, Family, Task

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
-from bertjax.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression

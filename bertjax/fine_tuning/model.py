@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.progress import Progress
 from bertjax.sharding.placement import Placement, inference_tokens
 from bertjax.tasks.buckets import in_order_of_length
 from bertjax.tasks.encoded import Encoded

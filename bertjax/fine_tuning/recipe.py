@@ -7,13 +7,13 @@ from typing import Any
 
 import ml_collections
 
+from bertjax.base.errors import InputError
+from bertjax.base.limits import check_numbers
 from bertjax.encoders.contract import EncoderSpec
-from bertjax.errors import InputError
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
-from bertjax.limits import check_numbers
 from bertjax.optimizer import OptimizerSpec
-from bertjax.recipe import build, check_tensors, plain_config
+from bertjax.runs.recipe import build, check_tensors, plain_config
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout
 from bertjax.tasks.conll import Conll

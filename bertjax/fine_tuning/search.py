@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from bertjax.errors import InputError, NonFiniteLoss
-from bertjax.files import atomic_write, sha256_of_file, write_json
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.files import atomic_write, sha256_of_file, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.trials import Trials
-from bertjax.run_folder import RESULTS_FILE, checkpoints_folder, read_results, read_trial
+from bertjax.runs.run_folder import RESULTS_FILE, checkpoints_folder, read_results, read_trial
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 

@@ -14,7 +14,7 @@ from bertjax.fine_tuning.model import Predictor, TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.optimizer import make_adjustable_optimizer, make_schedule, with_schedule
-from bertjax.run_folder import checkpoints_folder
+from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import HostBatch, Placement, part_tokens
 from bertjax.sharding.rules import layout

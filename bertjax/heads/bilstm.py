@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax import axes
+from bertjax.base import axes
 from bertjax.layers.dense import parameter
 from bertjax.layers.dropout import dropout, dropout_seed
 

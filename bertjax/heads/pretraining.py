@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax import axes
+from bertjax.base import axes
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
 from bertjax.layers.dense import Dense, exact

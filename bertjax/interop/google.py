@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.errors import InputError
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
 from bertjax.interop.json_files import config_of_family, read_json
 from bertjax.interop.pretrained import Pretrained

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 # Only these files are downloaded, and never pickles.
 _FILES = ("*.json", "*.safetensors", "vocab.txt", "sentencepiece.model")

@@ -10,11 +10,11 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import inside, write_json
 from bertjax.encoders import kinds, names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import ENCODERS, array_names, family_of
-from bertjax.errors import InputError
-from bertjax.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_json
 from bertjax.interop.pretrained import Pretrained
@@ -298,7 +298,7 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     """Writes what transformers' `from_pretrained` loads: configuration, weights, tokenizer.
 
     Args:
-      folder: an empty one (`bertjax.files.new_folder`).
+      folder: an empty one (`bertjax.base.files.new_folder`).
 
     Raises:
       InputError: a part of its architecture is missing.

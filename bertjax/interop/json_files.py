@@ -1,15 +1,15 @@
 """The JSON files of a model's folder, read only where each field is of the type that it must have.
 
-Whoever reads such a file here may take what is in its table for granted (`bertjax.json_kinds`).
+A reader of such a file can rely on its table (`bertjax.base.json_kinds`).
 Fields that no table names are free.
 """
 
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.errors import InputError
+from bertjax.base.json_kinds import Either, OptionalFields, parse, problem_in
 from bertjax.encoders.contract import EncoderFamily
-from bertjax.errors import InputError
-from bertjax.json_kinds import Either, OptionalFields, parse, problem_in
 
 TASK_KEY = "bertjax_task"  # in config.json: `bertjax.interop.pretrained.Pretrained.task`
 SPECIAL_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.base.errors import InputError
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
-from bertjax.errors import InputError
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
 
 # Numbers of fields, by message.

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 from safetensors.numpy import load_file, save
 
-from bertjax.files import write_json
+from bertjax.base.files import write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
 
@@ -75,7 +75,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     was written is read back and compared.
 
     Args:
-      folder: an empty folder (`bertjax.files.new_folder`).
+      folder: an empty folder (`bertjax.base.files.new_folder`).
 
     Returns:
       The greatest difference between the outputs of the written function and of the module.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertjax.errors import InputError
-from bertjax.files import atomic_write, write_json
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
 from bertjax.interop.json_files import EXTRA_ROLES, SPECIAL_ROLES, read_json
 from bertjax.text.tokenizer import (

@@ -14,7 +14,7 @@ from flax import linen as nn
 
 
 def parameter(module: nn.Module, name: str, axes: Sequence[str], shape, init) -> jax.Array:
-    """A float32 parameter with a logical axis (`bertjax.axes`) for each dimension."""
+    """A float32 parameter with a logical axis (`bertjax.base.axes`) for each dimension."""
     return module.param(
         name, nn.with_logical_partitioning(init, tuple(axes)), tuple(shape), jnp.float32
     )

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
+from bertjax.base.fields import INPUT, Field
 from bertjax.encoders import kinds
-from bertjax.fields import INPUT, Field
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
 

@@ -1,6 +1,6 @@
 """What the objectives of fine-tuning share (section 4)."""
 
-from bertjax.fields import Field
+from bertjax.base.fields import Field
 from bertjax.objectives.objective import Objective
 
 IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a batch

@@ -2,10 +2,10 @@
 
 import jax.numpy as jnp
 
+from bertjax.base.fields import INPUT
 from bertjax.encoders import kinds
 from bertjax.examples.corruption import MaskedTokens
 from bertjax.examples.layout import PAIRS, SINGLE_SPANS
-from bertjax.fields import INPUT
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy, perplexity, token_values
 from bertjax.objectives.objective import PretrainingObjective

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.base.fields import INPUT, Field
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.corruption import Corruption
 from bertjax.examples.layout import Layout
 from bertjax.examples.masking import MaskingRule
-from bertjax.fields import INPUT, Field
 from bertjax.training.step import LossFunction, Sums
 
 Batch = Mapping[str, jax.Array]
@@ -122,7 +122,7 @@ class Objective(abc.ABC):
         return LossFunction(sums, self.counts, self.loss_weights, self.derived, self.warning)
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of a batch; `sizes` by the letters of `bertjax.axes`."""
+        """The shapes and dtypes of a batch; `sizes` by the letters of `bertjax.base.axes`."""
         return {
             name: jax.ShapeDtypeStruct(tuple(sizes[letter] for letter in letters), dtype)
             for name, (letters, dtype) in self.fields.items()
@@ -160,8 +160,8 @@ class PretrainingObjective(Objective):
         """The encoder with the heads that are trained: of `bertjax.heads`, or of the objective.
 
         Called with the arrays of `inputs` and `deterministic`, it returns the outputs by name. It
-        can also be called with the three arrays of `bertjax.fields.INPUT` alone. The parameters
-        have a part for the encoder and for each head.
+        can also be called with the three arrays of `bertjax.base.fields.INPUT` alone. The
+        parameters have a part for the encoder and for each head.
         """
 
     @property

@@ -20,7 +20,7 @@ import jax
 # device is initialized, or messages between hosts without devices.
 from jax._src import distributed
 
-from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.base.errors import InputError, NonFiniteLoss
 
 _JOIN_SECONDS = 50  # until the other hosts must have started
 _AGREE_SECONDS = 1800  # the slowest host may take this long to read its corpus

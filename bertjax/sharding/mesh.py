@@ -6,7 +6,7 @@ import math
 import jax
 from jax.sharding import AxisType, Mesh
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 DATA, MODEL = "data", "model"
 

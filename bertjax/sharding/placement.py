@@ -9,8 +9,8 @@ import numpy as np
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bertjax import axes
-from bertjax.errors import InputError
+from bertjax.base import axes
+from bertjax.base.errors import InputError
 from bertjax.sharding.rules import Layout, partition_spec
 
 HostBatch = Mapping[str, np.ndarray]

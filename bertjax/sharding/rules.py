@@ -1,12 +1,12 @@
-"""Layouts: tables from logical axes (`bertjax.axes`) to mesh axes; None means not split."""
+"""Layouts: tables from logical axes (`bertjax.base.axes`) to mesh axes; None means not split."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from jax.sharding import PartitionSpec
 
-from bertjax import axes
-from bertjax.errors import InputError
+from bertjax.base import axes
+from bertjax.base.errors import InputError
 from bertjax.sharding.mesh import DATA, MODEL
 
 Rules = Mapping[str, str | None]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.classification import encoded_pairs, softmax
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.progress import tracked
+from bertjax.base.errors import InputError
+from bertjax.base.progress import tracked
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs

@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
-from bertjax.errors import InputError
-from bertjax.files import atomic_write
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from bertjax.fields import Field
+from bertjax.base.fields import Field
 
 IGNORED = -1  # the label of a token that is not classified
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
-from bertjax.errors import InputError
-from bertjax.files import atomic_write
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.task import TRAIN

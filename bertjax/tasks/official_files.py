@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from bertjax.base.errors import InputError
 from bertjax.corpus import sources
-from bertjax.errors import InputError
 
 COMPRESSED = ("", ".gz", ".xz", ".zst")
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.progress import tracked
+from bertjax.base.errors import InputError
+from bertjax.base.progress import tracked
 from bertjax.tasks.classification import softmax
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.rows import json_object

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertjax.base.errors import InputError
 from bertjax.corpus import sources
-from bertjax.errors import InputError
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl")

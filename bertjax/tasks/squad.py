@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import write_json
 from bertjax.corpus import tfds
-from bertjax.errors import InputError
-from bertjax.files import write_json
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
     NULL_THRESHOLD,

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
-from bertjax.errors import InputError
-from bertjax.files import atomic_write
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.rows import Row, read_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.files import atomic_write
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag

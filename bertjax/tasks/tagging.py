@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag

@@ -1,4 +1,4 @@
-"""The contract between `bertjax.finetune` and the tasks in this folder."""
+"""The contract between `bertjax.programs.finetune` and the tasks in this folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

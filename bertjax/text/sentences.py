@@ -2,7 +2,7 @@
 
 import re
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 # An ISO 639 code, which a script or region may follow. For an unknown language the library uses a
 # related one or English, so only the form of the code can be checked.

@@ -26,9 +26,9 @@ from typing import Self
 
 import numpy as np
 
-from bertjax.buckets import path_of, reach
-from bertjax.errors import InputError
-from bertjax.files import atomic_write, inside, read_json, write_json
+from bertjax.base.cloud_storage import path_of, reach
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, inside, read_json, write_json
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"

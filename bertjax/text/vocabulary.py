@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.errors import InputError
-from bertjax.files import atomic_write
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, bert_wordpiece
 
 MODEL_TYPES = ("unigram", "bpe")

@@ -17,9 +17,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
-from bertjax.buckets import in_bucket, telling
-from bertjax.errors import InputError
-from bertjax.files import check_folder_name, tree_to_disk
+from bertjax.base.cloud_storage import in_bucket, telling
+from bertjax.base.errors import InputError
+from bertjax.base.files import check_folder_name, tree_to_disk
 
 _log = logging.getLogger(__name__)
 

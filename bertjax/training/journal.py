@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bertjax import figures
-from bertjax.buckets import in_bucket, path_of
-from bertjax.files import atomic_write, check_folder_name, to_disk
-from bertjax.json_kinds import parse, problem_in
+from bertjax.base import figures
+from bertjax.base.cloud_storage import in_bucket, path_of
+from bertjax.base.files import atomic_write, check_folder_name, to_disk
+from bertjax.base.json_kinds import parse, problem_in
 
 TRAIN, HELDOUT = "train", "heldout"
 METRICS_FILE = "metrics.jsonl"

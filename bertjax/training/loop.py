@@ -15,10 +15,10 @@ import jax
 import optax
 from jax.experimental import multihost_utils
 
-from bertjax.errors import InputError, NonFiniteLoss
-from bertjax.progress import Progress
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.progress import Progress
+from bertjax.base.signals import STOPPING, taken
 from bertjax.sharding.placement import HostBatch, Placement
-from bertjax.signals import STOPPING, taken
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.evaluation import Evaluator, HeldOut
@@ -364,7 +364,7 @@ class _Clock:
 
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[Callable[[int], bool]]:
-    """Yields `stopping(step)`: whether a signal to stop has come (see `bertjax.signals.taken`).
+    """Yields `stopping(step)`: whether a signal to stop has come (`bertjax.base.signals.taken`).
 
     In a job of several processes JAX itself watches for SIGTERM on every host, and lets all of
     them agree on the step to stop at; other signals that come to one host are handed on as that.

@@ -19,7 +19,7 @@ from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.masked_lm import MASKED_LM
-from bertjax.open_model import open_model
+from bertjax.runs.open_model import open_model
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
 

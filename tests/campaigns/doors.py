@@ -25,10 +25,24 @@ sys.path[:0] = _FOLDERS  # a program has only its own folder there
 
 # The server imports these once.
 _IMPORTED = (
-    *("bertjax.compare_words", "bertjax.compile_check", "bertjax.convert", "bertjax.evaluate"),
-    *("bertjax.extract_features", "bertjax.fill_mask", "bertjax.finetune_glue"),
-    *("bertjax.finetune_ner", "bertjax.predict", "bertjax.prepare", "bertjax.pretrain"),
-    *("bertjax.show_sharding", "ml_collections.config_flags", "matplotlib.figure"),
+    *(
+        "bertjax.programs.compare_words",
+        "bertjax.programs.compile_check",
+        "bertjax.programs.convert",
+        "bertjax.programs.evaluate",
+    ),
+    *(
+        "bertjax.programs.extract_features",
+        "bertjax.programs.fill_mask",
+        "bertjax.programs.finetune_glue",
+    ),
+    *(
+        "bertjax.programs.finetune_ner",
+        "bertjax.programs.predict",
+        "bertjax.programs.prepare",
+        "bertjax.programs.pretrain",
+    ),
+    *("bertjax.programs.show_sharding", "ml_collections.config_flags", "matplotlib.figure"),
     *("matplotlib.backends.backend_agg", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
     *("tensorboardX", "safetensors.numpy", "sentencepiece", "tiny_run", "outcome", "doors", "made"),
 )

@@ -240,7 +240,7 @@ def stop_before_the_second_score() -> None:
 
 def small_parts() -> None:
     """Makes the parts of launch/extract_features.py's result a few texts long."""
-    from bertjax import extract_features
+    from bertjax.programs import extract_features
 
     extract_features._PART_TOKENS = 60
 

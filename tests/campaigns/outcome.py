@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertjax.commandline import EXIT_BAD_INPUT
+from bertjax.programs.commandline import EXIT_BAD_INPUT
 
 SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
     *("survived", "told", "traceback", "silent", "endless"),

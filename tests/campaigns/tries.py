@@ -17,7 +17,7 @@ import doors
 from made import Command, Made
 from outcome import SILENT, TOLD, End, Meant, Try, arguments, judge, report
 
-from bertjax.progress import Progress
+from bertjax.base.progress import Progress
 
 _TRIES_A_MINUTE = 40  # on two cores
 

@@ -11,9 +11,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from bertjax.base.errors import InputError
 from bertjax.corpus import sources as module
 from bertjax.corpus.sources import open_source, parse_sources
-from bertjax.errors import InputError
 
 
 def cut(source, target):

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bertjax.base.errors import InputError
 from bertjax.corpus.staging import staged
 from bertjax.corpus.store import (
     HELDOUT,
@@ -18,7 +19,6 @@ from bertjax.corpus.store import (
     store_directory,
     write_manifest,
 )
-from bertjax.errors import InputError
 
 SIZE = 1000
 

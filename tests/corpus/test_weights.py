@@ -2,8 +2,8 @@
 
 import pytest
 
+from bertjax.base.errors import InputError
 from bertjax.corpus.weights import check_weights, shares, split_weight
-from bertjax.errors import InputError
 
 
 def test_split_weight():

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from bertjax.corpus.workers import worker_context
-from bertjax.signals import end_by_signals
+from bertjax.base.signals import end_by_signals
 
 if __name__ == "__main__":
     end_by_signals()

@@ -16,16 +16,24 @@ from task_files import FAMILIES, tiny_finetuning
 from tiny_run import metrics_of, tiny_config
 from toy_family import TOY, ToySpec, register  # noqa: F401
 
-from bertjax import compile_check, convert, evaluate, finetune, predict, pretrain, show_sharding
+from bertjax.base.errors import InputError
 from bertjax.config import paper_config, place_on_pod
 from bertjax.encoders.names import to_ours, to_theirs
 from bertjax.encoders.registry import array_names
 from bertjax.encoders.storage import from_plain, to_plain
-from bertjax.errors import InputError
-from bertjax.fill_mask import fill
 from bertjax.heads.architectures import ARCHITECTURES
-from bertjax.open_model import open_model
-from bertjax.recipe import Recipe
+from bertjax.programs import (
+    compile_check,
+    convert,
+    evaluate,
+    finetune,
+    predict,
+    pretrain,
+    show_sharding,
+)
+from bertjax.programs.fill_mask import fill
+from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import Recipe
 from bertjax.training.journal import Journal
 
 SPEC = ToySpec(vocab_size=37, hidden_size=12, num_attention_heads=3, vocab_multiple=8)

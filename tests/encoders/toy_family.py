@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from bertjax import axes
 from bertjax.attention.contract import Keys, Pattern
 from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.base import axes
 from bertjax.encoders import kinds
 from bertjax.encoders.computation import Computation, check_choice, check_shares
 from bertjax.encoders.contract import EncoderFamily, HuggingFace

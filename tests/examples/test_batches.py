@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from places import Corpus, assert_rate, decode, fake_tokenizer, many, some_documents, unmask
 
+from bertjax.base.errors import InputError
 from bertjax.corpus.store import TokenStore
-from bertjax.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.layout import ragged_arange
 from bertjax.examples.masking import MaskingRule

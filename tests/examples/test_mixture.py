@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.examples.draws import Draws
 from bertjax.examples.mixture import Mixture
 

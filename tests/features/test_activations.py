@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from bertjax.base.errors import InputError
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.errors import InputError
 from bertjax.features import activations
 from bertjax.features.activations import CHOICES, WordFeatures, all_layers, chosen_layers, compute
 from bertjax.features.compute import Extractor

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from bertjax.base.errors import InputError
 from bertjax.encoders.bert.family import BERT
-from bertjax.errors import InputError
 from bertjax.fine_tuning.family import family_of, remembered
 from bertjax.fine_tuning.model import class_names
 from bertjax.interop.hugging_face import read_folder, write_folder

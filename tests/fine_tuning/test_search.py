@@ -9,9 +9,9 @@ import pytest
 import task_files
 from toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.fine_tuning.search import NothingScored, _spreads
-from bertjax.run_folder import checkpoints_folder
+from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.training.journal import METRICS_FILE
 
 ROWS = 61  # for training: four batches of 16, the last of which is partial

@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
+from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
-from bertjax.errors import InputError
 from bertjax.fine_tuning.recipe import TASKS, TaskRecipe
 from bertjax.tasks.glue import SETS
 

@@ -10,12 +10,12 @@ import numpy as np
 from task_files import change, tiny_finetuning
 from tiny_run import SOUNDS
 
-from bertjax.errors import NonFiniteLoss
-from bertjax.files import write_json
+from bertjax.base.errors import NonFiniteLoss
+from bertjax.base.files import write_json
 from bertjax.fine_tuning.data import Split, TaskData, read_examples
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.search import Search
-from bertjax.run_folder import checkpoints_folder
+from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.interop.google import read_release
 
 # All sizes are odd, and the weights are large enough that every part matters.
@@ -394,6 +394,6 @@ def test_without_tensorflow(hollow, monkeypatch):
 
 
 def test_tensorflow_is_imported_for_such_checkpoints_only():
-    program = "import sys, bertjax.open_model; print('tensorflow' in sys.modules)"
+    program = "import sys, bertjax.runs.open_model; print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("False\n", "")

@@ -11,8 +11,8 @@ import safetensors.numpy
 from flax.traverse_util import flatten_dict
 from small_models import CLASSES, KINDS, SPEC
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import kinds, names
-from bertjax.errors import InputError
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.text.tokenizer import Tokenizer

@@ -16,11 +16,11 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
 from small_models import KINDS
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import new_folder
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.storage import to_plain
-from bertjax.errors import InputError
-from bertjax.files import new_folder
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer as Library
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.interop import json_files
 from bertjax.interop.json_files import read_json
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer

@@ -7,10 +7,10 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from small_models import KINDS, SPEC
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import names
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.registry import array_names
-from bertjax.errors import InputError
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop.google import in_hugging_face_terms
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertjax import axes
+from bertjax.base import axes
+from bertjax.base.fields import Field
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.examples.layout import SINGLE_SPANS
-from bertjax.fields import Field
 from bertjax.layers.dense import Dense, exact, parameter
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.objective import PretrainingObjective

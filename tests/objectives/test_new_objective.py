@@ -12,14 +12,14 @@ from flax.traverse_util import flatten_dict
 from parity import PARITY
 from tiny_run import metrics_of, tiny_config
 
-from bertjax import compile_check, evaluate, pretrain
+from bertjax.base.errors import InputError
 from bertjax.config import paper_config, place_on_pod
 from bertjax.corpus.store import HELDOUT, TokenStore
-from bertjax.errors import InputError
 from bertjax.objectives.registry import OBJECTIVES
-from bertjax.open_model import open_model
-from bertjax.recipe import Recipe, make_phases, make_training
-from bertjax.run_folder import load_run
+from bertjax.programs import compile_check, evaluate, pretrain
+from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import Recipe, make_phases, make_training
+from bertjax.runs.run_folder import load_run
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal
 from bertjax.training.step import means

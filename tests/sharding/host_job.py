@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from bertjax.errors import InputError
-from bertjax.preflight import check_folder, check_same
+from bertjax.base.errors import InputError
+from bertjax.runs.preflight import check_folder, check_same
 from bertjax.sharding import hosts
 
 

@@ -13,7 +13,7 @@ import host_job
 import pytest
 from patience import PATIENCE
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.sharding.hosts import join_processes
 
 
@@ -66,7 +66,7 @@ def _free_port() -> int:
 def test_a_job_of_one_process_ends_by_sigterm():
     """JAX's own handler only records the signal, which nothing would check before training."""
     program = (
-        "import os; from bertjax import commandline; from bertjax.sharding import hosts;"
+        "import os; from bertjax.programs import commandline; from bertjax.sharding import hosts;"
         "commandline.run(lambda _: (hosts.join_processes(), os.kill(os.getpid(), 15)))"
     )
     process = _start(["-c", program], 0, 1, _free_port())
@@ -79,7 +79,7 @@ def test_a_job_of_one_process_ends_by_sigterm():
 def test_a_host_that_is_alone_says_so(tmp_path):
     """Tests host 0, to which the others connect, and another host, each alone in its job."""
     program = (
-        "from bertjax import commandline; from bertjax.sharding import hosts;"
+        "from bertjax.programs import commandline; from bertjax.sharding import hosts;"
         "hosts._JOIN_SECONDS = 2;"
         "commandline.run(lambda _: hosts.join_processes())"
     )

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 
 pytestmark = pytest.mark.devices(8)

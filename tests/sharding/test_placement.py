@@ -7,8 +7,8 @@ import pytest
 from flax import linen as nn
 from jax.sharding import PartitionSpec as P
 
-from bertjax import axes
-from bertjax.errors import InputError
+from bertjax.base import axes
+from bertjax.base.errors import InputError
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

@@ -7,9 +7,9 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from jax.sharding import PartitionSpec as P
 
-from bertjax import axes
+from bertjax.base import axes
+from bertjax.base.errors import InputError
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.errors import InputError
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -4,7 +4,7 @@ import lzma
 
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.tagging import NO_DOCUMENT
 

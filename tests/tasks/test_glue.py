@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 

@@ -5,7 +5,7 @@ import lzma
 
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.official_files import exists, find, lines, text
 
 CONTENT = "\ufeffone\u2028two\r\nthree\x0bfour\rfive\n\nlast"

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.tasks.question_answering import (
     Answer,

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.question_answering import Answer, Span, Spans
 from bertjax.tasks.squad import Squad
 from bertjax.tasks.squad_scores import normalized

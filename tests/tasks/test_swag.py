@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.task import TRAIN

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.tasks.question_answering import Answer, Span, Spans
 from bertjax.tasks.rows import read_rows
 from bertjax.tasks.table import Table

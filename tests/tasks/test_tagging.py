@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.encoded import IGNORED
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging

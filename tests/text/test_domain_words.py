@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bertjax import prepare
+from bertjax.base.errors import InputError
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.errors import InputError
+from bertjax.programs import prepare
 from bertjax.text.domain_words import choose_words
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -138,7 +138,7 @@ def test_sentencepiece_has_no_places(source, tmp_path):
 
 
 def test_weights_go_on_with_domain_words(source, vocabulary, tmp_path):
-    from bertjax.initialize import check_tokenizer
+    from bertjax.runs.initialize import check_tokenizer
 
     run(source, tmp_path / "corpus", vocabulary, domain_words=3)
     weights = SimpleNamespace(tokenizer=Tokenizer.open(vocabulary), origin="weights")

@@ -8,7 +8,7 @@ import pytest
 from hard_texts import HARD_TEXTS
 from hard_texts import PIECES as HARD_PIECES
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
 from bertjax.text.vocabulary import learn_sentencepiece
 

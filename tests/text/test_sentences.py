@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.text.sentences import check_language, split_sentences
 
 

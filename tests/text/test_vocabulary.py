@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
 

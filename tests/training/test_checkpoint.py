@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import toy
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.state import TrainState
 

@@ -39,7 +39,7 @@ for case in sys.argv[1:]:
 _DOOR = """
 import runpy, sys
 from jax._src import xla_bridge
-from bertjax import {program}
+from bertjax.programs import {program}
 def keep_freed_memory():
     print("devices" if xla_bridge.backends_are_initialized() else "no devices yet")
     sys.exit()

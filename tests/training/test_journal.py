@@ -7,7 +7,7 @@ import struct
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
 
 

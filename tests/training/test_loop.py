@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import toy
 
-from bertjax import signals
-from bertjax.errors import InputError, NonFiniteLoss
+from bertjax.base import signals
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.signals import STOPPING
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
@@ -188,7 +188,7 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
 
 
 def _run(folder, phases, intervals):
-    """Trains like `bertjax.pretrain`, from the newest checkpoint of `folder`, if one exists."""
+    """Trains like the program, from the newest checkpoint of `folder`, if one exists."""
     where = toy.placement(8, "fsdp")
     folder.mkdir(exist_ok=True)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:

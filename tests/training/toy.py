@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from bertjax import axes
+from bertjax.base import axes
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement

@@ -3,9 +3,9 @@
 import jax
 from flax import linen as nn
 
-from bertjax import axes
 from bertjax.attention.contract import Keys, Pattern
 from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.base import axes
 from bertjax.encoders.bert.embeddings import Embeddings
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.layers.activation import activation

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax import axes
+from bertjax.base import axes
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.layers.activation import activation
 from bertjax.layers.dense import Dense, parameter, product

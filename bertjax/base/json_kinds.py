@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertjax import limits
+from bertjax.base import limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def problem_in(value: Any, kind: Any, place: str = "", *, limited: bool = False)
 
     Args:
       place: of the value in the file, as "model.vocab.the"; "": the whole.
-      limited: whether its numbers are settings, which `bertjax.limits` bounds.
+      limited: whether its numbers are settings, which `bertjax.base.limits` bounds.
     """
     kinds = kind.kinds if isinstance(kind, Either) else (kind,)
     fitting = [each for each in kinds if _is_of(value, each)]

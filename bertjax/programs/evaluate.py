@@ -1,12 +1,12 @@
 """Evaluation of a run on held-out documents."""
 
-from bertjax.buckets import reach
+from bertjax.base.cloud_storage import reach
+from bertjax.base.files import write_json
+from bertjax.base.limits import check_numbers
 from bertjax.corpus.store import HELDOUT, TokenStore
-from bertjax.files import write_json
-from bertjax.limits import check_numbers
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.recipe import held_out_examples, make_loss
-from bertjax.run_folder import EVALUATION_FILE, load_run
+from bertjax.runs.recipe import held_out_examples, make_loss
+from bertjax.runs.run_folder import EVALUATION_FILE, load_run
 from bertjax.training.evaluation import Evaluator
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """One array of a batch: a shape letter (see `bertjax.axes`) per dimension, and a dtype."""
+    """One array of a batch: a shape letter (see `bertjax.base.axes`) per dimension, and a dtype."""
 
     letters: str
     dtype: str

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from bertjax.errors import EXIT_STOPPED
+from bertjax.base.errors import EXIT_STOPPED
 
 EXIT_INTERRUPTED = 130  # the usual exit code in shells
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bertjax.files import atomic_write
+from bertjax.base.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
-from bertjax.buckets import path_of, reach
-from bertjax.errors import InputError
-from bertjax.files import read_json
+from bertjax.base.cloud_storage import path_of, reach
+from bertjax.base.errors import InputError
+from bertjax.base.files import read_json
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.json_kinds import Either
-from bertjax.recipe import Recipe, flat, init_params, make_model
+from bertjax.base.json_kinds import Either
+from bertjax.runs.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
+from bertjax.base.files import local_folder
+from bertjax.base.progress import Progress
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts, check_output
 from bertjax.features.texts import POOLED, read_texts, unit_of
-from bertjax.files import local_folder
-from bertjax.open_model import open_model
-from bertjax.progress import Progress
+from bertjax.runs.open_model import open_model
 
 # The approximate numbers of tokens and of floats of the result in a part.
 _PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
@@ -28,7 +28,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
+      model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
       source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
       output: a file in a form of `bertjax.features.result`.
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bertjax.errors import EXIT_STOPPED, InputError
+from bertjax.base.errors import EXIT_STOPPED, InputError
 
 _QUESTION = "import jax; d = jax.devices(); print(len(d), d[0].platform, d[0].device_kind)"
 _LINES = 20  # the last lines of a program's output that are shown

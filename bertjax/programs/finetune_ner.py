@@ -8,18 +8,18 @@ from typing import Any
 
 import jax
 
-from bertjax import finetune
-from bertjax.errors import EXIT_STOPPED, InputError
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import exclusive, write_json
 from bertjax.features import activations
-from bertjax.files import exclusive, write_json
 from bertjax.fine_tuning.data import TaskData, read_examples
 from bertjax.fine_tuning.model import TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
 from bertjax.heads.bilstm import BiLstmTagger
-from bertjax.open_model import open_model
-from bertjax.run_folder import RESULTS_FILE
+from bertjax.programs import finetune
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded
 from bertjax.training.checkpoint import Checkpoints
 
@@ -27,7 +27,7 @@ _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
 
 def run(config: Any, workdir: str) -> int:
-    """Fine-tunes like `bertjax.finetune.run`; with config.features it trains on fixed features.
+    """Fine-tunes like `bertjax.programs.finetune.run`, or with config.features on fixed features.
 
     With fixed features (Table 7), RUN contains activations/, which all choices of layers share; for
     each choice a folder with its trials, tagger, predictions and results.json; and a results.json

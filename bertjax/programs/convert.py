@@ -9,18 +9,18 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from bertjax.buckets import path_of
-from bertjax.errors import InputError
-from bertjax.files import new_folder, read_json
+from bertjax.base.cloud_storage import path_of
+from bertjax.base.errors import InputError
+from bertjax.base.files import new_folder, read_json
 from bertjax.interop import transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.open_model import is_fine_tuned, is_run, of_run, open_model
-from bertjax.recipe import flat
-from bertjax.run_folder import (
+from bertjax.runs.open_model import is_fine_tuned, is_run, of_run, open_model
+from bertjax.runs.recipe import flat
+from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     LoadedRun,
     load_run,

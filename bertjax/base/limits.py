@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 _WHOLE = 2**31  # steps, ids and seeds are int32 on the devices
 _SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # limits of float32; devices round smaller numbers to 0

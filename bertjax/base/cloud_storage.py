@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 
 # Without this, epath (which Orbax uses, too) would import TensorFlow if it is installed. epath
 # reads the variable only once, so it is set before any path is made.

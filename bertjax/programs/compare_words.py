@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax import figures
-from bertjax.errors import InputError
+from bertjax.base import figures
+from bertjax.base.errors import InputError
+from bertjax.base.progress import Progress
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import WORDS
-from bertjax.open_model import open_model
-from bertjax.progress import Progress
+from bertjax.runs.open_model import open_model
 
 
 def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
@@ -21,7 +21,7 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     because all vectors have it in common, and would otherwise be similar.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.open_model`.
+      model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
       word: the word; adjacent punctuation and upper case do not matter.
       texts: two or more texts.
       output: the picture, a .png file.

@@ -8,9 +8,9 @@ import numpy as np
 from flax import linen as nn
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bertjax import axes
-from bertjax.errors import InputError
-from bertjax.recipe import PAPER_VOCABULARY, Recipe, make_training
+from bertjax.base import axes
+from bertjax.base.errors import InputError
+from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe, make_training
 from bertjax.sharding.placement import Placement
 
 _MIB = 2**20
@@ -23,7 +23,7 @@ class Row(NamedTuple):
       path: the path in the tree of parameters, with `*` for the number of the layer.
       count: the number of these parameters.
       shape: the shape of each.
-      logical: the names of `bertjax.axes`, one for each dimension.
+      logical: the names of `bertjax.base.axes`, one for each dimension.
       mesh_axes: the mesh axis that splits each dimension; None means not split.
       updated: the mesh axes of the optimizer's state for these parameters.
       device_bytes: the bytes of all of them on one device.

@@ -7,16 +7,16 @@ from typing import Any
 
 import jax
 
-from bertjax.buckets import reach
+from bertjax.base.cloud_storage import reach
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import exclusive, write_json
 from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore, open_tokenizer
-from bertjax.errors import EXIT_STOPPED, InputError
-from bertjax.files import exclusive, write_json
-from bertjax.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.interop.pretrained import Pretrained
-from bertjax.open_model import open_model
-from bertjax.preflight import check_devices, check_folder, check_programs, check_same
-from bertjax.recipe import Recipe, flat, make_phases, make_training
-from bertjax.run_folder import check_same_config, checkpoints_folder, read_config
+from bertjax.runs.initialize import check_tokenizer, load_into, with_sizes_of
+from bertjax.runs.open_model import open_model
+from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
+from bertjax.runs.recipe import Recipe, flat, make_phases, make_training
+from bertjax.runs.run_folder import check_same_config, checkpoints_folder, read_config
 from bertjax.sharding.hosts import agreed, in_step
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata

@@ -9,7 +9,7 @@ import jax
 from bertjax.encoders.computation import Computation
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import from_plain
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import Tokenizer

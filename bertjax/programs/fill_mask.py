@@ -7,11 +7,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
-from bertjax.errors import InputError
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.interop.pretrained import Pretrained
-from bertjax.open_model import open_model
+from bertjax.runs.open_model import open_model
 from bertjax.text.tokenizer import Tokenizer
 
 _MASK = "[MASK]"

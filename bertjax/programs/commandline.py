@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
-from bertjax.errors import InputError, NonFiniteLoss
-from bertjax.no_tpu import tell_libtpu_where_none_is
-from bertjax.signals import end, end_by_signals
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.no_tpu import tell_libtpu_where_none_is
+from bertjax.base.signals import end, end_by_signals
 
 EXIT_BAD_INPUT = 2
 EXIT_NOT_READ = 141  # the exit code in shells of a program whose output is closed
@@ -40,7 +40,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     code 2: an `InputError`, a full disk, a file that cannot be read or made, a --config file that
     is missing or not a config, an unknown --config.key. Any other exception is a bug and keeps its
     traceback. After wrong flags and `--help`, absl ends the program with exit code 1. SIGTERM,
-    SIGINT and SIGHUP end it with one line (see `bertjax.signals`). If its output is closed
+    SIGINT and SIGHUP end it with one line (see `bertjax.base.signals`). If its output is closed
     (`| head`), it ends without a message.
     """
     end_by_signals()

@@ -14,9 +14,10 @@ from typing import Any
 
 import jax
 
-from bertjax.buckets import in_bucket
-from bertjax.errors import InputError
-from bertjax.files import sha256_of_file, size_in_words
+import bertjax
+from bertjax.base.cloud_storage import in_bucket
+from bertjax.base.errors import InputError
+from bertjax.base.files import sha256_of_file, size_in_words
 from bertjax.sharding.hosts import agreed, count, exchange, index, named
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -106,7 +107,7 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
 
 def _program() -> dict[str, str]:
     """The checksum of bertjax's files, and the versions of the packages that it uses."""
-    package = Path(__file__).parent
+    package = Path(bertjax.__file__).parent
     facts = {
         f"bertjax/{path.relative_to(package).as_posix()}": sha256_of_file(path)[:12]
         for path in package.rglob("*.py")

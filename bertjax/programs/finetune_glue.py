@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from bertjax import finetune
-from bertjax.errors import InputError
-from bertjax.files import write_json
+from bertjax.base.errors import InputError
+from bertjax.base.files import write_json
 from bertjax.fine_tuning.search import NothingScored
-from bertjax.run_folder import RESULTS_FILE, read_results
+from bertjax.programs import finetune
+from bertjax.runs.run_folder import RESULTS_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
@@ -15,13 +15,13 @@ ALL = "all"  # the config.task.name for all tasks, each in its own folder
 
 
 def run(config: Any, workdir: str) -> int:
-    """Fine-tunes like `bertjax.finetune.run`.
+    """Fine-tunes like `bertjax.programs.finetune.run`.
 
     For all tasks it writes RUN/TASK for each, RUN/results.json and RUN/submission.zip.
 
     Raises:
-      InputError: see `bertjax.finetune.run`. For all tasks, errors in any file are raised before
-        the first task is run; tasks in which every trial diverged are named at the end.
+      InputError: see `bertjax.programs.finetune.run`. For all tasks, errors in any file are raised
+        before the first task is run; tasks in which every trial diverged are named at the end.
     """
     if config.get("task", {}).get("name") != ALL:
         return finetune.run(config, workdir)

@@ -6,17 +6,17 @@ from typing import Any
 
 import jax
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import local_folder, write_json
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe
 from bertjax.corpus.store import open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
-from bertjax.errors import InputError
-from bertjax.files import local_folder, write_json
-from bertjax.initialize import with_sizes_of
-from bertjax.open_model import open_model
-from bertjax.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
+from bertjax.runs.initialize import with_sizes_of
+from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
 
 
 def run(

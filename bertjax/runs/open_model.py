@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from bertjax.buckets import in_bucket
+from bertjax.base.cloud_storage import in_bucket
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
-from bertjax.errors import InputError
+from bertjax.base.errors import InputError
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
+from bertjax.runs.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
 
 
 def open_model(source: str) -> Pretrained:

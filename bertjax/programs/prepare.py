@@ -12,6 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.errors import InputError
+from bertjax.base.files import exclusive, local_folder, read_json, write_json
+from bertjax.base.json_kinds import Either
+from bertjax.base.limits import check_numbers
+from bertjax.base.progress import Progress
 from bertjax.corpus.build import (
     Plan,
     build_store,
@@ -23,11 +28,6 @@ from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
-from bertjax.errors import InputError
-from bertjax.files import exclusive, local_folder, read_json, write_json
-from bertjax.json_kinds import Either
-from bertjax.limits import check_numbers
-from bertjax.progress import Progress
 from bertjax.text.domain_words import (
     choose_words,
     count_pieces,

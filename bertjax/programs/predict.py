@@ -12,16 +12,16 @@ from typing import IO, Any
 
 import jax
 
-from bertjax.buckets import in_bucket, path_of, reach
-from bertjax.errors import InputError
+from bertjax.base.cloud_storage import in_bucket, path_of, reach
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write
 from bertjax.features.texts import decoded, read_texts
-from bertjax.files import atomic_write
 from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.open_model import open_model
+from bertjax.runs.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

@@ -8,11 +8,8 @@ from typing import Any
 
 import jax
 
-from bertjax.encoders.computation import plain
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.storage import to_plain
-from bertjax.errors import EXIT_STOPPED, InputError
-from bertjax.files import (
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import (
     exclusive,
     local_folder,
     names_to_disk,
@@ -20,18 +17,21 @@ from bertjax.files import (
     tree_to_disk,
     write_json,
 )
+from bertjax.encoders.computation import plain
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
-from bertjax.initialize import load_into
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.open_model import open_model
-from bertjax.run_folder import MODEL_FOLDER, check_same_config
+from bertjax.runs.initialize import load_into
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import MODEL_FOLDER, check_same_config
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

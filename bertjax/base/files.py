@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bertjax.buckets import in_bucket, leased, path_of, telling
-from bertjax.errors import InputError
-from bertjax.json_kinds import parse, problem_in
+from bertjax.base.cloud_storage import in_bucket, leased, path_of, telling
+from bertjax.base.errors import InputError
+from bertjax.base.json_kinds import parse, problem_in
 
 # ------------------------------------------------------------------------------- writing
 
@@ -142,7 +142,7 @@ def read_json(path: Path, kind: Any = None, *, cure: str) -> dict[str, Any]:
     """Reads an object that `write_json` wrote.
 
     Args:
-      kind: what it must be (see `bertjax.json_kinds`); None: any object.
+      kind: what it must be (see `bertjax.base.json_kinds`); None: any object.
       cure: what to do about a damaged one.
 
     Raises:
@@ -228,7 +228,8 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
     """Locks `folder` for this process while the block runs; makes the folder if it is missing.
 
     The lock is on the file `.lock` inside it, which stays. The system releases the lock in any
-    case when the process ends. A folder in a bucket gets a lease (`bertjax.buckets.leased`).
+    case when the process ends. A folder in a bucket gets a lease
+    (`bertjax.base.cloud_storage.leased`).
 
     Args:
       wait: whether to wait until another process releases the lock.
