@@ -14,7 +14,7 @@ from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
-from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, Encoder
+from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import extract, parse_layers
@@ -240,15 +240,15 @@ def test_words_are_where_the_tokenizer_sees_them(model):
     codes = [*range(0x21), 0x7F, *range(0x80, 0xA1), 0xAD, 0x1680, 0x180E, 0x2000, 0x200B, 0x200D]
     codes += [0x2028, 0x2029, 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF, 0x301]
     texts = [f"the cats{chr(code)}sat {chr(code)}" for code in codes if code != 10]
-    by_words = Encoder(model.tokenizer, WORDS, LENGTH).encode(texts)
-    whole = Encoder(model.tokenizer, "mean", LENGTH).encode(texts)
+    by_words = TextEncoder(model.tokenizer, WORDS, LENGTH).encode(texts)
+    whole = TextEncoder(model.tokenizer, "mean", LENGTH).encode(texts)
     for text, one, other in zip(texts, by_words, whole, strict=True):
         assert one.ids.tolist() == other.ids.tolist(), repr(text)
 
 
 def test_segments_and_cutting_of_pairs(model):
     """The longer text is cut at its end, or B of two equal lengths, as in google-research/bert."""
-    encoder = Encoder(model.tokenizer, WORDS, 9)
+    encoder = TextEncoder(model.tokenizer, WORDS, 9)
     texts = ["the cat sat on the mats ||| a cats", "a cats on ||| the cat sat on", "the " * 9]
     one, two, three = encoder.encode(texts)
     names = [[model.tokenizer.tokens[i] for i in text.ids] for text in (one, two, three)]
@@ -259,7 +259,7 @@ def test_segments_and_cutting_of_pairs(model):
     assert two.tokens == ["a", "cats", "the", "cat", "sat"]
     assert len(three.ids) == three.first == 9 and three.tokens == ["the"] * 7
     # If a word is cut, its first pieces are kept.
-    (four,) = Encoder(model.tokenizer, WORDS, 4).encode(["a unaffable cat"])
+    (four,) = TextEncoder(model.tokenizer, WORDS, 4).encode(["a unaffable cat"])
     assert four.tokens == ["a", "unaffable"] and four.groups.tolist() == [-1, 0, 1, -1]
 
 

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax.base import buckets
+from bertjax.base import cloud_storage as buckets
 from bertjax.base.cloud_storage import in_bucket, path_of, reach
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, exclusive, write_json

@@ -18,5 +18,5 @@ class Field(NamedTuple):
 INPUT = {
     "input_ids": Field("BS", "int32"),
     "input_mask": Field("BS", "int32"),  # 1 on tokens, 0 on padding
-    "segment_ids": Field("BS", "int32"),  # 0 on [CLS] A [SEP], 1 on B [SEP]
+    "token_type_ids": Field("BS", "int32"),  # 0 on [CLS] A [SEP], 1 on B [SEP]
 }

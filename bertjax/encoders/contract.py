@@ -92,7 +92,7 @@ class EncoderFamily(NamedTuple):
       spec: the class of its specs.
       named: (size, fields) -> a spec by the name of its size. Raises ValueError if there is none.
       module: (spec, name=...) -> the encoder. Called with int [B, S] input_ids, input_mask and
-        segment_ids and `deterministic`, it returns [B, S, D] in the compute dtype; its method
+        token_type_ids and `deterministic`, it returns [B, S, D] in the compute dtype; its method
         `hidden_states` returns a list of such, the embeddings' and each layer's; its property
         `token_embedding` is the table [V (padded), D] that the decoder is tied to.
       pooler: spec -> the module [B, S, D] -> [B, D], what heads of whole sequences read.

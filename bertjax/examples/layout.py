@@ -110,7 +110,7 @@ class SpanRows:
         arrays = {
             "input_ids": ids,
             "input_mask": inside.astype(np.int32),
-            "segment_ids": (inside & (column >= second)).astype(np.int32),
+            "token_type_ids": (inside & (column >= second)).astype(np.int32),
         }
         if self.layout.pairs:
             arrays["next_sentence_labels"] = spans.is_random.astype(np.int32)

@@ -27,15 +27,14 @@ from bertjax.base.files import (
 )
 from bertjax.base.progress import Progress
 from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import FIRST_PIECES
-from bertjax.features.texts import Encoded as EncodedText
+from bertjax.features.texts import FIRST_PIECES, EncodedText
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
 
 _BLOCK_BYTES = 256 << 20  # of float32 activations, between two records of the progress
 
 
-class Choice(NamedTuple):
+class LayerChoice(NamedTuple):
     """Layers of the encoder, and how they become one vector (`bertjax.heads.bilstm.COMBINE`).
 
     In `layers`, 0 is the embeddings, and negative numbers count from the last layer; () means all
@@ -48,16 +47,16 @@ class Choice(NamedTuple):
 
 # Table 7.
 CHOICES = {
-    "embeddings": Choice((0,), "concat"),
-    "second_to_last": Choice((-2,), "concat"),
-    "last": Choice((-1,), "concat"),
-    "weighted_sum_last_four": Choice((-4, -3, -2, -1), "weighted_sum"),
-    "concat_last_four": Choice((-4, -3, -2, -1), "concat"),
-    "weighted_sum_all": Choice((), "weighted_sum"),
+    "embeddings": LayerChoice((0,), "concat"),
+    "second_to_last": LayerChoice((-2,), "concat"),
+    "last": LayerChoice((-1,), "concat"),
+    "weighted_sum_last_four": LayerChoice((-4, -3, -2, -1), "weighted_sum"),
+    "concat_last_four": LayerChoice((-4, -3, -2, -1), "concat"),
+    "weighted_sum_all": LayerChoice((), "weighted_sum"),
 }
 
 
-def chosen_layers(choice: Choice, depth: int) -> tuple[int, ...]:
+def chosen_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     """The numbers of the chosen layers, from 0, in a model of `depth` layers.
 
     Raises:
@@ -214,7 +213,7 @@ class WordFeatures(EncodedWords):
         length: int,
         pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """Makes a batch like `Encoded.batch`, with words instead of tokens.
+        """Makes a batch like `EncodedText.batch`, with words instead of tokens.
 
         Returns:
           "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
@@ -222,7 +221,7 @@ class WordFeatures(EncodedWords):
         """
         batch = super().batch(fields, examples, rows, length, pad_id=0)
         numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
-        del batch["segment_ids"]
+        del batch["token_type_ids"]
         there = mask > 0
         activations = np.zeros(
             (*numbers.shape, len(self.layers), self.activations.shape[-1]), self.activations.dtype

@@ -14,7 +14,7 @@ from bertjax.base.limits import check_numbers
 from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
-from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, Encoded, Encoder
+from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, EncodedText, TextEncoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement, inference_tokens
@@ -80,7 +80,7 @@ class Extractor:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
         check_numbers("--batch_tokens", options.batch_tokens)
         self.options, self._spec, self._max_length = options, spec, max_length
-        self.encoder = Encoder(pretrained.tokenizer, options.features, max_length)
+        self.encoder = TextEncoder(pretrained.tokenizer, options.features, max_length)
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
@@ -93,7 +93,7 @@ class Extractor:
     def padding(self) -> float:
         return 1 - self._needed / self._computed if self._computed else 0.0
 
-    def check(self, text: Encoded, where: str) -> None:
+    def check(self, text: EncodedText, where: str) -> None:
         """Raises InputError for a text, found `where`, that the model does not take."""
         if text.length > self._max_length and not self.options.truncate:
             raise InputError(
@@ -103,7 +103,7 @@ class Extractor:
         if text.first < len(text.ids) and self._spec.type_vocab_size < 2:
             raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
 
-    def vectors(self, texts: Sequence[Encoded], progress: Progress) -> list[np.ndarray]:
+    def vectors(self, texts: Sequence[EncodedText], progress: Progress) -> list[np.ndarray]:
         """The vectors of each text, float32 [its vectors, W].
 
         The longest texts come first, and each batch is as long as its longest: neighbours differ
@@ -137,7 +137,7 @@ class Extractor:
         devices = self._placement.mesh.size
         return devices * max(1, min(self._batch_tokens // length, -(-texts // devices)))
 
-    def _launch(self, texts: list[Encoded], rows: int, length: int) -> jax.Array:
+    def _launch(self, texts: list[EncodedText], rows: int, length: int) -> jax.Array:
         batch = {
             "ids": np.full((rows, length), self._pad_id, np.int32),
             "mask": np.zeros((rows, length), np.int32),

@@ -79,7 +79,7 @@ def decoded(lines: Iterable[bytes], origin: str) -> Iterator[str]:
 # ------------------------------------------------------------------------------- the ids
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """A text in the model's form.
 
     Attributes:
@@ -114,7 +114,7 @@ class _Half(NamedTuple):
     words: list[str]
 
 
-class Encoder:
+class TextEncoder:
     """Encodes texts for one kind of result.
 
     Args:
@@ -126,7 +126,7 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
         self._tokenizer, self._kind, self._max_length = tokenizer, kind, max_length
 
-    def encode(self, texts: Iterable[str], at_once: int = 1000) -> Iterator[Encoded]:
+    def encode(self, texts: Iterable[str], at_once: int = 1000) -> Iterator[EncodedText]:
         """Encodes texts, `at_once` of them together."""
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
@@ -148,7 +148,7 @@ class Encoder:
             word_of = np.repeat(np.arange(len(words)), [len(each) for each in ids])
             yield _Half(list(chain.from_iterable(ids)), word_of, words)
 
-    def _join(self, halves: list[_Half]) -> Encoded:
+    def _join(self, halves: list[_Half]) -> EncodedText:
         tokenizer = self._tokenizer
         length = 1 + sum(len(half.ids) + 1 for half in halves)
         kept = kept_lengths([len(half.ids) for half in halves], self._max_length - 1 - len(halves))
@@ -162,12 +162,12 @@ class Encoder:
                 words += half.words
         array = np.array(ids, np.int32)
         groups, places, tokens = self._groups(array, np.concatenate(word_of), words)
-        return Encoded(array, 2 + kept[0], groups, places, tokens, length)
+        return EncodedText(array, 2 + kept[0], groups, places, tokens, length)
 
     def _groups(
         self, ids: np.ndarray, word_of: np.ndarray, words: list[str]
     ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
-        """Returns the fields groups, places and tokens of `Encoded`."""
+        """Returns the fields groups, places and tokens of `EncodedText`."""
         size = len(ids)
         if self._kind in POOLED:
             groups = np.zeros(size, np.int32)

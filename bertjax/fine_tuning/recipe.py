@@ -71,7 +71,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class OptimizerSettings:
     """The section of the optimizer: `OptimizerSpec` without the rate, which the grid gives.
 
     Attributes:
@@ -100,7 +100,7 @@ class Adam:
 
 
 @dataclasses.dataclass(frozen=True)
-class Every:
+class TrialIntervals:
     """The steps between two lines of metrics, and between two checkpoints of a running trial."""
 
     log: int
@@ -148,10 +148,10 @@ class TaskRecipe:
     buckets: int
     accumulate: int
     model: Mapping[str, Any]
-    optimizer: Adam
+    optimizer: OptimizerSettings
     mesh: MeshSpec
     layout: str
-    intervals: Every
+    intervals: TrialIntervals
     batch_tokens: int
     features: Features | None = None
 
@@ -165,7 +165,9 @@ class TaskRecipe:
         plain = plain_config(config)
         fields = dict(plain)
         fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
-        sections = dict(grid=Grid, optimizer=Adam, mesh=MeshSpec, intervals=Every)
+        sections = dict(
+            grid=Grid, optimizer=OptimizerSettings, mesh=MeshSpec, intervals=TrialIntervals
+        )
         if "features" in fields:
             sections["features"] = Features
         for key, section in sections.items():

@@ -23,7 +23,7 @@ class NothingScored(InputError):
     """No trial of a search has a score, because all diverged."""
 
 
-class Kept(Protocol):
+class BestModel(Protocol):
     """The storage of the best model so far."""
 
     def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Search:
     """The search in a run folder: the finished trials, and those that remain."""
 
     def __init__(
-        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, kept: Kept
+        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, kept: BestModel
     ):
         self._folder, self._recipe, self._task = folder, recipe, recipe.task
         self._data, self._trials, self._kept = data, trials, kept

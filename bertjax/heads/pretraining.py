@@ -44,7 +44,7 @@ class PreTrainingModel(nn.Module):
         self,
         input_ids: jax.Array,
         input_mask: jax.Array,
-        segment_ids: jax.Array,
+        token_type_ids: jax.Array,
         positions: jax.Array | None = None,
         *,
         deterministic: bool,
@@ -52,14 +52,14 @@ class PreTrainingModel(nn.Module):
         """Logits in float32.
 
         Args:
-          input_ids, input_mask, segment_ids: int [B, S].
+          input_ids, input_mask, token_type_ids: int [B, S].
           positions: int [B, P], where to predict tokens; None for every position (P = S).
           deterministic: no dropout.
 
         Returns:
           "masked_lm": [B, P, V]; "next_sentence": [B, 2] if the model has that head.
         """
-        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         hidden = sequence if positions is None else gather_positions(sequence, positions)
         logits = {"masked_lm": self.masked_lm(hidden, self.encoder.token_embedding)}
         if self.next_sentence:

@@ -1,6 +1,6 @@
 """The encoder with the heads of fine-tuning (section 4, Figure 4), and alone.
 
-Each takes int [B, S] input_ids, input_mask and segment_ids and returns {name: float32 array}.
+Each takes int [B, S] input_ids, input_mask and token_type_ids and returns {name: float32 array}.
 """
 
 import jax
@@ -29,9 +29,9 @@ class EncoderModel(nn.Module):
         self.pooler = family_of(self.spec).pooler(self.spec)
 
     def __call__(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         pooled = self.pooler(sequence)
         return {"sequence": sequence.astype(jnp.float32), "pooled": pooled.astype(jnp.float32)}
 
@@ -49,9 +49,9 @@ class SequenceClassifier(nn.Module):
         self.classifier = _output_layer(self.spec, self.num_classes)
 
     def __call__(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
         return {"logits": self.classifier(pooled)}
 
@@ -68,9 +68,9 @@ class ChoiceScorer(nn.Module):
         self.classifier = _output_layer(self.spec, 1)
 
     def __call__(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, segment_ids)]
+        flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, token_type_ids)]
         sequence = self.encoder(*flat, deterministic=deterministic)
         pooled = self.dropout(self.pooler(sequence), deterministic)
         scores = self.classifier(pooled)
@@ -89,9 +89,9 @@ class TokenClassifier(nn.Module):
         self.classifier = _output_layer(self.spec, self.num_classes)
 
     def __call__(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         sequence = self.dropout(sequence, deterministic)
         return {"logits": self.classifier(sequence)}
 
@@ -106,8 +106,8 @@ class SpanFinder(nn.Module):
         self.span = _output_layer(self.spec, 2)
 
     def __call__(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        sequence = self.encoder(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         start, end = jnp.moveaxis(self.span(sequence), -1, 0)
         return {"start": start, "end": end}

@@ -24,7 +24,7 @@ _PLATFORMS = ("cpu", "cuda", "tpu")
 _INPUTS = {
     "input_ids": "ids of the pieces",
     "input_mask": "1 for a piece, 0 for padding",
-    "segment_ids": "0 in the first text, 1 in the second",
+    "token_type_ids": "0 in the first text, 1 in the second",
 }
 
 # The tolerance of outputs, relative to the greatest output if that is above 1.
@@ -56,7 +56,7 @@ inputs = [[getattr(text, field) for text in texts] for field in fields]
 outputs = model(weights, *np.array({inputs}, np.int32))
 ```
 
-`model(weights, input_ids, input_mask, segment_ids)` takes int32 arrays {shape} and returns a
+`model(weights, input_ids, input_mask, token_type_ids)` takes int32 arrays {shape} and returns a
 dictionary of float32 arrays; `{signature}` has their shapes. B{choices} and S are free, S up to
 {longest}. Each new shape is compiled once: in a server, pad to a few lengths.
 
@@ -70,7 +70,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     """Writes a model's inference function, weights and tokenizer, and a description of the call.
 
     The function takes the weights by name, as in weights.safetensors, and int32 input_ids,
-    input_mask and segment_ids [B, S] ([B, C, S] for multiple choice), with B, C and S free. It
+    input_mask and token_type_ids [B, S] ([B, C, S] for multiple choice), with B, C and S free. It
     computes in the compute dtype of the spec and returns the module's outputs, in float32. What
     was written is read back and compared.
 
@@ -104,9 +104,9 @@ def _export(
     module: nn.Module, weights: dict[str, np.ndarray], axes: tuple[str, ...]
 ) -> export.Exported:
     @jax.jit
-    def infer(weights, input_ids, input_mask, segment_ids):
+    def infer(weights, input_ids, input_mask, token_type_ids):
         params = unflatten_dict(weights, sep="/")
-        inputs = (input_ids, input_mask, segment_ids)
+        inputs = (input_ids, input_mask, token_type_ids)
         return module.apply({"params": params}, *inputs, deterministic=True)
 
     shape = export.symbolic_shape(

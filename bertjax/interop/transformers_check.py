@@ -36,7 +36,7 @@ def outputs(
 
     Args:
       class_name: transformers' name of its class.
-      batch: input_ids, input_mask and segment_ids.
+      batch: input_ids, input_mask and token_type_ids.
       names: of our outputs.
 
     Raises:
@@ -55,7 +55,7 @@ def outputs(
         result = model.eval()(
             input_ids=torch.tensor(batch["input_ids"]).long(),
             attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
+            token_type_ids=torch.tensor(batch["token_type_ids"]).long(),
         )
     found = {name: next(key for key in _OUTPUTS[name] if key in result) for name in names}
     return {name: result[key].numpy() for name, key in found.items()}

@@ -132,7 +132,7 @@ def _sample(pretrained: Pretrained) -> dict[str, np.ndarray]:
     batch = {
         "input_ids": rng.integers(0, pretrained.tokenizer.vocabulary_size, shape),
         "input_mask": mask,
-        "segment_ids": segments % spec.type_vocab_size,
+        "token_type_ids": segments % spec.type_vocab_size,
     }
     if "C" in pretrained.architecture.axes:
         batch = {name: array[None] for name, array in batch.items()}
@@ -146,7 +146,7 @@ def _outputs(module: nn.Module, params: Any, batch: Mapping[str, np.ndarray]) ->
     def apply(params, inputs):
         return exact.apply({"params": params}, *inputs, deterministic=True)
 
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
     return jax.tree.map(np.asarray, apply(params, inputs))
 
 

@@ -114,7 +114,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
 
 
 class _ModelFolder:
-    """The best model so far, as transformers writes one: see `bertjax.fine_tuning.search.Kept`."""
+    """Stores the best model so far for transformers: see `bertjax.fine_tuning.search.BestModel`."""
 
     def __init__(
         self, folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials

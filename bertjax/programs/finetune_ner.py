@@ -103,7 +103,7 @@ def _trials(recipe: TaskRecipe, data: TaskData, combine: str, layers: int, width
 
 
 class _Tagger:
-    """Stores the best tagger so far: see `bertjax.fine_tuning.search.Kept`."""
+    """Stores the best tagger so far: see `bertjax.fine_tuning.search.BestModel`."""
 
     def __init__(self, folder: Path, trials: Trials):
         self._folder, self._trials = folder, trials

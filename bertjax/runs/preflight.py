@@ -18,7 +18,7 @@ import bertjax
 from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import sha256_of_file, size_in_words
-from bertjax.sharding.hosts import agreed, count, exchange, index, named
+from bertjax.sharding.hosts import agreed, exchange, host_count, host_index, host_names
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
 _SHOWN = 4  # the most differences in one message
@@ -35,12 +35,12 @@ def check_programs(hosts: int | None = None) -> None:
     Raises:
       InputError: the check failed; all hosts raise it, with what differs and where.
     """
-    if hosts is not None and hosts != count():
+    if hosts is not None and hosts != host_count():
         raise InputError(
-            f"this job has {count()} host{'s' if count() > 1 else ''}, but the flag is "
+            f"this job has {host_count()} host{'s' if host_count() > 1 else ''}, but the flag is "
             f"--hosts={hosts}: start the same command on every host, or correct the flag"
         )
-    if count() > 1:
+    if host_count() > 1:
         check_same(_program())
 
 
@@ -58,7 +58,7 @@ def check_devices(chips: int | None = None) -> None:
     if chips is not None and chips != found:
         raise InputError(
             f"this job has {found} chips ({len(jax.devices())} {jax.devices()[0].device_kind} "
-            f"devices on {named(range(count()))}), but the flag is --chips={chips}: use a slice of "
+            f"devices on {host_names(range(host_count()))}), but the flag is --chips={chips}: use a slice of "
             "that size, or correct the flag"
         )
 
@@ -93,7 +93,7 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
     probe = folder / f".preflight-{exchange(secrets.token_hex(8))[0]}"
     with contextlib.ExitStack() as written:
         with agreed():
-            if index() == 0:
+            if host_index() == 0:
                 _write(folder, probe, written)
                 _check_room(folder, checkpoint_bytes, checkpoints)
         with agreed():
@@ -102,7 +102,7 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
                     f"{folder} is not the folder that host 0 has under this name: all hosts must "
                     "use the same --workdir: gs://BUCKET/RUN, or a shared file system"
                 )
-            _write(folder, folder / f"{probe.name}-{index()}", written)
+            _write(folder, folder / f"{probe.name}-{host_index()}", written)
 
 
 def _program() -> dict[str, str]:
@@ -129,7 +129,7 @@ def _differences(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         usual = Counter(values).most_common(1)[0][0]
         others = [value for value in dict.fromkeys(values) if value != usual]
         others = [
-            f"{value} on {named([i for i, found in enumerate(values) if found == value])}"
+            f"{value} on {host_names([i for i, found in enumerate(values) if found == value])}"
             for value in others
         ]
         if others:

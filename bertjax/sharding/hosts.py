@@ -58,7 +58,7 @@ def join_processes() -> None:
     except ValueError as error:
         if "coordinator_address" not in str(error):  # no cluster: a job of one process
             raise
-    if count() == 1:
+    if host_count() == 1:
         # JAX has replaced this program's handler with its own, by which the hosts agree on the step
         # at which they stop.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
@@ -81,18 +81,19 @@ def _initialize(**job: int) -> None:
         joined.result(_JOIN_SECONDS)
     except TimeoutError as error:
         raise InputError(
-            f"host {index()} of a job of {count()} hosts has waited {_JOIN_SECONDS} seconds for "
-            "the others: start the same command on every host at the same time, and make sure that "
-            f"every host can reach host 0 at {distributed.global_state.coordinator_address}"
+            f"host {host_index()} of a job of {host_count()} hosts has waited {_JOIN_SECONDS} "
+            "seconds for the others: start the same command on every host at the same time, and "
+            "make sure that every host can reach host 0 at "
+            f"{distributed.global_state.coordinator_address}"
         ) from error
 
 
-def count() -> int:
+def host_count() -> int:
     """The number of hosts of the job; it initializes no device."""
     return distributed.global_state.num_processes
 
 
-def index() -> int:
+def host_index() -> int:
     """The number of this host, from 0; it initializes no device."""
     return distributed.global_state.process_id
 
@@ -108,19 +109,19 @@ def exchange(value: Any) -> list[Any]:
     Raises:
       InputError: a host has not called it for half an hour.
     """
-    if count() == 1:
+    if host_count() == 1:
         return [value]
     client = distributed.global_state.client
     folder = f"bertjax/exchange/{next(_exchanges)}"
-    client.key_value_set(f"{folder}/{index()}", json.dumps(value))
+    client.key_value_set(f"{folder}/{host_index()}", json.dumps(value))
     end = time.monotonic() + _AGREE_SECONDS
     while True:
         received = dict(client.key_value_dir_get(folder))
         by_host = {int(key.rpartition("/")[2]): text for key, text in received.items()}
-        if len(by_host) == count():
-            return [json.loads(by_host[host]) for host in range(count())]
+        if len(by_host) == host_count():
+            return [json.loads(by_host[host]) for host in range(host_count())]
         if time.monotonic() > end:
-            missing = named([host for host in range(count()) if host not in by_host])
+            missing = host_names([host for host in range(host_count()) if host not in by_host])
             raise InputError(
                 f"no answer from {missing} for {_AGREE_SECONDS} seconds: read the output there"
             )
@@ -141,7 +142,7 @@ def agreed() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if count() == 1:
+        if host_count() == 1:
             raise
         fault = error
     faults = exchange(fault and _message(fault))
@@ -162,10 +163,10 @@ def _by_host(faults: Sequence[str | None]) -> list[str]:
     hosts = {
         text: [i for i, other in enumerate(faults) if other == text] for text in faults if text
     }
-    return [f"{named(who)}: {text}" for text, who in hosts.items()]
+    return [f"{host_names(who)}: {text}" for text, who in hosts.items()]
 
 
-def named(hosts: Sequence[int]) -> str:
+def host_names(hosts: Sequence[int]) -> str:
     """Names hosts in a message: "host 3", or "hosts 1, 3"."""
     return f"host{'s' if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
 
@@ -184,7 +185,7 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
     Args:
       exit_code_when_lost: the exit code if another host is lost.
     """
-    if count() == 1:
+    if host_count() == 1:
         yield
         return
     signs = _Signs()
@@ -213,7 +214,7 @@ class _Signs:
         self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when
 
     def tell(self, sign: str) -> None:
-        self._client.key_value_set(f"{self._folder}/{index()}", sign, allow_overwrite=True)
+        self._client.key_value_set(f"{self._folder}/{host_index()}", sign, allow_overwrite=True)
 
     def look(self) -> dict[int, tuple[str, float]]:
         """Maps each host that gave a sign to its last sign and the seconds since it changed."""
@@ -239,10 +240,10 @@ def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
                 _give_up(signs, "host 0", error, exit_code)  # it stores the signs
             for host, (sign, seconds) in last.items():
                 if sign == _LEFT:
-                    _give_up(signs, named([host]), "it has left", exit_code)
+                    _give_up(signs, host_names([host]), "it has left", exit_code)
                 if sign != _DONE and seconds > _SILENT_SECONDS:
                     reason = f"no sign of it for {_SILENT_SECONDS} seconds"
-                    _give_up(signs, named([host]), reason, exit_code)
+                    _give_up(signs, host_names([host]), reason, exit_code)
             if stop.wait(_BEAT_SECONDS):
                 return
 
@@ -259,8 +260,9 @@ def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
 def _give_up(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
     """Ends this process because another host is lost."""
     print(
-        f"error: host {index()} has lost {what} ({' '.join(str(reason).split())[:200]}): start the "
-        "same command again on every host; it continues from the last complete checkpoint",
+        f"error: host {host_index()} has lost {what} ({' '.join(str(reason).split())[:200]}): "
+        "start the same command again on every host; it continues from the last complete "
+        "checkpoint",
         file=sys.stderr,
     )
     _leave(signs, code)
@@ -272,7 +274,7 @@ def _leave(signs: _Signs, code: int) -> NoReturn:
     sys.stderr.flush()
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone
         signs.tell(_LEFT)
-        if index() == 0:
+        if host_index() == 0:
             _outstay(signs)
     os._exit(code)
 
@@ -282,7 +284,7 @@ def _outstay(signs: _Signs) -> None:
     since = time.monotonic()
     while True:
         last, waited = signs.look(), time.monotonic() - since
-        others = [last.get(host, ("", waited)) for host in range(1, count())]
+        others = [last.get(host, ("", waited)) for host in range(1, host_count())]
         if all(sign in (_LEFT, _DONE) or age > _SILENT_SECONDS for sign, age in others):
             break
         time.sleep(0.2)

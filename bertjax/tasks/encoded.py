@@ -92,7 +92,7 @@ class Encoded:
         batch = {
             "input_ids": shaped(np.where(there, self.ids[tokens], pad_id), pad_id),
             "input_mask": shaped(there),
-            "segment_ids": shaped(there & (places >= self.first[numbers][:, None])),
+            "token_type_ids": shaped(there & (places >= self.first[numbers][:, None])),
             "is_real_example": filled(np.ones(count, np.float32)),
         }
         for name, field in fields.items():

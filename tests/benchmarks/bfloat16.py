@@ -21,7 +21,7 @@ from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.runs.open_model import open_model
 
-_INPUTS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+_INPUTS = ("input_ids", "input_mask", "token_type_ids", "masked_lm_positions")
 
 
 def main() -> None:

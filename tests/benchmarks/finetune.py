@@ -63,7 +63,7 @@ AUTO_MODELS = {  # behind "AutoModelFor"
 # The names in transformers of a batch's fields and of outputs, if they differ from the names here.
 ARGUMENTS = {
     **{name: name for name in ("input_ids", "start_positions", "end_positions")},
-    **{"input_mask": "attention_mask", "segment_ids": "token_type_ids"},
+    **{"input_mask": "attention_mask", "token_type_ids": "token_type_ids"},
     **{"label_ids": "labels", "targets": "labels"},
 }
 OUTPUTS = {"logits": "logits", "start": "start_logits", "end": "end_logits"}

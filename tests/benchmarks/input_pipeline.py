@@ -54,7 +54,7 @@ class PerExample:
         arrays = {
             "input_ids": np.zeros((rows, length), np.int32),
             "input_mask": np.zeros((rows, length), np.int32),
-            "segment_ids": np.zeros((rows, length), np.int32),
+            "token_type_ids": np.zeros((rows, length), np.int32),
             "masked_lm_positions": np.zeros((rows, width), np.int32),
             "masked_lm_ids": np.zeros((rows, width), np.int32),
             "masked_lm_weights": np.zeros((rows, width), np.float32),
@@ -64,7 +64,7 @@ class PerExample:
             ids, segments, positions, originals, is_random = next(self._examples)
             arrays["input_ids"][row, : len(ids)] = ids
             arrays["input_mask"][row, : len(ids)] = 1
-            arrays["segment_ids"][row, : len(ids)] = segments
+            arrays["token_type_ids"][row, : len(ids)] = segments
             arrays["masked_lm_positions"][row, : len(positions)] = positions
             arrays["masked_lm_ids"][row, : len(positions)] = originals
             arrays["masked_lm_weights"][row, : len(positions)] = 1

@@ -55,7 +55,7 @@ class Shapes:
         return {
             "input_ids": rng.integers(self.vocabulary, size=(rows, length), dtype=np.int32),
             "input_mask": np.ones((rows, length), np.int32),
-            "segment_ids": np.tile(np.arange(length, dtype=np.int32) * 2 // length, (rows, 1)),
+            "token_type_ids": np.tile(np.arange(length, dtype=np.int32) * 2 // length, (rows, 1)),
             "masked_lm_positions": np.sort(places).astype(np.int32),
             "masked_lm_ids": rng.integers(self.vocabulary, size=(rows, masked), dtype=np.int32),
             "masked_lm_weights": np.ones((rows, masked), np.float32),
@@ -142,7 +142,7 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
     inputs = {
         "input_ids": batch["input_ids"].long(),
         "attention_mask": batch["input_mask"].long(),
-        "token_type_ids": batch["segment_ids"].long(),
+        "token_type_ids": batch["token_type_ids"].long(),
     }
     labels = torch.full_like(inputs["input_ids"], -100).scatter(1, positions, masked_ids)
 

@@ -111,12 +111,12 @@ class Toy(nn.Module):
         self.embeddings = ToyEmbeddings(self.spec)
         self.encoder = ToyLayers(self.spec)
 
-    def __call__(self, input_ids, input_mask, segment_ids, *, deterministic: bool):
-        return self.hidden_states(input_ids, input_mask, segment_ids, deterministic=deterministic)[
-            -1
-        ]
+    def __call__(self, input_ids, input_mask, token_type_ids, *, deterministic: bool):
+        return self.hidden_states(
+            input_ids, input_mask, token_type_ids, deterministic=deterministic
+        )[-1]
 
-    def hidden_states(self, input_ids, input_mask, segment_ids, *, deterministic: bool):
+    def hidden_states(self, input_ids, input_mask, token_type_ids, *, deterministic: bool):
         x = self.embeddings(input_ids)
         return [x, *self.encoder(x, Keys(input_mask), deterministic)]
 

@@ -149,13 +149,13 @@ def decode(batch: dict[str, np.ndarray]) -> Decoded:
     ids = unmask(batch)
     column = np.arange(ids.shape[1])
     length = batch["input_mask"].sum(1)[:, None]
-    pairs = bool(batch["segment_ids"].any())
+    pairs = bool(batch["token_type_ids"].any())
     first = (ids == SEP).argmax(1)[:, None]  # where A ends
     np.testing.assert_array_equal(batch["input_mask"], column < length)
     np.testing.assert_array_equal(ids == PAD, column >= length)
     np.testing.assert_array_equal(ids == CLS, np.broadcast_to(column == 0, ids.shape))
     np.testing.assert_array_equal(ids == SEP, (column == first) | (column == length - 1))
-    np.testing.assert_array_equal(batch["segment_ids"], (column > first) & (column < length))
+    np.testing.assert_array_equal(batch["token_type_ids"], (column > first) & (column < length))
     assert (first == length - 1).all() != pairs
     in_a = (column >= 1) & (column < first)
     in_b = (column > first) & (column < length - 1)

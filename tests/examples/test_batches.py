@@ -164,7 +164,7 @@ def test_the_contract_itself():
     assert set(OBJECTIVES) == {"masked_lm_next_sentence", "masked_lm", "left_to_right"}
     for objective in OBJECTIVES.values():
         fields = objective.fields
-        assert {"input_ids", "input_mask", "segment_ids"} <= fields.keys()
+        assert {"input_ids", "input_mask", "token_type_ids"} <= fields.keys()
         assert all(field.letters[0] == "B" for field in fields.values())
 
 

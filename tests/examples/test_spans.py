@@ -40,7 +40,7 @@ def test_one_span_where_there_are_no_pairs(corpus, objective, length):
     assert not none.any()
     assert count.min() == 2 and count.max() == length - 2
     np.testing.assert_array_equal(corpus.document(start), corpus.document(start + count - 1))
-    assert not batch["segment_ids"].any()
+    assert not batch["token_type_ids"].any()
 
 
 def test_spans_begin_with_sentences_and_a_ends_with_one(long_documents):

@@ -220,7 +220,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         batch = encoded.batch(fields, examples, len(examples), LONGEST, pad_id=0)
         label = batch["targets" if name == "regression" else "label_ids"]
         ids, mask, segments = (
-            torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "segment_ids")
+            torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "token_type_ids")
         )
         labels = torch.tensor(np.where(label == IGNORED, -100, label))
         labels = labels.float() if name == "regression" else labels.long()

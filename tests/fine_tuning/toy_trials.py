@@ -108,7 +108,7 @@ def _inputs(encoded: Encoded) -> np.ndarray:
 
 
 class ToyModel:
-    """The folder of the best model: see `bertjax.fine_tuning.search.Kept`."""
+    """The folder of the best model: see `bertjax.fine_tuning.search.BestModel`."""
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -98,7 +98,7 @@ def _inputs(ids, padding):
         mask[1, : length // 2] = 0
         mask[2, : length - 1] = 0
     segments = (np.arange(length) >= length // 3) * mask
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    return {"input_ids": ids, "input_mask": mask, "token_type_ids": segments}
 
 
 def _theirs(peer, batch):
@@ -109,7 +109,7 @@ def _theirs(peer, batch):
         out = peer(
             input_ids=torch.tensor(batch["input_ids"]),
             attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]),
+            token_type_ids=torch.tensor(batch["token_type_ids"]),
             output_hidden_states=True,
         )
         pooled = peer.bert.pooler(out.hidden_states[-1])
@@ -210,7 +210,7 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     out = peer(
         input_ids=torch.tensor(ids),
         attention_mask=torch.tensor(batch["input_mask"]),
-        token_type_ids=torch.tensor(batch["segment_ids"]),
+        token_type_ids=torch.tensor(batch["token_type_ids"]),
         labels=torch.tensor(labels),
         next_sentence_label=torch.tensor(next_labels),
     )

@@ -256,7 +256,7 @@ def test_signature(artifacts, models, name):
     assert signature["classes"] == list(pretrained.classes)
     assert signature["compute_dtype"] == pretrained.spec.compute_dtype
     assert signature["platforms"] == ["cpu", "cuda", "tpu"]
-    assert signature["call"] == "model(weights, input_ids, input_mask, segment_ids)"
+    assert signature["call"] == "model(weights, input_ids, input_mask, token_type_ids)"
 
 
 def test_the_weights_lie_beside_the_program(artifacts):

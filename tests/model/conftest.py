@@ -45,7 +45,7 @@ def make_batch():
         return {
             "input_ids": ids.astype(np.int32),
             "input_mask": inside.astype(np.int32),
-            "segment_ids": segments.astype(np.int32),
+            "token_type_ids": segments.astype(np.int32),
             "masked_lm_positions": positions.astype(np.int32),
             "masked_lm_ids": np.where(used, rng.integers(1, VOCABULARY, used.shape), 0).astype(
                 np.int32

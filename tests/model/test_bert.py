@@ -13,7 +13,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel, gather_positions
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 
-INPUTS = ("input_ids", "input_mask", "segment_ids")
+INPUTS = ("input_ids", "input_mask", "token_type_ids")
 
 
 def _initializer(spec):
@@ -292,7 +292,7 @@ def test_padding_is_not_looked_at(spec, params, make_batch):
     padding = batch["input_mask"] == 0
     other = {
         "input_ids": np.where(padding, 55, batch["input_ids"]),
-        "segment_ids": np.where(padding, 1, batch["segment_ids"]),
+        "token_type_ids": np.where(padding, 1, batch["token_type_ids"]),
     }
     one, two = _logits(spec, params, batch), _logits(spec, params, batch, **other)
     np.testing.assert_allclose(one["next_sentence"], two["next_sentence"], atol=1e-6)

@@ -162,7 +162,7 @@ class TestInTheModel:
     def _applier(spec, batch, **options):
         """A function from the seed of dropout, or None, to the model's outputs."""
         model = PreTrainingModel(spec)
-        inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+        inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
         params = jax.jit(lambda: model.init(jax.random.key(0), *inputs, deterministic=True))()
 
         @jax.jit

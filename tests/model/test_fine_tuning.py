@@ -26,7 +26,7 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
     model = ARCHITECTURES[KINDS[architecture]].build(half, 5)
     batch = make_batch()
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
     params = model.init(jax.random.key(0), *inputs, deterministic=True)
     found = model.apply(params, *inputs, deterministic=True)[output]
     assert found.dtype == jnp.float32

@@ -45,7 +45,7 @@ def test_there_and_back(spec, switches):
 @pytest.mark.parametrize("switches", STORED.values(), ids=STORED)
 def test_the_model_stays_the_same(spec, make_batch, switches):
     plain, batch = _random_params(spec), make_batch()
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
 
     def logits(spec, params):
         model = PreTrainingModel(spec)
@@ -63,7 +63,7 @@ def test_the_model_stays_the_same(spec, make_batch, switches):
 def test_hidden_states(spec, make_batch, scan_layers, remat):
     """Each is the output of a model with that many layers; the last is the sequence output."""
     plain, batch = _random_params(spec)["bert"], make_batch()
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
     other = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)
     params = from_plain({"bert": plain}, other)["bert"]
 

@@ -58,7 +58,7 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
     out = peer(
         input_ids=torch.tensor(batch["input_ids"]).long(),
         attention_mask=torch.tensor(batch["input_mask"]),
-        token_type_ids=torch.tensor(batch["segment_ids"]).long(),
+        token_type_ids=torch.tensor(batch["token_type_ids"]).long(),
         labels=torch.tensor(labels),
         next_sentence_label=torch.tensor(batch["next_sentence_labels"]).long(),
     )
@@ -70,7 +70,7 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
     model = PreTrainingModel(spec)
 
     def loss(params):
-        inputs = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+        inputs = (batch[name] for name in ("input_ids", "input_mask", "token_type_ids"))
         everywhere = model.apply({"params": params}, *inputs, None, deterministic=True)
         places = batch["masked_lm_positions"][..., None]
         masked = jnp.take_along_axis(everywhere["masked_lm"], places, axis=1)

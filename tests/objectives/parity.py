@@ -65,9 +65,9 @@ class ParityModel(nn.Module):
         self.student = Dense(spec, inputs, {axes.CLASSES: WIDTH})
         self.teacher = Teacher(self.spec)
 
-    def __call__(self, input_ids, input_mask, segment_ids, original_ids=None, *, deterministic):
+    def __call__(self, input_ids, input_mask, token_type_ids, original_ids=None, *, deterministic):
         """ "parity" [B, S, 2]; "student" and "teacher" [B, S, WIDTH]."""
-        sequence = self.bert(input_ids, input_mask, segment_ids, deterministic=deterministic)
+        sequence = self.bert(input_ids, input_mask, token_type_ids, deterministic=deterministic)
         taught = self.teacher(input_ids if original_ids is None else original_ids)
         return {
             "parity": self.parity(sequence),
@@ -95,7 +95,7 @@ class Parity(PretrainingObjective):
 
     name = "parity"
     layout = SINGLE_SPANS
-    inputs = ("input_ids", "input_mask", "segment_ids", "original_ids")
+    inputs = ("input_ids", "input_mask", "token_type_ids", "original_ids")
     loss_weights = {"parity_loss": 1.0, "distance_loss": 0.25}
     frozen = ("teacher",)
     columns = ("parity_loss", "parity_accuracy", "parity_bits", "distance_loss")

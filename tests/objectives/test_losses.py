@@ -381,9 +381,9 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     batch |= {
         "input_ids": rng.integers(0, model.spec.vocab_size, shape),
         "input_mask": there.astype(np.int32),
-        "segment_ids": ((np.arange(TOKENS) >= 2) & there).astype(np.int32),
+        "token_type_ids": ((np.arange(TOKENS) >= 2) & there).astype(np.int32),
     }
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
     outputs = model.model().apply({"params": model.params}, *inputs, deterministic=True)
     total, count = objective.sums(outputs, batch)["task_loss"]
 

@@ -22,16 +22,16 @@ def _words(case) -> str:
 
 def _agree(faults: dict[int, BaseException]) -> None:
     with hosts.agreed():
-        if hosts.index() in faults:
-            raise faults[hosts.index()]
+        if hosts.host_index() in faults:
+            raise faults[hosts.host_index()]
 
 
 def main(folder: Path) -> None:
     """Joins the other hosts, then runs each case together with them."""
     hosts.join_processes()
-    me = hosts.index()
+    me = hosts.host_index()
     cases = {
-        "hosts": lambda: (me, hosts.count()),
+        "hosts": lambda: (me, hosts.host_count()),
         "exchanges": lambda: [hosts.exchange({"of": me, "n": n})[2 - n % 2] for n in range(12)],
         "all well": lambda: _agree({}),
         "one fault": lambda: _agree({1: InputError("no corpus")}),

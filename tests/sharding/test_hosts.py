@@ -107,11 +107,11 @@ def stand_still(*reason):
     while not (folder / "go").exists():
         time.sleep(0.05)
     give_up(*reason)
-if hosts.index() == 1:
+if hosts.host_index() == 1:
     hosts._give_up = stand_still
 with hosts.in_step(75):
     time.sleep(3)  # for a beat
-    (folder / str(hosts.index())).touch()
+    (folder / str(hosts.host_index())).touch()
     time.sleep(6000)
 """
     port = _free_port()

@@ -49,7 +49,7 @@ def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
     values = {
         "input_ids": rng.integers(1, 97, inside.shape) * inside,
         "input_mask": inside,
-        "segment_ids": (np.arange(LENGTH) >= lengths // 2) & inside,
+        "token_type_ids": (np.arange(LENGTH) >= lengths // 2) & inside,
         "masked_lm_positions": np.arange(4) * used,
         "masked_lm_ids": rng.integers(1, 97, used.shape) * used,
         "masked_lm_weights": used,

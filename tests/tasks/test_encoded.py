@@ -23,8 +23,8 @@ def test_batch_of_texts():
         [1, 1, 1, 1, 1, 1, 1],
     ]
     assert batch["input_mask"].sum(1).tolist() == [4, 6, 0]
-    assert batch["segment_ids"].tolist()[1] == [0, 0, 0, 0, 1, 1, 0]
-    assert batch["segment_ids"][[0, 2]].sum() == 0
+    assert batch["token_type_ids"].tolist()[1] == [0, 0, 0, 0, 1, 1, 0]
+    assert batch["token_type_ids"][[0, 2]].sum() == 0
     assert batch["is_real_example"].tolist() == [1, 1, 0]
     assert batch["label_ids"].tolist() == [9, 7, 0]
     for name, array in batch.items():
@@ -47,6 +47,6 @@ def test_choices_are_rows_of_one_example():
     assert batch["input_ids"].shape == (2, 3, 9)
     assert batch["input_ids"][0, :, 1].tolist() == [13, 14, 15]
     assert batch["input_mask"][0].sum(1).tolist() == [6, 7, 8]
-    assert batch["segment_ids"][0].sum(1).tolist() == [4, 5, 6]
+    assert batch["token_type_ids"][0].sum(1).tolist() == [4, 5, 6]
     assert batch["label_ids"].tolist() == [0, 0]
     assert set(batch) == set(MULTIPLE_CHOICE.fields)

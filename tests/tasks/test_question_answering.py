@@ -98,7 +98,7 @@ def test_windows_and_their_labels(tokenizer):
     batch = encoded.batch(QUESTION_ANSWERING.fields, np.array([1, 3]), 3, 9, tokenizer.pad_id)
     assert batch["start_positions"].tolist() == [4, 4, 0]
     assert batch["end_positions"].tolist() == [5, 4, 0]
-    assert batch["segment_ids"].tolist() == [
+    assert batch["token_type_ids"].tolist() == [
         [0] * 4 + [1] * 5,
         [0] * 3 + [1] * 3 + [0] * 3,
         [0] * 9,

@@ -59,7 +59,7 @@ def test_labels_stand_at_first_tokens(tokenizer):
         [-1, 2, -1, 0, 1, -1, -1, -1, -1],
         [-1] * 9,
     ]
-    assert not batch["segment_ids"].any()
+    assert not batch["token_type_ids"].any()
 
 
 def test_without_document_context_a_sentence_is_a_sequence(tokenizer):

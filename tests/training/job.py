@@ -51,7 +51,7 @@ def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
     values = {
         "input_ids": ids,
         "input_mask": np.arange(LENGTH) < rng.integers(3, LENGTH + 1, (ROWS, 1)),
-        "segment_ids": ids % 2,
+        "token_type_ids": ids % 2,
         "masked_lm_positions": np.arange(3) * used,
         "masked_lm_ids": ids[:, :3] * used,
         "masked_lm_weights": used,

@@ -51,13 +51,13 @@ def bert():
     batch = {
         "input_ids": ids,
         "input_mask": np.ones_like(ids),
-        "segment_ids": np.zeros_like(ids),
+        "token_type_ids": np.zeros_like(ids),
         "masked_lm_positions": np.tile(np.arange(5, dtype=np.int32), (6, 1)),
         "masked_lm_ids": ids[:, 2:7],
         "masked_lm_weights": weights,
         "next_sentence_labels": np.array([0, 1, 1, 0, 1, 1], np.int32),
     }
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
     init = jax.jit(lambda: model.init(jax.random.key(1), *inputs, deterministic=True)["params"])
     return make_loss(model, MASKED_LM_NEXT_SENTENCE), nn.unbox(init()), batch
 

@@ -35,11 +35,11 @@ class Embeddings(nn.Module):
         self.norm = LayerNorm(spec, axes.EMBED)
         self.dropout = Dropout(spec)
 
-    def __call__(self, input_ids, segment_ids, deterministic: bool) -> jax.Array:
+    def __call__(self, input_ids, token_type_ids, deterministic: bool) -> jax.Array:
         length = input_ids.shape[1]
         x = self.token[input_ids]  # [B, S, D]
         # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
-        one_hot = jax.nn.one_hot(segment_ids, self.spec.type_vocab_size)
+        one_hot = jax.nn.one_hot(token_type_ids, self.spec.type_vocab_size)
         x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
         x += self.position[:length]
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))

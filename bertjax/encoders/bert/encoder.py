@@ -110,16 +110,16 @@ class Bert(nn.Module):
         self.embeddings = Embeddings(self.spec)
         self.encoder = Layers(self.spec)
 
-    def __call__(self, input_ids, input_mask, segment_ids, *, deterministic: bool) -> jax.Array:
-        """input_ids, input_mask, segment_ids: int [B, S]. Returns the last layer's [B, S, D]."""
-        x = self.embeddings(input_ids, segment_ids, deterministic)
+    def __call__(self, input_ids, input_mask, token_type_ids, *, deterministic: bool) -> jax.Array:
+        """input_ids, input_mask, token_type_ids: int [B, S]. Returns the last layer's [B, S, D]."""
+        x = self.embeddings(input_ids, token_type_ids, deterministic)
         return self.encoder(x, input_mask, deterministic, all_layers=False)[-1]
 
     def hidden_states(
-        self, input_ids, input_mask, segment_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> list[jax.Array]:
         """As calling it, but every layer's [B, S, D]: the embeddings, then layers 1 to L."""
-        x = self.embeddings(input_ids, segment_ids, deterministic)
+        x = self.embeddings(input_ids, token_type_ids, deterministic)
         return [x, *self.encoder(x, input_mask, deterministic, all_layers=True)]
 
     @property
