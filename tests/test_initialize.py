@@ -65,6 +65,7 @@ def test_what_the_weights_decide(make_pretrained):
     spec = dataclasses.replace(SPEC, layer_norm_eps=1e-9, hidden_act="gelu_tanh")
     model = {"size": "base", "hidden_size": 48, "layer_norm_eps": 1e-6, "remat": "layer"}
     assert with_sizes_of(make_pretrained(spec=spec), model) == dict(
+        encoder="bert",
         remat="layer",
         vocab_size=20,
         hidden_size=24,

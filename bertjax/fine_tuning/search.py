@@ -209,23 +209,23 @@ class Search:
         return results
 
     def _finished(self, best: Trial) -> dict[str, Any] | None:
-        """The results.json of an earlier run, if it and the files beside it are still valid."""
+        """The results.json of an earlier run, if it and the predictions are still valid."""
         if not (self._folder / RESULTS_FILE).exists():
             return None
         results = read_results(self._folder)
         if results != self._run_results(best, self._results[best]):
             return None
+        self._write_metrics()  # it contains times, so results.json has no digest of it
         _print_results(results)
         return results
 
     def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of results.json: the scores, and digests of the files beside it.
+        """The content of results.json: the scores, and digests of the predictions.
 
         Args:
           scores: the result of `_score` for the stored model.
         """
-        folder = self._folder
-        files = [*sorted((folder / "predictions").glob("*")), folder / METRICS_FILE]
+        predictions = self._folder / "predictions"
         results = {
             "task": self._task.name,
             "metric": self._task.metric,
@@ -235,9 +235,9 @@ class Search:
             "summary": _summary(self._results),
             "trials": self._trial_results(),
             "data": self._data.others,
-            "files": {
-                str(path.relative_to(folder)): sha256_of_file(path)
-                for path in files
+            "predictions": {
+                path.name: sha256_of_file(path)
+                for path in sorted(predictions.glob("*"))
                 if path.is_file()
             },
         }
