@@ -1,6 +1,6 @@
 """AdamW and LAMB as BERT uses them: schedule, decay mask, clipping.
 
-Where this differs, knowingly, from google-research/bert `optimization.py`: see README.md.
+Where this differs, knowingly, from google-research/bert `optimization.py`: see docs/differences.md.
 """
 
 import dataclasses

@@ -65,11 +65,7 @@ class Trials:
         self._abstract = abstract_state(model.init, optimizer, placement)
         self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
         self._trainer = Trainer(
-            loss=model.loss(objective),
-            optimizer=optimizer,
-            schedule=lambda count: 0.0,
-            seed=recipe.seed,
-            placement=placement,
+            loss=model.loss(objective), optimizer=optimizer, placement=placement
         )
 
     @property
@@ -111,9 +107,6 @@ class Trials:
         """
         recipe, epochs = self._recipe, self.epochs(trial)
         optimizer = recipe.optimizer.spec(trial.learning_rate, epochs.steps)
-        trainer = self._trainer.again(
-            schedule=make_schedule(optimizer, epochs.steps), seed=trial.seed
-        )
         intervals = Intervals(
             log=recipe.intervals.log,
             checkpoint=recipe.intervals.checkpoint,
@@ -134,7 +127,7 @@ class Trials:
             step = int(state.step)
             journal = Journal(folder, step, last_line(step, window))
             stack.enter_context(contextlib.closing(journal))
-            state, complete = trainer.train(
+            state, complete = self._trainer.train(
                 state,
                 [self._phase(epochs)],
                 intervals,
@@ -142,6 +135,8 @@ class Trials:
                 journal,
                 {"data": identity},
                 window,
+                schedule=make_schedule(optimizer, epochs.steps),
+                seed=trial.seed,
             )
         return state.params, complete
 

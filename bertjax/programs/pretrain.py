@@ -108,7 +108,7 @@ def run(
     if is_first:
         _announce(recipe, spec, abstract, training.placement.mesh, train)
     if recipe.plain.get("dry_run"):
-        results = trainer.dry_run(training.fresh_state(recipe.seed), phases)
+        results = trainer.dry_run(training.fresh_state(recipe.seed), phases, recipe.seed)
         print(json.dumps(results, indent=2))
         print("dry run: every phase made a batch, a step and an evaluation; nothing was written")
         return 0
@@ -141,7 +141,15 @@ def run(
             stack.enter_context(contextlib.closing(journal))
         metadata = {"data": data, "config": recipe.plain}
         state, _ = trainer.train(
-            state, phases, recipe.intervals, checkpoints, journal, metadata, window
+            state,
+            phases,
+            recipe.intervals,
+            checkpoints,
+            journal,
+            metadata,
+            window,
+            schedule=recipe.schedule(),
+            seed=recipe.seed,
         )
     complete = int(state.step) == phases[-1].last_step
     if is_first and complete:

@@ -130,7 +130,7 @@ class Recipe:
                     f"config.model.max_position_embeddings={spec.max_position_embeddings}"
                 )
         try:
-            make_schedule(self.optimizer, self.total_steps)
+            self.schedule()
         except ValueError as error:
             raise InputError(f"config.{error}") from error
 
@@ -150,6 +150,10 @@ class Recipe:
                 "of the corpus's vocabulary: leave it out"
             )
         return spec
+
+    def schedule(self) -> optax.Schedule:
+        """Update count -> learning rate."""
+        return make_schedule(self.optimizer, self.total_steps)
 
     def steps(self) -> list[tuple[str, PhaseSpec, range]]:
         """Each phase that has any: its name, the phase, its steps of the run."""
@@ -334,8 +338,6 @@ def make_training(
     trainer = Trainer(
         loss=make_loss(model, recipe.objective),
         optimizer=optimizer,
-        schedule=make_schedule(recipe.optimizer, recipe.total_steps),
-        seed=recipe.seed,
         placement=placement,
     )
     abstract = abstract_state(init, optimizer, placement)

@@ -1,7 +1,6 @@
 """The training loop: phases of steps, with evaluation, checkpoints, and a way to stop and go on."""
 
 import contextlib
-import copy
 import dataclasses
 import logging
 import math
@@ -74,11 +73,10 @@ class Intervals:
 
 
 class Trainer:
-    """One loss function, one optimizer, one placement.
+    """One loss function, one optimizer, one placement: all that is compiled, for any run with them.
 
     Args:
-      loss, optimizer, seed: see `bertjax.training.step.train_step`.
-      schedule: update count -> learning rate, for the journal.
+      loss, optimizer: see `bertjax.training.step.train_step`.
       placement: where everything lies.
     """
 
@@ -87,23 +85,14 @@ class Trainer:
         *,
         loss: LossFunction,
         optimizer: optax.GradientTransformation,
-        schedule: optax.Schedule,
-        seed: int,
         placement: Placement,
     ):
-        self._loss, self._optimizer, self._seed = loss, optimizer, seed
-        self._schedule, self._placement = schedule, placement
+        self._loss, self._optimizer, self._placement = loss, optimizer, placement
         self._evaluator = Evaluator(loss, placement)
         self._steps: dict[int, CompiledStep] = {}
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
-
-    def again(self, *, schedule: optax.Schedule, seed: int) -> "Trainer":
-        """The same, with the steps it has compiled, for a run that differs in these only."""
-        trainer = copy.copy(self)
-        trainer._schedule, trainer._seed = schedule, seed
-        return trainer
 
     def step(self, abstract: TrainState, accumulate: int) -> CompiledStep:
         """The update, for a state of these shapes and shardings."""
@@ -123,11 +112,11 @@ class Trainer:
             return self.step(abstract, accumulate).lower(abstract, batch)
 
     def update(
-        self, state: TrainState, parts: Sequence[Batch], accumulate: int
+        self, state: TrainState, parts: Sequence[Batch], accumulate: int, seed: int
     ) -> tuple[TrainState, Sums]:
         """One update with a batch as `put` gives it; the state is donated."""
         with self._placement.active():
-            return self.step(state, accumulate)(state, parts, self._seed)
+            return self.step(state, accumulate)(state, parts, seed)
 
     def put(self, phase: Phase, number: int) -> list[Batch]:
         """The parts of batch `number` of a phase, on the devices."""
@@ -140,11 +129,13 @@ class Trainer:
             if phase.held_out:
                 self._placement.host_rows(phase.held_out.batch_size)
 
-    def dry_run(self, state: TrainState, phases: list[Phase]) -> dict[str, dict[str, float]]:
+    def dry_run(
+        self, state: TrainState, phases: list[Phase], seed: int
+    ) -> dict[str, dict[str, float]]:
         """One update and one evaluation of every phase: what each gives."""
         results = {}
         for phase in phases:
-            state, sums = self.update(state, self.put(phase, 0), phase.accumulate)
+            state, sums = self.update(state, self.put(phase, 0), phase.accumulate, seed)
             held_out = self._evaluator.evaluate(state.params, phase.held_out, 1)
             results[phase.name] = {"train": means(sums), "heldout": held_out}
         return results
@@ -158,6 +149,9 @@ class Trainer:
         journal: Journal | None,
         metadata: dict[str, Any],
         window: dict[str, Any],
+        *,
+        schedule: optax.Schedule,
+        seed: int,
     ) -> tuple[TrainState, bool]:
         """Runs every phase from where `state` stands.
 
@@ -169,6 +163,8 @@ class Trainer:
           journal: None on processes other than the first.
           metadata: saved with every checkpoint.
           window: metrics since the last line, as an earlier run saved them; {} at first.
+          schedule: update count -> learning rate, for the journal.
+          seed: see `bertjax.training.step.train_step`.
 
         Returns:
           The last state, and False if a signal to stop came, be it at the very end; the state
@@ -181,7 +177,9 @@ class Trainer:
         step = int(state.step)
         progress = Progress("training", last, " steps", initial=step) if journal else None
         with _stop_signal() as stopping:
-            session = _Session(intervals, checkpoints, journal, progress, metadata, stopping)
+            session = _Session(
+                intervals, checkpoints, journal, progress, metadata, stopping, schedule, seed
+            )
             session.total = {name: tuple(pair) for name, pair in window.items()}
             for phase in phases:
                 if step < phase.last_step and not session.stopped:
@@ -208,7 +206,7 @@ class Trainer:
         for number, parts in feed:
             compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
             with compiling:
-                state, sums = self.update(state, parts, phase.accumulate)
+                state, sums = self.update(state, parts, phase.accumulate, session.seed)
             # The update before, read while the devices work on this one.
             if unread:
                 self._read(unread, step, phase, session, clock)
@@ -231,7 +229,7 @@ class Trainer:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NonFiniteLoss(
                 f"step {step}: the loss is {loss}, the gradient's norm {norm}; the batch is "
-                f"number {step - 1 - phase.first_step} of {phase.name}, seed {self._seed}. Lower "
+                f"number {step - 1 - phase.first_step} of {phase.name}, seed {session.seed}. Lower "
                 "the learning rate or lengthen the warm-up; the last checkpoint is whole."
             )
         session.total = add_sums(session.total, sums)
@@ -250,7 +248,7 @@ class Trainer:
         at_end = step == phase.last_step
         if step % intervals.log == 0 or at_end:
             if journal:
-                journal.write(step, TRAIN, self._line(session.total, step, phase, clock))
+                journal.write(step, TRAIN, self._line(step, phase, session, clock))
             session.total = {}
             clock.restart()
         with clock.paused():
@@ -272,11 +270,13 @@ class Trainer:
     def _mfu(self, phase: Phase, clock: "_Clock") -> float | None:
         return self._peak and phase.flops * clock.rate() / self._peak
 
-    def _line(self, total: Sums, step: int, phase: Phase, clock: "_Clock") -> dict[str, float]:
+    def _line(
+        self, step: int, phase: Phase, session: "_Session", clock: "_Clock"
+    ) -> dict[str, float]:
         mfu = self._mfu(phase, clock)
         return {
-            **means(total),
-            "learning_rate": float(self._schedule(step - 1)),
+            **means(session.total),
+            "learning_rate": float(session.schedule(step - 1)),
             "tokens_per_second": clock.rate() * phase.tokens,
             "host_wait": clock.host_wait(),
             **({"mfu": mfu} if mfu else {}),
@@ -324,6 +324,8 @@ class _Session:
     progress: Progress | None
     metadata: dict[str, Any]
     stopping: Callable[[int], bool]
+    schedule: optax.Schedule
+    seed: int
     stopped: bool = False
     total: Sums = dataclasses.field(default_factory=dict)  # since the last line
 

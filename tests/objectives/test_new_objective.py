@@ -133,7 +133,7 @@ def _three_steps(config, corpus, devices):
     state, trainer, metrics = training.fresh_state(recipe.seed), training.trainer, []
     for number in range(3):
         parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, parts, phase.accumulate)
+        state, sums = trainer.update(state, parts, phase.accumulate, seed=recipe.seed)
         metrics.append(means(jax.device_get(sums)))
     return metrics, flatten_dict(jax.device_get(state.params), sep="/")
 

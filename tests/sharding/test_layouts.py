@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
+from bertjax.optimizer import OptimizerSpec, make_optimizer
 from bertjax.runs.recipe import init_params, make_loss, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
@@ -70,8 +70,6 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
     trainer = Trainer(
         loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
-        schedule=make_schedule(OPTIMIZER, STEPS),
-        seed=3,
         placement=placement,
     )
     phase = Phase(
@@ -89,7 +87,7 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
     state = init_state(init, optimizer, abstract, seed=5)
     metrics = []
     for number in range(STEPS):
-        state, sums = trainer.update(state, trainer.put(phase, number), accumulate)
+        state, sums = trainer.update(state, trainer.put(phase, number), accumulate, seed=3)
         metrics.append(means(jax.device_get(sums)))
     for leaf, expected in zip(jax.tree.leaves(state), jax.tree.leaves(abstract), strict=True):
         assert leaf.sharding == expected.sharding

@@ -87,8 +87,6 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
     trainer = Trainer(
         loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
-        schedule=make_schedule(OPTIMIZER, 1000),
-        seed=3,
         placement=placement,
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,6 +110,8 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
             journal,
             {},
             window,
+            schedule=make_schedule(OPTIMIZER, 1000),
+            seed=3,
         )
 
 

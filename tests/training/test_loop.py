@@ -56,6 +56,7 @@ def _train(phases, intervals, *, state=None, window=None, devices=1, loss=toy.LO
         recorder,
         metadata={"data": "identity"},
         window=window or {},
+        **toy.RUN,
     )
     return state, complete, recorder
 
@@ -198,7 +199,7 @@ def _run(folder, phases, intervals):
             state, window = TrainState.from_parts(restored[0]), restored[1]["window"]
         with contextlib.closing(Journal(folder, int(state.step))) as journal:
             return toy.trainer(where).train(
-                state, phases, intervals, checkpoints, journal, {}, window
+                state, phases, intervals, checkpoints, journal, {}, window, **toy.RUN
             )
 
 
@@ -300,6 +301,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
             recorder,
             {},
             {},
+            **toy.RUN,
         )
     assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
     assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
@@ -329,7 +331,7 @@ def test_check_refuses_batches_that_do_not_divide():
 def test_dry_run_makes_one_step_and_one_evaluation_of_every_phase():
     where = toy.placement(8)
     phases = [toy.phase(0, 5), toy.phase(5, 8, name="phase 2")]
-    results = toy.trainer(where).dry_run(toy.fresh(where), phases)
+    results = toy.trainer(where).dry_run(toy.fresh(where), phases, toy.SEED)
     _, _, recorder = _train([toy.phase(0, 1)], toy.intervals(), devices=8)
     train = recorder.rows[0]
     assert results.keys() == {"phase 1", "phase 2"}

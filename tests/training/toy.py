@@ -21,6 +21,7 @@ from bertjax.training.step import LossFunction
 
 ROWS, WIDTH, SEED = 8, 24, 7
 SCHEDULE = optax.linear_schedule(0.1, 0.01, 30)
+RUN = dict(schedule=SCHEDULE, seed=SEED)  # of `Trainer.train`
 OPTIMIZER = optax.adam(SCHEDULE)
 
 
@@ -87,7 +88,7 @@ def fresh(where: Placement) -> TrainState:
 
 def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:
     """A trainer of the loss."""
-    return Trainer(loss=loss, optimizer=OPTIMIZER, schedule=SCHEDULE, seed=SEED, placement=where)
+    return Trainer(loss=loss, optimizer=OPTIMIZER, placement=where)
 
 
 def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:
