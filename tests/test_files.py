@@ -232,3 +232,9 @@ def test_plain_names(tmp_path):
 )
 def test_sizes_are_never_nothing_of_a_unit(size, words):
     assert size_in_words(size) == words
+
+
+def test_a_file_in_a_folder_that_does_not_exist(tmp_path):
+    path = tmp_path / "nowhere" / "a.json"
+    with pytest.raises(InputError, match=f"{path}: cannot be written .*: choose another folder"):
+        write_json(path, {})

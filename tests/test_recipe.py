@@ -201,3 +201,9 @@ def test_the_config_is_not_changed():
     before = config.to_dict()
     Recipe.from_config(config)
     assert config.to_dict() == before
+
+
+@pytest.mark.parametrize("config", [[1, 2], None, "a text"])
+def test_a_config_file_that_returns_no_config(config):
+    with pytest.raises(InputError, match="--config: get_config returned .*: it must return an ml_"):
+        Recipe.from_config(config)

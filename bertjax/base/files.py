@@ -32,7 +32,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     and written as one object.
 
     Raises:
-      InputError: the bucket refuses the object.
+      InputError: the folder is missing, or the bucket refuses the object.
     """
     path = path_of(path)
     if in_bucket(path):
@@ -45,7 +45,11 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     temporary = temporary_name(path)
     encoding = None if "b" in mode else "utf-8"
     try:
-        with open(temporary, mode, encoding=encoding) as file:
+        file = open(temporary, mode, encoding=encoding)
+    except FileNotFoundError as error:  # no such folder, or one in which nothing can be made
+        raise _cannot_write(path, error) from error
+    try:
+        with file:
             yield file
             to_disk(file)
         os.replace(temporary, path)

@@ -182,8 +182,13 @@ def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[
     """A config as config.json holds it: nested dicts, and lists for tuples.
 
     Raises:
-      InputError: a number in it that cannot be meant.
+      InputError: no config, or a number in it that cannot be meant.
     """
+    if not isinstance(config, ml_collections.ConfigDict | Mapping):
+        raise InputError(
+            f"--config: get_config returned {config!r:.80}: it must return an "
+            "ml_collections.ConfigDict, as the files in configs/ do"
+        )
     plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
     plain = json.loads(json.dumps(plain))
     check_numbers("config", plain)

@@ -23,7 +23,7 @@ import made
 import numpy as np
 import other_json
 from absl import flags
-from outcome import SILENT, Meant
+from outcome import SILENT, TRACEBACK, Meant
 from safetensors.numpy import load_file, save_file
 from tries import Planned, campaign
 
@@ -42,6 +42,12 @@ MEANT = (
     Meant("compile_check flags: --image=", SILENT, _DEFAULT),
     Meant("compile_check flags: --json=", SILENT, _DEFAULT),
     Meant("* config file: no *", SILENT, _DEFAULT),
+    Meant("* flags: --config=odd/raises.py", TRACEBACK, "the error is in the user's own code"),
+    Meant("compile_check flags: --*=odd/dangling", SILENT, "the file replaces a link to nothing"),
+    Meant("finetune_ner * --config.task.entities=0", SILENT, "0 is False"),
+    Meant("finetune_ner files: conll/*: no sentence ends", SILENT, "then a document is a sentence"),
+    Meant("finetune_glue files: glue/*/test.tsv: a blank text in *", SILENT, _TEXT),
+    Meant("* files: classifier/config.json: id2label/*", SILENT, "a class may have any name"),
     Meant("* flags: --*nowhere/at/all", SILENT, "a folder is made with those it lies in"),
     Meant("* files: text.txt: cut", SILENT, _TEXT),
     Meant("* files: lines.txt: cut", SILENT, _TEXT),

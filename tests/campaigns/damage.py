@@ -31,7 +31,7 @@ _CARD = "the value goes into the model's card only, and nothing says what it was
 _LOGGED = "Orbax logs each array that it could not read; the run goes on from the checkpoint before"
 
 MEANT = (
-    Meant("*/checkpoints: checkpoints/*: a folder in its place: *", TRACEBACK, _LOGGED),
+    Meant("*: *checkpoints/*: a folder in its place: *", TRACEBACK, _LOGGED),
     Meant("*glue-run/model: *", SILENT, _OF_TRANSFORMERS),
     Meant("exported/*", SILENT, _OF_TRANSFORMERS),
     Meant("classifier/*", SILENT, _OF_TRANSFORMERS),
