@@ -21,17 +21,14 @@ import doors
 import made
 import other_json
 from made import made_from
-from outcome import SILENT, TRACEBACK, Meant
+from outcome import SILENT, Meant
 from tries import Planned, campaign
 
 _OF_TRANSFORMERS = "a file of transformers has no checksum: another value is a value"
 _JOURNAL = "a line of the journal has no checksum: another digit is another figure"
 _CARD = "the value goes into the model's card only, and nothing says what it was"
 
-_LOGGED = "Orbax logs each array that it could not read; the run goes on from the checkpoint before"
-
 MEANT = (
-    Meant("*: *checkpoints/*: a folder in its place: *", TRACEBACK, _LOGGED),
     Meant("*glue-run/model: *", SILENT, _OF_TRANSFORMERS),
     Meant("exported/*", SILENT, _OF_TRANSFORMERS),
     Meant("classifier/*", SILENT, _OF_TRANSFORMERS),

@@ -6,8 +6,9 @@
   silent     exit code 0 without a message, but the input or the result is wrong
   endless    the program exceeded its limit of time or memory
 
-The last three are findings. A finding that is intended is listed with a reason (`Meant`); any other
-finding makes the campaign exit with 1.
+A library's report of a task in the background is no traceback where the program ended well, or
+with its own error. The last three are findings. A finding that is meant to be so is named with a
+reason (`Meant`); any other makes the campaign exit with 1.
 """
 
 import argparse
@@ -26,6 +27,8 @@ SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
 FINDINGS = (TRACEBACK, SILENT, ENDLESS)
 
 _TRACEBACK = "Traceback (most recent call last)"
+# How asyncio begins its reports of Orbax's tasks that failed beside the one that we report.
+_OF_TASKS = ("Task exception was never retrieved", "Exception ignored in")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Invalid|Iteration|Interrupt)\b")  # its last line
 _FLAGS = ("FATAL Flags parsing error", "is no flag: write --name=value")  # absl's, with exit 1
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")
@@ -90,7 +93,11 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
     last = lines[-1].strip() if lines else "no word"
     if end.code is None or any(word in end.errors for word in _NO_MEMORY):
         return ENDLESS, last
-    if _TRACEBACK in end.errors:
+    of_tasks = any(mark in end.errors for mark in _OF_TASKS)
+    reports = [line for line in lines if "error: " in line]
+    if of_tasks and end.code == EXIT_BAD_INPUT and reports:
+        return TOLD, reports[-1]
+    if _TRACEBACK in end.errors and not (of_tasks and end.code in done):
         return TRACEBACK, next(filter(_EXCEPTION.match, reversed(lines)), last)
     if end.code in done:
         return (SURVIVED, "") if right else (SILENT, last)

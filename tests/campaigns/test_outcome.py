@@ -9,12 +9,20 @@ from outcome import ENDLESS, SILENT, SURVIVED, TOLD, TRACEBACK, End, Meant, Try,
 _BUG = "Traceback (most recent call last)\n  File ...\nKeyError: 'step'\n"
 
 
+_TASK = f"ERROR:asyncio:Task exception was never retrieved\n{_BUG}"
+
+
 @pytest.mark.parametrize(
     "end,right,outcome",
     [
         (End(0, "a warning\n"), True, SURVIVED),
         (End(0, ""), False, SILENT),
         (End(0, _BUG), True, TRACEBACK),
+        (End(0, _TASK), True, SURVIVED),
+        (End(0, _TASK), False, SILENT),
+        (End(2, f"{_TASK}error: all are damaged\n"), False, TOLD),
+        (End(2, f"error: all are damaged\n{_TASK}"), False, TOLD),
+        (End(1, _TASK), False, TRACEBACK),
         (End(2, "a warning\nerror: run: no such folder\n"), False, TOLD),
         (End(2, "error: one\nerror: two\n"), False, TRACEBACK),
         (End(2, "error: one\nmore of it\n"), False, TRACEBACK),
