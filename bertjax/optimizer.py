@@ -141,7 +141,7 @@ class ScheduleState(NamedTuple):
 
 
 def make_adjustable_optimizer(spec: OptimizerSpec) -> optax.GradientTransformation:
-    """As `make_optimizer`, with the schedule in the state: one compiled step for every trial.
+    """Makes the same optimizer with the schedule in its state: all trials share a compiled step.
 
     `with_schedule` sets it; before that the rate is 0.
     """

@@ -55,7 +55,7 @@ def commands(documents) -> dict[str, list[str]]:
 
 
 def _program(command: str) -> str:
-    """What a command runs: a file of this checkout, or a program of the system."""
+    """The program of a command: a file of this checkout, or a program of the system."""
     words = command.split()
     return words[1] if words[0] in ("bash", "python") else words[0]
 
@@ -101,7 +101,7 @@ def test_the_readme_leads_to_every_page_and_program(documents, repository):
 
 
 def _anchors(text: str) -> set[str]:
-    """What GitHub makes of the headings of a page."""
+    """The anchors that GitHub makes from the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```$", "", text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -231,7 +231,7 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
 
 
 def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
-    """Those are run above."""
+    """The tests above run those commands."""
     assert commands["docs/fine_tuning.md"][5:] == commands["README.md"][4:]
 
 

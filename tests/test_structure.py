@@ -20,7 +20,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _BELOW_RUNS = [
     *["base", "text", "corpus", "examples", "tasks"],
     *["layers", "attention", "encoders", "heads", "optimizer"],
-    *["sharding", "training", "objectives", "compile_report", "interop", "features"],
+    *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
+    "features",
 ]
 MAY_IMPORT = {
     "__init__": [],
@@ -46,9 +47,11 @@ MAY_IMPORT = {
     "objectives": ["base", "examples", "layers", "encoders", "heads", "training"],
     # beside it: the weights and tokenizers of other libraries; independent of runs
     "interop": ["base", "text", "encoders", "heads"],
+    # models over sequences of any lengths
+    "inference": ["sharding", "tasks"],
     # the vectors of texts: input, computation, result
     "features": [
-        *["base", "text", "corpus", "tasks", "encoders", "sharding", "training", "interop"],
+        *["base", "text", "corpus", "tasks", "encoders", "sharding", "inference", "interop"],
     ],
     # the TPU compiler's estimates for a step
     "compile_report": ["base", "training"],
@@ -65,7 +68,7 @@ _DEVICE_FILES = [
     f"bertjax/{part}/*"
     for part in (
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
-        *("interop", "features", "compile_report", "runs", "fine_tuning", "programs"),
+        *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
     )
 ] + ["bertjax/optimizer.py"]
 OUTSIDE = {

@@ -80,7 +80,7 @@ def test_scores_and_seconds_of_fine_tuning(tmp_path):
 
 
 def test_parts_of_a_model_and_of_the_data_are_named(tmp_path):
-    """Of entities only F1 is shown; ways that have no result leave their places empty."""
+    """The table shows only F1 of entities; a way without a result leaves its cells empty."""
     ours = [{"seconds": 90.0, "f1": 87.5, "precision": 88.0, "accuracy": 97.0, "f1_LOC": 91.0}]
     small = {"layers": 3, "train": 4_000}
     tasks = {

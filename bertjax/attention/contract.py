@@ -1,15 +1,15 @@
-"""What every implementation of attention takes, and what it may leave out.
+"""The contract of attention: the arguments of every implementation, and its limits.
 
 An implementation is called as `attend(qkv, keys, pattern, rate=..., seed=...)`:
 
   qkv      [B, S, 3, N, H], queries, keys and values
-  keys     `Keys`: what is known of each place of the sequence
-  pattern  `Pattern`: which places see which, by their distance alone
+  keys     `Keys`: the facts about each position of the sequence
+  pattern  `Pattern`: the positions that a query sees, by their distance alone
   rate     the probability of dropping an attention probability
   seed     a uint32 scalar, which decides what is dropped; None drops nothing
 
-It returns [B, S, N, H]. A query that sees no key at all gives some mean of values, and no gradient
-to queries and keys.
+It returns [B, S, N, H]. The output of a query that sees no key at all is a mean of
+values without meaning, and queries and keys get no gradient from it.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 
 class Keys(NamedTuple):
-    """What is known of each place of a sequence.
+    """The facts about each position of a sequence.
 
     Attributes:
       tokens: int or bool [B, S], 1 on tokens and 0 on padding, which no query sees.
@@ -33,7 +33,7 @@ class Keys(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """Which places see which; known when a program is compiled.
+    """The positions that a query sees; it is known when a program is compiled.
 
     Attributes:
       causal: a query sees no key after it.

@@ -1,4 +1,4 @@
-"""What a value read from JSON must be: tables of kinds, and what does not fit them.
+"""Checks values read from JSON against tables of kinds.
 
 A kind is one of Python's types for JSON's texts and numbers (a float may be written as a whole
 number); `None`, for null; `object`, for anything; `[kind]`, a list of any length; `(kind, kind)`,
@@ -41,7 +41,7 @@ def parse(data: bytes) -> Any:
 
 
 def problem_in(value: Any, kind: Any, place: str = "", *, limited: bool = False) -> str:
-    """What is wrong with a value, and where; "" if nothing is.
+    """Describes the first error in a value, with its place; returns "" if there is none.
 
     Args:
       place: of the value in the file, as "model.vocab.the"; "": the whole.
@@ -67,7 +67,7 @@ def problem_in(value: Any, kind: Any, place: str = "", *, limited: bool = False)
 
 
 def _parts(value: Any, kind: Any, place: str) -> Iterator[tuple[Any, Any, str]]:
-    """What a list or an object consists of: value, kind and place of each."""
+    """Yields the members of a list or an object: the value, kind and place of each."""
     inside = f"{place}." if place else ""
     if isinstance(kind, OptionalFields):
         for name, each in kind.fields.items():

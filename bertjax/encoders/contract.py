@@ -1,4 +1,4 @@
-"""What an encoder family is: everything that the rest of the project asks of one.
+"""The contract of an encoder family: everything that other files ask of one.
 
 A family lies in a folder of its own beside this file, and is named in
 `bertjax.encoders.registry.ENCODERS`. Nothing else knows which families there are.
@@ -46,7 +46,7 @@ class EncoderSpec(Protocol):
 
 
 class HuggingFace(NamedTuple):
-    """What the library transformers calls a family, its settings and its arrays.
+    """The names that the library transformers has for a family, its settings and its arrays.
 
     Attributes:
       classes: kind of `bertjax.encoders.kinds` -> name of the class.

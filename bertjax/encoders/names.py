@@ -1,4 +1,4 @@
-"""What a parameter is called elsewhere, and how it lies there: tables, read both ways.
+"""Maps parameters to their names and shapes in transformers, and back, by a table.
 
 A family's table is of transformers' names; the kernels of products are stored [out, in] there.
 """
@@ -91,5 +91,5 @@ def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.n
 
 
 def _stack_axis(entry: Entry) -> int:
-    """Where 3 stands in [D, 3, N, H] and in [3, N, H]."""
+    """The axis of size 3 in [D, 3, N, H] and in [3, N, H]."""
     return 1 if entry.is_product else 0

@@ -14,7 +14,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSpec:
-    """What one stream of examples looks like.
+    """The settings of one stream of examples.
 
     Attributes:
       layout: how text is laid out.

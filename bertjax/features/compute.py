@@ -1,7 +1,6 @@
 """The encoder over texts: batches of like length on all devices, and what is asked of them."""
 
 import dataclasses
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,15 +14,16 @@ from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, EncodedText, TextEncoder
+from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement, inference_tokens
+from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is taken out of a model.
+    """The choice of vectors that a model gives.
 
     Attributes:
       features: of `bertjax.features.texts.KINDS`: the vector of every token, [CLS] and [SEP]
@@ -84,9 +84,9 @@ class Extractor:
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
-        self._placement = Placement(make_mesh(MeshSpec()), layout("data"))
-        self._batch_tokens = inference_tokens(options.batch_tokens)
-        self._params = jax.device_put(pretrained.params[spec.encoder], self._placement.replicated)
+        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        self._batcher = Batcher(placement, options.batch_tokens)
+        self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
         self._computed = self._needed = 0
 
     @property
@@ -104,59 +104,45 @@ class Extractor:
             raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress) -> list[np.ndarray]:
-        """The vectors of each text, float32 [its vectors, W].
-
-        The longest texts come first, and each batch is as long as its longest: neighbours differ
-        little. The next batch is launched before the last one is fetched.
-        """
+        """The vectors of each text, float32 [its vectors, W]."""
         results: list[np.ndarray | None] = [None] * len(texts)
-        launched: deque[tuple[np.ndarray, jax.Array]] = deque()
-
-        def fetch() -> None:
-            numbers, batch = launched.popleft()
-            for number, row in zip(numbers, np.asarray(batch), strict=False):
+        lengths = np.array([len(text.ids) for text in texts])
+        buckets = {min(_rounded_up(length), self._max_length) for length in lengths.tolist()}
+        batches = self._batcher.run(
+            lengths,
+            tuple(sorted(buckets)),
+            rows=lambda bucket: self._batcher.rows(bucket, len(texts)),
+            make=lambda numbers, rows, bucket: self._batch(texts, numbers, rows, bucket),
+            compute=lambda batch: _compute(self._spec, self.options, self._params, batch),
+        )
+        for numbers, vectors in batches:
+            for number, row in zip(numbers, vectors, strict=False):
                 text = texts[number]
                 results[number] = np.zeros((text.vectors, self.width), np.float32)
                 results[number][text.places] = row[: len(text.places)]
             progress.update(len(numbers))
-
-        order = np.argsort([-len(text.ids) for text in texts], kind="stable")
-        while len(order):
-            length = min(_rounded_up(len(texts[order[0]].ids)), self._max_length)
-            rows = self._rows(length, len(texts))
-            numbers, order = order[:rows], order[rows:]
-            launched.append((numbers, self._launch([texts[i] for i in numbers], rows, length)))
-            if len(launched) > 1:
-                fetch()
-        while launched:
-            fetch()
         return results
 
-    def _rows(self, length: int, texts: int) -> int:
-        """Rows of a batch of `length` tokens: all devices full, but no more than `texts` need."""
-        devices = self._placement.mesh.size
-        return devices * max(1, min(self._batch_tokens // length, -(-texts // devices)))
-
-    def _launch(self, texts: list[EncodedText], rows: int, length: int) -> jax.Array:
+    def _batch(
+        self, texts: Sequence[EncodedText], numbers: np.ndarray, rows: int, length: int
+    ) -> dict[str, np.ndarray]:
+        """The arrays of a batch; also counts its padding."""
         batch = {
             "ids": np.full((rows, length), self._pad_id, np.int32),
             "mask": np.zeros((rows, length), np.int32),
-            "segments": np.zeros((rows, length), np.int32),
+            "token_types": np.zeros((rows, length), np.int32),
             "groups": np.full((rows, length), -1, np.int32),
         }
-        for row, text in enumerate(texts):
+        for row, number in enumerate(numbers):
+            text = texts[number]
             size = len(text.ids)
             batch["ids"][row, :size] = text.ids
             batch["mask"][row, :size] = 1
-            batch["segments"][row, text.first : size] = 1
+            batch["token_types"][row, text.first : size] = 1
             batch["groups"][row, :size] = text.groups
             self._needed += size
         self._computed += rows * length
-        on_devices = self._placement.put(
-            lambda held: {name: array[held] for name, array in batch.items()}, rows
-        )
-        with self._placement.active():
-            return _compute(self._spec, self.options, self._params, on_devices)
+        return batch
 
 
 def _rounded_up(length: int) -> int:
@@ -172,7 +158,7 @@ def _compute(spec: EncoderSpec, options: Options, params, batch: dict[str, jax.A
         {"params": params},
         batch["ids"],
         batch["mask"],
-        batch["segments"],
+        batch["token_types"],
         deterministic=True,
         method="hidden_states",
     )

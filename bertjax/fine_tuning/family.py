@@ -25,7 +25,7 @@ _QUESTIONS_LENGTH = 384  # of a window, where a model does not say: that of `run
 
 
 def remembered(family: Family, max_length: int) -> dict[str, Any]:
-    """What goes into `Pretrained.task`; `family_of` reads it."""
+    """Makes the content of `Pretrained.task`, which `family_of` reads."""
     fields = dataclasses.asdict(family)
     fields.pop("classes", None)  # a model has them besides
     kinds = {known.objective: kind for kind, known in _PROBLEM_TYPES.items()}

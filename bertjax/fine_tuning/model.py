@@ -1,6 +1,5 @@
 """A model with the head of a task: its loss, and its outputs for any examples."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,10 +10,10 @@ from flax import linen as nn
 from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.inference.batcher import Batcher
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.sharding.placement import Placement, inference_tokens
-from bertjax.tasks.buckets import in_order_of_length
+from bertjax.sharding.placement import Placement
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
 from bertjax.training.step import LossFunction
@@ -83,9 +82,8 @@ class Predictor:
         pad_id: int,
         batch_tokens: int,
     ):
-        self._model, self._objective = model, objective
-        self._placement, self._pad_id = placement, pad_id
-        self._batch_tokens = inference_tokens(batch_tokens)
+        self._model, self._objective, self._pad_id = model, objective, pad_id
+        self._batcher = Batcher(placement, batch_tokens)
         self._apply = jax.jit(
             lambda params, batch: model.apply(params, batch, None),
             out_shardings=placement.replicated,
@@ -96,45 +94,32 @@ class Predictor:
     ) -> Outputs:
         """The model's outputs for each sequence of all examples, in their order.
 
-        The longest come first; the next batch is launched before the last one is fetched.
-
         Args:
           params: on the devices.
           buckets: lengths that batches are padded to, ascending.
           what: is being done, for the progress.
         """
-        lengths = encoded.lengths
-        rows = {bucket: self._rows(bucket, encoded.choices) for bucket in buckets}
         results: dict[str, list[np.ndarray]] = {}
-        launched: deque[tuple[np.ndarray, dict[str, jax.Array]]] = deque()
 
-        def fetch() -> None:
-            examples, outputs = launched.popleft()
-            for name, array in jax.device_get(outputs).items():
-                into = results.setdefault(name, [np.empty(0)] * len(encoded.first))
-                for sequence, row in self._sequences(array, examples, encoded):
-                    into[sequence] = row
-            progress.update(len(examples))
+        def make(examples: np.ndarray, rows: int, bucket: int) -> dict[str, np.ndarray]:
+            batch = encoded.batch(self._objective.fields, examples, rows, bucket, self._pad_id)
+            return {name: batch[name] for name in self._model.inputs}
 
+        batches = self._batcher.run(
+            encoded.lengths,
+            buckets,
+            rows=lambda bucket: self._batcher.rows(bucket * encoded.choices),
+            make=make,
+            compute=lambda batch: self._apply(params, batch),
+        )
         with Progress(what, len(encoded), " examples") as progress:
-            for examples, bucket in in_order_of_length(lengths, buckets, rows):
-                count = rows[bucket]
-                batch = encoded.batch(self._objective.fields, examples, count, bucket, self._pad_id)
-                batch = {name: batch[name] for name in self._model.inputs}
-                on_devices = self._placement.put(
-                    lambda held, batch=batch: {name: x[held] for name, x in batch.items()}, count
-                )
-                with self._placement.active():
-                    launched.append((examples, self._apply(params, on_devices)))
-                if len(launched) > 1:
-                    fetch()
-            while launched:
-                fetch()
+            for examples, outputs in batches:
+                for name, array in outputs.items():
+                    into = results.setdefault(name, [np.empty(0)] * len(encoded.first))
+                    for sequence, row in self._sequences(array, examples, encoded):
+                        into[sequence] = row
+                progress.update(len(examples))
         return results
-
-    def _rows(self, length: int, choices: int) -> int:
-        """Examples of a batch: all devices full."""
-        return self._placement.mesh.size * max(1, self._batch_tokens // (length * choices))
 
     def _sequences(
         self, array: np.ndarray, examples: np.ndarray, encoded: Encoded

@@ -1,4 +1,4 @@
-"""What is predicted from the encoder's output in pre-training."""
+"""The model of pre-training: an encoder, the masked-LM head and the next-sentence head."""
 
 import jax
 import jax.numpy as jnp

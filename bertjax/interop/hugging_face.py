@@ -62,7 +62,7 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
 
 
 def _modules_beside(folder: Path) -> dict[str, str]:
-    """What sentence-transformers runs behind the model."""
+    """The modules that sentence-transformers runs after the model."""
     modules = read_json(folder / "modules.json", json_files.MODULES) or []
     return {
         module["path"]: f"{module['type'].rpartition('.')[2]} of sentence-transformers"
@@ -128,7 +128,7 @@ def _classes(config: Mapping[str, Any], origin: str) -> tuple[str, ...]:
 
 
 def _task(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """What a classifier is for: ours say so themselves, others by their problem_type."""
+    """The task of a classifier: models of this package store it, others have a problem_type."""
     problem, own = config.get("problem_type"), config.get(TASK_KEY) or {}
     if kind == kinds.SEQUENCE_CLASSIFICATION and not problem:
         one = len(config.get("id2label") or {}) == 1

@@ -70,7 +70,7 @@ ADDED_TOKENS = {str: int}
 
 
 def read_json(path: Path, kind: Any) -> Any | None:
-    """What is in a file; None without the file.
+    """Reads and checks a file; returns None without the file.
 
     Args:
       kind: one of the tables above.

@@ -52,7 +52,7 @@ class Pretrained:
 
     @property
     def family(self) -> EncoderFamily:
-        """That of its encoder."""
+        """The family of its encoder."""
         return family_of(self.spec)
 
     @property
@@ -62,7 +62,7 @@ class Pretrained:
 
     @property
     def class_name(self) -> str:
-        """What transformers calls such a model."""
+        """The name of its class in transformers."""
         return self.family.hugging_face.classes[self.kind]
 
     @property
@@ -108,7 +108,7 @@ class Pretrained:
         return wanted.build(self.spec, len(self.classes))
 
     def summary(self) -> str:
-        """What was read, what was left out, and what is missing: lines to print."""
+        """Lines to print: the parts that were read, the parts left out, and the missing parts."""
         entries = self.entries
         parameters = sum(math.prod(entry.shape) for entry in entries)
         lines = [

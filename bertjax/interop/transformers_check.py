@@ -1,4 +1,4 @@
-"""What transformers makes of an exported folder, where it is installed."""
+"""Computes the outputs of transformers for an exported folder, if it is installed."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence

@@ -29,7 +29,7 @@ def truncated_normal(spec: Any):
 
 
 def normal(spec: Any):
-    """That of transformers, and so of most published fine-tuning: normal, not cut."""
+    """The initializer of transformers, and of most published fine-tuning: normal, not cut."""
     return nn.initializers.normal(spec.initializer_range)
 
 

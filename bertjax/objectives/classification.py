@@ -16,7 +16,7 @@ class SequenceClassification(TaskObjective):
     fields = {**INPUT, **IS_REAL, "label_ids": Field("B", "int32")}
 
     def values(self, outputs, batch):
-        """Of "logits" [B, C]; [B, S, C] where tokens are classified."""
+        """Compares "logits" [B, C] with the labels; they are [B, S, C] if tokens are classified."""
         logits, labels = outputs["logits"], batch["label_ids"]
         return {
             "task_loss": {

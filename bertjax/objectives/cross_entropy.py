@@ -12,7 +12,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _label_logit(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """By a masked sum: unlike a look-up it shards along V, and its gradient fuses."""
+    """A masked sum finds the logit: unlike a look-up it shards along V, and its gradient fuses."""
     one_hot = labels[..., None] == jnp.arange(logits.shape[-1])
     return jnp.where(one_hot, logits, 0.0).sum(-1)
 

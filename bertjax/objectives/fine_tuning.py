@@ -1,4 +1,4 @@
-"""What the objectives of fine-tuning share (section 4)."""
+"""The base class of the objectives of fine-tuning (section 4)."""
 
 from bertjax.base.fields import Field
 from bertjax.objectives.objective import Objective
@@ -7,7 +7,7 @@ IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a
 
 
 class TaskObjective(Objective):
-    """What a model learns from the labels of a task; a batch without labels is for prediction.
+    """An objective with the labels of a task; a batch without labels is for prediction.
 
     Its losses are "task_loss" and, but for a regression, the metric "accuracy".
 

@@ -32,7 +32,7 @@ class LeftToRight(PretrainingObjective):
         return {"mlm_loss": batch["target_weights"]}
 
     def values(self, outputs, batch):
-        """Of "masked_lm" [B, S, V]."""
+        """Compares "masked_lm" [B, S, V] with the next tokens."""
         return {"mlm_loss": token_values(outputs["masked_lm"], batch["target_ids"])}
 
     def derived(self, metrics):

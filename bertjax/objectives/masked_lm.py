@@ -34,7 +34,7 @@ class MaskedLM(PretrainingObjective):
         return {"mlm_loss": batch["masked_lm_weights"]}
 
     def values(self, outputs, batch):
-        """Of "masked_lm" [B, P, V]."""
+        """Compares "masked_lm" [B, P, V] with the hidden tokens."""
         return {"mlm_loss": token_values(outputs["masked_lm"], batch["masked_lm_ids"])}
 
     def derived(self, metrics):
@@ -56,11 +56,11 @@ class MaskedLMNextSentence(MaskedLM):
         return PreTrainingModel(spec)
 
     def weights(self, batch):
-        """Also 1 on each sequence."""
+        """Adds a weight of 1 for each sequence."""
         return super().weights(batch) | {"nsp_loss": batch["next_sentence_labels"].size}
 
     def values(self, outputs, batch):
-        """Also of "next_sentence" [B, 2]; "nsp_random_answers": the answer is that B is random."""
+        """Adds "next_sentence" [B, 2]; "nsp_random_answers" counts the answers that B is random."""
         logits, labels = outputs["next_sentence"], batch["next_sentence_labels"]
         answers = logits.argmax(-1)
         next_sentence = {

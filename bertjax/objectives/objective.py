@@ -1,4 +1,4 @@
-"""What an objective of training is: everything that the rest of the project asks of one.
+"""The contract of an objective: everything that other files ask of one.
 
 An objective of pre-training is a class in a file of its own beside this one, and is named in
 `bertjax.objectives.registry.OBJECTIVES`. Nothing else knows which objectives there are.
@@ -24,7 +24,7 @@ Weights = jax.Array | int
 
 
 class Objective(abc.ABC):
-    """What a model learns from batches of one kind.
+    """An objective of training, for batches of one kind.
 
     Each loss is a mean: of the values of some things (hidden tokens, sequences), with weights.
     Sums and counts are made from these in `sums` and `counts`, so that they agree.
@@ -81,7 +81,7 @@ class Objective(abc.ABC):
         return {}
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """What is suspicious in the metrics of an evaluation; or ""."""
+        """Describes a suspicious metric of an evaluation; returns "" if there is none."""
         del metrics
         return ""
 
@@ -104,7 +104,7 @@ class Objective(abc.ABC):
         return sums
 
     def loss(self, apply: Callable[[jax.Array, Batch, jax.Array | None], Outputs]) -> LossFunction:
-        """What the training step minimizes.
+        """Makes the function that the training step minimizes.
 
         Args:
           apply: (params, batch, dropout key or None for no dropout) -> the model's outputs.
@@ -138,7 +138,7 @@ def _sum(values: jax.Array, weights: Weights) -> jax.Array:
 
 
 class PretrainingObjective(Objective):
-    """What a model learns from a corpus: `config.objective`.
+    """An objective of pre-training: `config.objective`.
 
     Attributes:
       layout: how text is laid out in a sequence.
@@ -153,7 +153,7 @@ class PretrainingObjective(Objective):
 
     @abc.abstractmethod
     def corruption(self, rule: MaskingRule) -> Corruption:
-        """What is done to the text, by the rule of `config.masking` where it has to do with it."""
+        """The change that is made to the text; it may use the rule of `config.masking`."""
 
     @abc.abstractmethod
     def model(self, spec: EncoderSpec) -> nn.Module:

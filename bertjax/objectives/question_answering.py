@@ -23,7 +23,7 @@ class QuestionAnswering(TaskObjective):
     has_classes = False
 
     def values(self, outputs, batch):
-        """Of "start" and "end" [B, S]."""
+        """Compares "start" and "end" [B, S] with the answer's positions."""
         losses, correct = [], []
         for side in ("start", "end"):
             logits = jnp.where(batch["input_mask"] > 0, outputs[side], jnp.finfo(jnp.float32).min)

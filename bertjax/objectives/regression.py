@@ -15,7 +15,7 @@ class Regression(TaskObjective):
     fields = {**INPUT, **IS_REAL, "targets": Field("B", "float32")}
 
     def values(self, outputs, batch):
-        """Of "logits" [B, 1]."""
+        """Compares "logits" [B, 1] with the targets."""
         error = jnp.square(outputs["logits"][:, 0] - batch["targets"])
         return {"task_loss": {"task_loss": error}}
 

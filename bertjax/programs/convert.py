@@ -173,7 +173,7 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
 
 
 def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """As `_history`."""
+    """The same as `_history`, for a run of fine-tuning."""
     config, results = read_config(folder), read_results(folder)
     recipe = _recipe(config) | {"init_from": Path(results["init_from"]).name}
     figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
@@ -188,7 +188,7 @@ def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:
-    """Those of launch/evaluate.py at this step, or else of the last evaluation while training."""
+    """The figures of launch/evaluate.py at this step, or of the last evaluation in training."""
     evaluation = folder / EVALUATION_FILE
     results = {}
     if evaluation.exists():

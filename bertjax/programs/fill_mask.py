@@ -1,4 +1,4 @@
-"""What a trained model puts in the place of [MASK]."""
+"""Prints the words that a trained model puts in the place of [MASK]."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,13 +8,19 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.fields import INPUT
 from bertjax.encoders import kinds
 from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import open_model
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 
 _MASK = "[MASK]"
+_STEP = 64  # batches are padded to a multiple of this, so few shapes are compiled
 
 
 class Guess(NamedTuple):
@@ -58,29 +64,50 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
             raise InputError(
                 f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
             )
-    model, params = pretrained.model(kinds.MASKED_LM), jax.device_put(pretrained.params)
-    return [_fill_one(model, params, tokenizer, ids, top) for ids in rows]
+    model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
+    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    params = jax.device_put(params, placement.replicated)
+    lengths = np.array([len(ids) for ids in rows])
+    masks = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
+    most = max(map(len, masks))
+
+    def make(numbers: np.ndarray, count: int, length: int) -> dict[str, np.ndarray]:
+        batch = {name: np.zeros((count, length), np.int32) for name in INPUT}
+        batch["input_ids"][:] = tokenizer.pad_id
+        batch["positions"] = np.zeros((count, most), np.int32)
+        for row, number in enumerate(numbers):
+            batch["input_ids"][row, : lengths[number]] = rows[number]
+            batch["input_mask"][row, : lengths[number]] = 1
+            batch["positions"][row, : len(masks[number])] = masks[number]
+        return batch
+
+    longest = spec.max_position_embeddings
+    batcher = Batcher(placement, batch_tokens=None)
+    batches = batcher.run(
+        lengths,
+        (*range(_STEP, longest, _STEP), longest),
+        rows=lambda length: batcher.rows(length, len(rows)),
+        make=make,
+        compute=partial(_probabilities, model, tokenizer.vocabulary_size, params),
+    )
+    guesses: list[list[list[Guess]]] = [[] for _ in rows]
+    for numbers, probabilities in batches:
+        for number, places in zip(numbers, probabilities, strict=False):
+            guesses[number] = [
+                _best(place, tokenizer, top) for place in places[: len(masks[number])]
+            ]
+    return guesses
 
 
-def _fill_one(model, params, tokenizer: Tokenizer, ids: list[int], top: int) -> list[list[Guess]]:
-    places = [i for i, token in enumerate(ids) if token == tokenizer.mask_id]
-    # Few shapes to compile.
-    length = min(-(-len(ids) // 64) * 64, model.spec.max_position_embeddings)
-    padded = np.full((1, length), tokenizer.pad_id, np.int32)
-    padded[0, : len(ids)] = ids
-    mask = (np.arange(length) < len(ids)).astype(np.int32)[None]
-    logits = _logits(model, params, padded, mask, np.array([places], np.int32))
+def _best(probabilities: np.ndarray, tokenizer: Tokenizer, top: int) -> list[Guess]:
+    order = np.argsort(-probabilities, kind="stable")[:top]
+    return [Guess(tokenizer.tokens[i], float(probabilities[i])) for i in order]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _probabilities(model: PreTrainingModel, vocabulary_size: int, params, batch) -> jax.Array:
+    """The probability of each piece at each position, float32 [B, P, V]."""
+    inputs = (batch[name] for name in (*INPUT, "positions"))
+    logits = model.apply({"params": params}, *inputs, deterministic=True)["masked_lm"]
     # A model may have more rows than the vocabulary has pieces.
-    probabilities = np.asarray(jax.nn.softmax(logits[0, :, : tokenizer.vocabulary_size]))
-    best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :top]
-    return [
-        [Guess(tokenizer.tokens[i], float(row[i])) for i in order]
-        for row, order in zip(probabilities, best, strict=True)
-    ]
-
-
-@partial(jax.jit, static_argnums=0)
-def _logits(model: PreTrainingModel, params, ids, mask, places) -> jax.Array:
-    segments = jax.numpy.zeros_like(ids)
-    logits = model.apply({"params": params}, ids, mask, segments, places, deterministic=True)
-    return logits["masked_lm"]
+    return jax.nn.softmax(logits[..., :vocabulary_size])

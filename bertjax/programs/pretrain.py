@@ -168,7 +168,7 @@ def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
 
 
 def _start(given: Pretrained, params: Mapping[str, Any]) -> str:
-    """What a run starts from, part by part."""
+    """Describes the weights that a run starts from, part by part."""
     unused = [part for part in given.params if part not in params]
     fresh = [part for part in params if part not in given.params]
     lines = [given.summary()]

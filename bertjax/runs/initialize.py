@@ -45,7 +45,7 @@ def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> Non
 
 
 def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
-    """What decides which of the ids in use a text gets; the file may be written in several ways."""
+    """The settings and pieces that decide the ids of a text, whatever the form of the file."""
     normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
     used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
     return tokenizer.kind, *normalization, used

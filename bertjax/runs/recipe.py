@@ -166,7 +166,7 @@ class Recipe:
         return found
 
     def example_spec(self, phase: PhaseSpec, stream: str, batch_size: int) -> ExampleSpec:
-        """What the examples of one phase look like in one stream."""
+        """The settings of the examples of one phase in one stream."""
         return ExampleSpec(
             layout=self.objective.layout,
             corruption=self.objective.corruption(self.masking),
@@ -312,7 +312,7 @@ def make_loss(model: nn.Module, objective: PretrainingObjective) -> LossFunction
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What trains a recipe's model on given devices; nothing is computed yet."""
+    """The objects that train a recipe's model on given devices; nothing is computed yet."""
 
     placement: Placement
     optimizer: optax.GradientTransformation
@@ -321,7 +321,7 @@ class Training:
     trainer: Trainer
 
     def fresh_state(self, seed: int) -> TrainState:
-        """As training begins, made where it lies."""
+        """The state at step 0, made on the devices that hold it."""
         return init_state(self.init, self.optimizer, self.abstract, seed)
 
 

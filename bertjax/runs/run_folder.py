@@ -43,7 +43,7 @@ _BEFORE = {"init_from": "", "model.gradient_dtype": "float32", "model.encoder": 
 
 
 def checkpoints_folder(run: str | Path) -> Path:
-    """Where a run's checkpoints lie."""
+    """The folder of a run's checkpoints."""
     return path_of(run) / "checkpoints"
 
 

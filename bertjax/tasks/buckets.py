@@ -131,21 +131,3 @@ class Epochs:
         return self.rows * statistics.mean(
             sum(bucket for _, bucket in self.parts(step)) for step in steps
         )
-
-
-def in_order_of_length(
-    lengths: np.ndarray, buckets: tuple[int, ...], rows: dict[int, int]
-) -> list[tuple[np.ndarray, int]]:
-    """Cuts all examples into batches for prediction, the longest first: (examples, bucket).
-
-    Args:
-      rows: bucket -> the most examples of a batch in it.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    inside = np.array([fitting(buckets, int(length)) for length in lengths[order]])
-    batches = []
-    for bucket in reversed(buckets):
-        members = order[inside == bucket]
-        for start in range(0, len(members), rows[bucket]):
-            batches.append((members[start : start + rows[bucket]], bucket))
-    return batches

@@ -123,7 +123,7 @@ class Trainer:
         return [self._placement.put(part, phase.rows) for part in phase.parts(number)]
 
     def check(self, phases: list[Phase]) -> None:
-        """That every phase's batches divide over the devices; before anything is compiled."""
+        """Checks, before the compilation, that all phases' batches divide over the devices."""
         for phase in phases:
             self._placement.host_rows(phase.rows // phase.accumulate)
             if phase.held_out:
@@ -316,7 +316,7 @@ def restore(
 
 @dataclasses.dataclass
 class _Session:
-    """What one call of `train` carries from step to step."""
+    """The values that one call of `train` keeps from step to step."""
 
     intervals: Intervals
     checkpoints: Checkpoints
@@ -357,7 +357,7 @@ class _Clock:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens inside counts as no time."""
+        """Stops the clock while the block runs."""
         begin, waited = time.perf_counter(), self._feed.waited
         yield
         self._start += time.perf_counter() - begin

@@ -15,7 +15,7 @@ Sums = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class LossFunction(NamedTuple):
-    """What is minimized: the sum, over the names of `weights`, of weight * sum / count.
+    """The function that is minimized: the sum of weight * sum / count over the names of `weights`.
 
     Attributes:
       sums: (params, batch, key, deterministic=...) -> {name: (sum, count)} of losses and metrics.
@@ -46,7 +46,7 @@ def gradient(
     loss: LossFunction,
     spread: Spread,
 ) -> tuple[Any, Sums]:
-    """What a part of a batch adds to the whole batch's gradient, and to its sums.
+    """Computes the share of a part of a batch in the whole batch's gradient and sums.
 
     Args:
       part: arrays of some of the batch's rows, or of all.
@@ -77,7 +77,7 @@ def weighted(losses: Mapping[str, Any], weights: Mapping[str, float]) -> Any:
 
 
 def whole_counts(counts: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """What the losses of a batch are divided by, of the `LossFunction.counts` of all of it."""
+    """The divisors of the losses, from the `LossFunction.counts` of the whole batch."""
     return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
 

@@ -72,7 +72,7 @@ def test_all_at_once():
 
 @pytest.mark.parametrize("name", MASKS)
 def test_fused_is_the_same_function(qkv, name):
-    """Where a query sees a key; where it sees none, each has a mean of its own."""
+    """The outputs are equal if a query sees a key; otherwise each has a mean of its own."""
     keys, pattern = SEEN[name]
     found = fused_attention(qkv, jax.tree.map(jnp.asarray, keys), pattern, rate=0.0, seed=None)
     sees = np.broadcast_to(MASKS[name].any(-1), (B, 1, S))[:, 0]

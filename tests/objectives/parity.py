@@ -136,7 +136,7 @@ class Parity(PretrainingObjective):
         return {"parity_bits": metrics["parity_loss"] / np.log(2)}
 
     def warning(self, metrics):
-        """Where half of the answers are wrong."""
+        """It warns if half of the answers are wrong."""
         return "" if metrics["parity_accuracy"] > 0.5 else "no better than a coin"
 
 

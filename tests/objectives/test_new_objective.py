@@ -97,7 +97,7 @@ def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
 
 
 def test_evaluation(run, capsys):
-    """What the run itself measured, with the same tokens hidden; and the columns it asks for."""
+    """The figures are those of the run, with the same hidden tokens, in the columns it asks for."""
     results = evaluate.run(str(run), None, batches=2)
     last = metrics_of(run)[-1]
     assert last["split"] == "heldout"

@@ -10,7 +10,6 @@ from bertjax.tasks.buckets import (
     choose_lengths,
     choose_rows,
     fitting,
-    in_order_of_length,
 )
 
 
@@ -122,14 +121,3 @@ def test_rows_of_parts_divide_over_the_devices_and_fit(batch_size, devices, most
     assert choose_rows(LENGTHS, (32, 64, 128), batch_size, **options) == rows
     few = choose_rows(LENGTHS[:3], (32, 64, 128), batch_size, **options)
     assert few % devices == 0 < few <= batch_size + devices
-
-
-def test_prediction_has_each_example_once_the_longest_first():
-    lengths = np.random.default_rng(0).integers(3, 64, 101)
-    buckets = (16, 40, 64)
-    batches = in_order_of_length(lengths, buckets, {16: 9, 40: 4, 64: 3})
-    assert sorted(np.concatenate([members for members, _ in batches])) == list(range(101))
-    for members, bucket in batches:
-        assert len(members) <= {16: 9, 40: 4, 64: 3}[bucket]
-        assert {fitting(buckets, length) for length in lengths[members]} == {bucket}
-    assert [bucket for _, bucket in batches] == sorted((b for _, b in batches), reverse=True)

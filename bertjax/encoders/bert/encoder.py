@@ -118,7 +118,7 @@ class Bert(nn.Module):
     def hidden_states(
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> list[jax.Array]:
-        """As calling it, but every layer's [B, S, D]: the embeddings, then layers 1 to L."""
+        """Returns every layer's [B, S, D]: the embeddings, then layers 1 to L."""
         x = self.embeddings(input_ids, token_type_ids, deterministic)
         return [x, *self.encoder(x, input_mask, deterministic, all_layers=True)]
 

@@ -1,4 +1,4 @@
-"""What BERT puts on its encoder (sections 3.1 and 4): the pooler, and the masked-LM head."""
+"""BERT's own heads (sections 3.1 and 4): the pooler, and the masked-LM head."""
 
 import jax
 import jax.numpy as jnp

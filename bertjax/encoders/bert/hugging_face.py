@@ -1,4 +1,4 @@
-"""What transformers calls BERT's classes, settings and arrays (modeling_bert.py)."""
+"""The names in transformers of BERT's classes, settings and arrays (modeling_bert.py)."""
 
 import dataclasses
 import re

@@ -25,7 +25,7 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True)
 class BertArchitecture:
-    """Which function an encoder is; the names are those of `bert_config.json`."""
+    """The function that an encoder computes; the names are those of `bert_config.json`."""
 
     vocab_size: int = 30_522
     hidden_size: int = 768

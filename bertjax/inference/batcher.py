@@ -1,0 +1,89 @@
+"""Runs a model over sequences of any lengths: the one way of batches in inference."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertjax.sharding.placement import HostBatch, Placement, inference_tokens
+from bertjax.tasks.buckets import fitting
+
+
+class Batcher:
+    """Batches of sequences of similar length, the longest first.
+
+    Each batch is padded to the shortest bucket that holds its longest sequence, so few shapes are
+    compiled. The next batch is launched before the last one is fetched.
+
+    Args:
+      placement: the devices; each computes a share of every batch.
+      batch_tokens: see `bertjax.sharding.placement.inference_tokens`.
+    """
+
+    def __init__(self, placement: Placement, batch_tokens: int | None):
+        self._placement = placement
+        self._batch_tokens = inference_tokens(batch_tokens)
+
+    def rows(self, tokens: int, examples: int | None = None) -> int:
+        """The rows of a batch of examples of `tokens` tokens: all devices are full.
+
+        Args:
+          examples: a batch has no more rows than so many examples need; None: no limit.
+        """
+        devices = self._placement.mesh.size
+        rows = max(1, self._batch_tokens // tokens)
+        if examples is not None:
+            rows = min(rows, -(-examples // devices))
+        return devices * rows
+
+    def run(
+        self,
+        lengths: np.ndarray,
+        buckets: tuple[int, ...],
+        rows: Callable[[int], int],
+        make: Callable[[np.ndarray, int, int], HostBatch],
+        compute: Callable[[dict[str, jax.Array]], Any],
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yields, for each batch, the numbers of its sequences and the outputs, on the host.
+
+        Args:
+          lengths: of each sequence.
+          buckets: ascending; the last one holds the longest sequence.
+          rows: bucket -> the rows of a batch.
+          make: (numbers of sequences, rows, bucket) -> the arrays of a batch, of so many rows.
+          compute: a batch on the devices -> its outputs.
+        """
+        launched: deque[tuple[np.ndarray, Any]] = deque()
+        for numbers, bucket in in_order_of_length(lengths, buckets, rows):
+            arrays, count = make(numbers, rows(bucket), bucket), rows(bucket)
+            batch = self._placement.put(
+                lambda held, arrays=arrays: {name: array[held] for name, array in arrays.items()},
+                count,
+            )
+            with self._placement.active():
+                launched.append((numbers, compute(batch)))
+            if len(launched) > 1:
+                yield _fetched(*launched.popleft())
+        while launched:
+            yield _fetched(*launched.popleft())
+
+
+def _fetched(numbers: np.ndarray, outputs: Any) -> tuple[np.ndarray, Any]:
+    return numbers, jax.device_get(outputs)
+
+
+def in_order_of_length(
+    lengths: np.ndarray, buckets: tuple[int, ...], rows: Callable[[int], int]
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket).
+
+    Args:
+      rows: bucket -> the most sequences of a batch in it.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        bucket = fitting(buckets, int(lengths[order[0]]))
+        yield order[: rows(bucket)], bucket
+        order = order[rows(bucket) :]
