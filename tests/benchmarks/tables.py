@@ -356,10 +356,10 @@ def speed(results: Path) -> str:
             _times(vectors["transformers"]["ratio"]),
         ),
         (
-            f"fine-tuning, {len(ratios)} tasks",
+            f"fine-tuning, {len(ratios)} task{'s' * (len(ratios) > 1)}",
             "",
             "",
-            f"{min(ratios):.2f} to {_times(max(ratios))}",
+            (f"{min(ratios):.2f} to " if len(ratios) > 1 else "") + _times(max(ratios)),
         ),
         (
             "text to ids, beside `tokenizers`",
