@@ -27,8 +27,9 @@ SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
 FINDINGS = (TRACEBACK, SILENT, ENDLESS)
 
 _TRACEBACK = "Traceback (most recent call last)"
-# How asyncio begins its reports of Orbax's tasks that failed beside the one that we report.
-_OF_TASKS = ("Task exception was never retrieved", "Exception ignored in")
+# The marks of reports by asyncio and uvloop: they are about Orbax's other tasks, which fail when a
+# checkpoint is damaged and the program has reported it.
+_OF_TASKS = ("Task exception was never retrieved", "Exception ignored in", "uvloop/loop.pyx")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Invalid|Iteration|Interrupt)\b")  # its last line
 _FLAGS = ("FATAL Flags parsing error", "is no flag: write --name=value")  # absl's, with exit 1
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")

@@ -12,6 +12,9 @@ _BUG = "Traceback (most recent call last)\n  File ...\nKeyError: 'step'\n"
 _TASK = f"ERROR:asyncio:Task exception was never retrieved\n{_BUG}"
 
 
+_LOOP = 'Traceback (most recent call last)\n  File "uvloop/loop.pyx", line 1, in Loop\n'
+
+
 @pytest.mark.parametrize(
     "end,right,outcome",
     [
@@ -22,6 +25,7 @@ _TASK = f"ERROR:asyncio:Task exception was never retrieved\n{_BUG}"
         (End(0, _TASK), False, SILENT),
         (End(2, f"{_TASK}error: all are damaged\n"), False, TOLD),
         (End(2, f"error: all are damaged\n{_TASK}"), False, TOLD),
+        (End(2, f"{_LOOP}RuntimeError: Event loop is closederror: all are damaged\n"), 0, TOLD),
         (End(1, _TASK), False, TRACEBACK),
         (End(2, "a warning\nerror: run: no such folder\n"), False, TOLD),
         (End(2, "error: one\nerror: two\n"), False, TRACEBACK),
