@@ -768,7 +768,7 @@ CHANGES = [
     ),
     Change(
         "bertjax/fine_tuning/family.py",
-        'task.get("max_length") or longest',
+        "longest if given is None else given",
         "longest",
         ("tests/fine_tuning/test_family.py",),
     ),

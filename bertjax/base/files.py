@@ -204,7 +204,12 @@ def name_by_content(path: Path, final: Path) -> Path:
 
 def content_named(final: Path) -> Path | None:
     """The file that `name_by_content` made for `final`; None if it does not exist."""
-    return next(final.parent.glob(f"{final.stem}-{'[0-9a-f]' * _DIGITS}{final.suffix}"), None)
+    return next(final.parent.glob(f"{final.stem}-{_DIGEST}{final.suffix}"), None)
+
+
+def contents_named(folder: Path, suffix: str) -> list[Path]:
+    """All files with this suffix in a folder that `name_by_content` named."""
+    return list(folder.glob(f"*-{_DIGEST}{suffix}"))
 
 
 def check_content(path: Path) -> None:
@@ -221,6 +226,7 @@ def check_content(path: Path) -> None:
 
 
 _DIGITS = 16
+_DIGEST = "[0-9a-f]" * _DIGITS
 
 
 def _short_digest(path: Path) -> str:

@@ -33,6 +33,14 @@ class EncoderSpec(Protocol):
         hidden_act: see BERT's.
     """
 
+    @classmethod
+    def named(cls, size: str, **fields) -> "EncoderSpec":
+        """A spec by the name of its size, with other fields as given.
+
+        Raises:
+          ValueError: there is no such size, or a value does not fit.
+        """
+
     def flops_per_token(self, length: int, predicted: int) -> float:
         """Useful floating-point operations of one training step, for each token.
 
@@ -88,9 +96,7 @@ class EncoderFamily(NamedTuple):
     (`bertjax.encoders.storage`).
 
     Attributes:
-      name: `config.model.encoder`, and transformers' model_type.
       spec: the class of its specs.
-      named: (size, fields) -> a spec by the name of its size. Raises ValueError if there is none.
       module: (spec, name=...) -> the encoder. Called with int [B, S] input_ids, input_mask and
         token_type_ids and `deterministic`, it returns [B, S, D] in the compute dtype; its method
         `hidden_states` returns a list of such, the embeddings' and each layer's; its property
@@ -102,11 +108,14 @@ class EncoderFamily(NamedTuple):
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
     """
 
-    name: str
     spec: type
-    named: Callable[..., Any]
     module: Callable[..., nn.Module]
     pooler: Callable[[Any], nn.Module]
     masked_lm: Callable[[Any], nn.Module]
     hugging_face: HuggingFace
     scopes: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """The family's name: `config.model.encoder`, and transformers' model_type."""
+        return self.spec.encoder

@@ -213,7 +213,7 @@ class WordFeatures(EncodedWords):
         length: int,
         pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """Makes a batch like `EncodedText.batch`, with words instead of tokens.
+        """Makes a batch like `Encoded.batch`, with words instead of tokens.
 
         Returns:
           "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and

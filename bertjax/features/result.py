@@ -22,7 +22,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import (
     atomic_write,
     check_content,
-    content_named,
+    contents_named,
     exclusive,
     name_by_content,
     read_json,
@@ -52,6 +52,7 @@ class Parts:
         self._output, self._count = output, count
         self._folder = output.with_name(f"{output.name}.parts")
         self._plan = json.loads(json.dumps(plan))
+        self._finished: dict[int, Path] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -68,6 +69,7 @@ class Parts:
         parts = cls(output, count, plan)
         with exclusive(parts._folder):
             parts._check_plan()
+            parts._find()
             yield parts
 
     def _check_plan(self) -> None:
@@ -84,7 +86,12 @@ class Parts:
             )
 
     def __contains__(self, number: int) -> bool:
-        return content_named(self._path(number)) is not None
+        return number in self._finished
+
+    def _find(self) -> None:
+        """Finds the finished parts in one listing of the folder, for there may be thousands."""
+        for path in contents_named(self._folder, ".arrow"):
+            self._finished[int(path.stem.partition("-")[0])] = path
 
     def _path(self, number: int) -> Path:
         """The path of a part, without the digest in its name."""
@@ -108,7 +115,7 @@ class Parts:
                 with arrow.ipc.new_file(file, table.schema) as writer:
                     writer.write_table(table)
                 to_disk(file)
-            name_by_content(temporary, self._path(number))
+            self._finished[number] = name_by_content(temporary, self._path(number))
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -118,7 +125,7 @@ class Parts:
         Raises:
           InputError: a part is damaged.
         """
-        paths = [content_named(self._path(number)) for number in range(self._count)]
+        paths = [self._finished[number] for number in range(self._count)]
         for path in paths:
             check_content(path)
         with atomic_write(self._output) as file:

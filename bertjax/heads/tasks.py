@@ -56,24 +56,16 @@ class SequenceClassifier(nn.Module):
         return {"logits": self.classifier(pooled)}
 
 
-class ChoiceScorer(nn.Module):
-    """One score for each choice (section 4.4): ids, mask, segments [B, C, S] -> "logits" [B, C]."""
+class ChoiceScorer(SequenceClassifier):
+    """One score for each choice (section 4.4): three arrays [B, C, S] -> "logits" [B, C]."""
 
-    spec: EncoderSpec
-
-    def setup(self):
-        self.encoder = make_encoder(self.spec)
-        self.pooler = family_of(self.spec).pooler(self.spec)
-        self.dropout = Dropout(self.spec)
-        self.classifier = _output_layer(self.spec, 1)
+    num_classes: int = 1
 
     def __call__(
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         flat = [x.reshape(-1, x.shape[-1]) for x in (input_ids, input_mask, token_type_ids)]
-        sequence = self.encoder(*flat, deterministic=deterministic)
-        pooled = self.dropout(self.pooler(sequence), deterministic)
-        scores = self.classifier(pooled)
+        scores = super().__call__(*flat, deterministic=deterministic)["logits"]
         return {"logits": scores.reshape(input_ids.shape[:2])}
 
 

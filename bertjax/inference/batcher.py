@@ -57,7 +57,8 @@ class Batcher:
         """
         launched: deque[tuple[np.ndarray, Any]] = deque()
         for numbers, bucket in in_order_of_length(lengths, buckets, rows):
-            arrays, count = make(numbers, rows(bucket), bucket), rows(bucket)
+            count = rows(bucket)
+            arrays = make(numbers, count, bucket)
             batch = self._placement.put(
                 lambda held, arrays=arrays: {name: array[held] for name, array in arrays.items()},
                 count,

@@ -16,7 +16,7 @@ from bertjax.encoders import kinds, names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import ENCODERS, array_names, family_of
 from bertjax.interop import json_files
-from bertjax.interop.json_files import TASK_KEY, read_json
+from bertjax.interop.json_files import TASK_KEY, check_json, read_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 
@@ -45,7 +45,7 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     if config is None:
         raise InputError(f"{origin}: no {CONFIG_FILE} in it: not the folder of a model")
     family = _family(config, origin)
-    config = read_json(folder / CONFIG_FILE, json_files.config_of_family(family))
+    check_json(config, json_files.config_of_family(family), folder / CONFIG_FILE)
     spec = spec_of(config, family, origin)
     files = _weight_files(folder, origin, config)
     tokenizer = read_tokenizer(folder)

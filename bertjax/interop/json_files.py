@@ -84,6 +84,15 @@ def read_json(path: Path, kind: Any) -> Any | None:
         return None
     except ValueError as error:
         raise InputError(f"{path}: damaged: {error}: download it again") from error
+    check_json(value, kind, path)
+    return value
+
+
+def check_json(value: Any, kind: Any, path: Path) -> None:
+    """Checks what a file contains.
+
+    Raises:
+      InputError: a field of another type, or with a number that cannot be meant.
+    """
     if problem := problem_in(value, kind, limited=True):
         raise InputError(f"{path}: {problem}: correct it, or download it again")
-    return value

@@ -7,39 +7,22 @@ from bertjax.encoders import kinds
 from bertjax.examples.corruption import MaskedTokens
 from bertjax.examples.layout import PAIRS, SINGLE_SPANS
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.objectives.cross_entropy import cross_entropy, perplexity, token_values
-from bertjax.objectives.objective import PretrainingObjective
+from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.objectives.token_prediction import TokenPrediction
 
 
-class MaskedLM(PretrainingObjective):
+class MaskedLM(TokenPrediction):
     """Hidden tokens of one span are predicted (Table 5, "No NSP")."""
 
     name = "masked_lm"
     layout = SINGLE_SPANS
     kind = kinds.MASKED_LM
     inputs = (*INPUT, "masked_lm_positions")
-    loss_weights = {"mlm_loss": 1.0}
-    columns = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
+    targets = ("masked_lm_ids", "masked_lm_weights")
 
     def corruption(self, rule):
         """Tokens or whole words are hidden."""
         return MaskedTokens(rule)
-
-    def model(self, spec):
-        """With the masked-LM head."""
-        return PreTrainingModel(spec, next_sentence=False)
-
-    def weights(self, batch):
-        """1 on each hidden token."""
-        return {"mlm_loss": batch["masked_lm_weights"]}
-
-    def values(self, outputs, batch):
-        """Compares "masked_lm" [B, P, V] with the hidden tokens."""
-        return {"mlm_loss": token_values(outputs["masked_lm"], batch["masked_lm_ids"])}
-
-    def derived(self, metrics):
-        """The perplexity."""
-        return {"mlm_perplexity": perplexity(metrics["mlm_loss"])}
 
 
 class MaskedLMNextSentence(MaskedLM):

@@ -69,7 +69,7 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     params = jax.device_put(params, placement.replicated)
     lengths = np.array([len(ids) for ids in rows])
     masks = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
-    most = max(map(len, masks))
+    most = max(map(len, masks), default=0)
 
     def make(numbers: np.ndarray, count: int, length: int) -> dict[str, np.ndarray]:
         batch = {name: np.zeros((count, length), np.int32) for name in INPUT}

@@ -143,7 +143,7 @@ class Recipe:
             raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
         family = ENCODERS[name]
         _check_types("config.model", family.spec, fields)
-        spec = build("model", family.named if "size" in fields else family.spec, fields)
+        spec = build("model", family.spec.named if "size" in fields else family.spec, fields)
         if spec.vocab_size < vocab_size:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "

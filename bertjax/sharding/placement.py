@@ -31,7 +31,7 @@ def part_tokens() -> tuple[int, int]:
     is the time to add the gradients of all parameters, in tokens that the device could compute in
     this time. It is estimated from the FLOP/s and the memory bandwidth of the device.
     """
-    return (1_024, 64) if jax.default_backend() == "cpu" else (16_384, 640)
+    return (1_024, 32) if jax.default_backend() == "cpu" else (16_384, 640)
 
 
 class Placement:

@@ -1,11 +1,11 @@
 """The update as it is compiled, for batches in one part and for batches in several.
 
 A batch in one part is one program. The parts of a batch may each have a shape of their own, as
-texts of like length have: then there is a program for each shape, which adds to the gradient, and
-one that updates.
+texts of like length have: then there is a program for each shape, which computes or adds to the
+gradient, and one that updates.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from bertjax.training.step import (
     train_step,
     updated,
     whole_counts,
-    zero_total,
 )
 
 
@@ -68,11 +67,12 @@ class CompiledStep:
             donate_argnums=0,
         )
 
-        self._part_gradient = part_gradient = partial(gradient, loss=loss, spread=spread)
-
-        def add(total, params, part, counts, step, number, seed):
+        def share(params, part, counts, step, number, seed):
             key = jax.random.fold_in(dropout_key(seed, step), number)
-            return jax.tree.map(jnp.add, total, part_gradient(params, part, counts, key))
+            return gradient(params, part, counts, key, loss=loss, spread=spread)
+
+        def add(total, *of_part):
+            return jax.tree.map(jnp.add, total, share(*of_part))
 
         def update(state, total, counts):
             return updated(
@@ -84,12 +84,14 @@ class CompiledStep:
                 spread=spread,
             )
 
-        self._total = total = (shares, everywhere)
-        self._zeros: Callable[[], tuple[Any, Sums]] | None = None
+        total = (shares, everywhere)
+        of_part = (shardings.params, placement.batch, *(everywhere,) * 4)
         self._counts = jax.jit(loss.counts, out_shardings=everywhere)
+        # The first part has a program without a sum: zeros to add to would cost as much as a part.
+        self._first = jax.jit(share, in_shardings=of_part, out_shardings=total)
         self._add = jax.jit(
             add,
-            in_shardings=(total, shardings.params, placement.batch, *(everywhere,) * 4),
+            in_shardings=(total, *of_part),
             out_shardings=total,
             donate_argnums=0,
         )
@@ -108,12 +110,9 @@ class CompiledStep:
             return self._whole(state, parts[0], seed)
         each = [self._counts(part) for part in parts]
         counts = whole_counts({name: sum(part[name] for part in each) for name in each[0]})
-        if self._zeros is None:
-            key = dropout_key(seed, state.step)
-            zeros = partial(zero_total, self._part_gradient, state.params, parts[0], counts, key)
-            self._zeros = jax.jit(zeros, out_shardings=self._total)
-        total = self._zeros()
-        for number, part in enumerate(parts):
+        first, *others = parts
+        total = self._first(state.params, first, counts, state.step, 0, seed)
+        for number, part in enumerate(others, 1):
             total = self._add(total, state.params, part, counts, state.step, number, seed)
         return self._update(state, total, counts)
 

@@ -175,9 +175,7 @@ _FIELDS = tuple(
 )
 
 TOY = EncoderFamily(
-    name="toy",
     spec=ToySpec,
-    named=ToySpec.named,
     module=Toy,
     pooler=ToyPooler,
     masked_lm=ToyMaskedLm,

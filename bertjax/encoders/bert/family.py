@@ -7,9 +7,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.contract import EncoderFamily
 
 BERT = EncoderFamily(
-    name=BertSpec.encoder,
     spec=BertSpec,
-    named=BertSpec.named,
     module=Bert,
     pooler=Pooler,
     masked_lm=MaskedLanguageModel,

@@ -28,7 +28,7 @@ _SIZES = tuple(
 # "gelu_new" and "gelu_pytorch_tanh" are one function.
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
-# What a config.json may say besides, where the model is not another one.
+# With another value in one of these fields of config.json, the model computes something else.
 _WANTED = {"position_embedding_type": "absolute", "add_cross_attention": False}
 
 
