@@ -1,10 +1,23 @@
 """Every implementation of attention, by its name in `config.model.attention`."""
 
-from bertjax.attention.contract import Implementation
+import jax
+
+from bertjax.attention.contract import Implementation, Keys, Pattern
 from bertjax.attention.einsum import einsum_attention
 from bertjax.attention.fused import fused_attention
+from bertjax.attention.local import block_length, local_attention
 
 IMPLEMENTATIONS = {
     "einsum": Implementation(einsum_attention, dropout=True),
     "fused": Implementation(fused_attention, dropout=False),
 }
+
+
+def attention(name: str, qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
+    """Attention by the named implementation, or by blocks where a window makes that cheaper.
+
+    The other arguments and the result are those of `bertjax.attention.contract`.
+    """
+    if pattern.window is not None and qkv.shape[1] > 2 * block_length(pattern.window):
+        return local_attention(qkv, keys, pattern, rate=rate, seed=seed)
+    return IMPLEMENTATIONS[name].attend(qkv, keys, pattern, rate=rate, seed=seed)

@@ -27,6 +27,7 @@ SEGMENTS = "segments"
 EMBED = "embed"
 EMBED_OUT = "embed_out"  # the second D of a D x D product
 QKV = "qkv"  # query, key, value: always 3
+GATE = "gate"  # the two halves of a gated feed-forward
 HEADS = "heads"
 HEAD_WIDTH = "head_width"
 MLP = "mlp"

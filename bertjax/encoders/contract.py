@@ -59,12 +59,13 @@ class HuggingFace(NamedTuple):
     Attributes:
       classes: kind of `bertjax.encoders.kinds` -> name of the class.
       fields: the fields of config.json that are read: name -> type (`bertjax.interop.json_files`).
-      activations: its name of an activation -> `hidden_act` of the spec.
-      read_config: a checked config.json -> the fields of the spec that it decides, but for the
-        activation. Raises ValueError for a model that the family does not compute.
-      write_config: spec -> the fields of config.json.
+      read_config: a checked config.json -> the fields of the spec that it decides. Raises
+        ValueError for a model that the family does not compute.
+      write_config: spec -> the fields of config.json. Raises ValueError for a model that
+        transformers does not compute.
       entries: (spec, number of classes) -> part of the parameters -> its arrays.
-      prefixes: part -> how the names of its arrays begin; the first that fits decides.
+      prefixes: part -> how the names of its arrays may begin. The longest that fits a name decides
+        its part; if two parts share it, the one that a model of the kind has.
       one_spelling: a name in any of its spellings -> the one that `entries` has.
       bare: what the names begin with where the encoder is saved alone without it.
       buffers: arrays that are constants and no weights.
@@ -75,11 +76,10 @@ class HuggingFace(NamedTuple):
 
     classes: Mapping[str, str]
     fields: Mapping[str, Any]
-    activations: Mapping[str, str]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
     write_config: Callable[[Any], dict[str, Any]]
     entries: Callable[[Any, int], Mapping[str, list[Entry]]]
-    prefixes: Mapping[str, str]
+    prefixes: Mapping[str, tuple[str, ...]]
     one_spelling: Callable[[str], str]
     bare: str
     buffers: tuple[str, ...]
@@ -101,8 +101,13 @@ class EncoderFamily(NamedTuple):
         token_type_ids and `deterministic`, it returns [B, S, D] in the compute dtype; its method
         `hidden_states` returns a list of such, the embeddings' and each layer's; its property
         `token_embedding` is the table [V (padded), D] that the decoder is tied to.
-      pooler: spec -> the module [B, S, D] -> [B, D], what heads of whole sequences read.
+      heads: kind of `bertjax.encoders.kinds` -> the parts of such a model besides the encoder. The
+        family has no models of the kinds that are absent.
+      pooler: spec -> the module ([B, S, D], input_mask [B, S]) -> [B, D], what heads of whole
+        sequences read.
       masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32.
+      token_head: spec -> the module [B, S, D] -> [B, S, D], what heads of tokens read; None: they
+        read the encoder's output.
       hugging_face: see there.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
@@ -110,10 +115,12 @@ class EncoderFamily(NamedTuple):
 
     spec: type
     module: Callable[..., nn.Module]
+    heads: Mapping[str, tuple[str, ...]]
     pooler: Callable[[Any], nn.Module]
     masked_lm: Callable[[Any], nn.Module]
     hugging_face: HuggingFace
     scopes: tuple[tuple[str, str], ...]
+    token_head: Callable[[Any], nn.Module] | None = None
 
     @property
     def name(self) -> str:

@@ -35,17 +35,19 @@ class Entry(NamedTuple):
         return self.ours.endswith("/kernel")
 
 
-def dense(theirs, ours, inputs, outputs, part=None) -> Iterator[Entry]:
-    """A dense layer: its weight and its bias; `part` of `Entry`."""
+def dense(theirs, ours, inputs, outputs, part=None, *, use_bias=True) -> Iterator[Entry]:
+    """A dense layer: its weight, and its bias if it has one; `part` of `Entry`."""
     sides = (int(np.prod(outputs)), int(np.prod(inputs)))
     yield Entry(f"{theirs}.weight", sides, f"{ours}/kernel", (*inputs, *outputs), part)
-    yield Entry(f"{theirs}.bias", sides[:1], f"{ours}/bias", outputs, part)
+    if use_bias:
+        yield Entry(f"{theirs}.bias", sides[:1], f"{ours}/bias", outputs, part)
 
 
-def norm(theirs, ours, width) -> Iterator[Entry]:
-    """A layer normalization: its scale and its bias."""
+def norm(theirs, ours, width, *, use_bias=True) -> Iterator[Entry]:
+    """A layer normalization: its scale, and its bias if it has one."""
     yield Entry(f"{theirs}.weight", (width,), f"{ours}/scale", (width,))
-    yield Entry(f"{theirs}.bias", (width,), f"{ours}/bias", (width,))
+    if use_bias:
+        yield Entry(f"{theirs}.bias", (width,), f"{ours}/bias", (width,))
 
 
 def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:

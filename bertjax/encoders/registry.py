@@ -6,9 +6,10 @@ from flax import linen as nn
 
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 
-ENCODERS = {family.name: family for family in (BERT,)}
+ENCODERS = {family.name: family for family in (BERT, MODERNBERT)}
 
 
 def family_of(spec: EncoderSpec) -> EncoderFamily:

@@ -221,6 +221,10 @@ class TaskRecipe:
             )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
+        try:  # the model is stored as transformers has it
+            given.family.hugging_face.write_config(spec)
+        except ValueError as error:
+            raise InputError(f"{given.origin}: {error}") from error
         return spec
 
 

@@ -7,6 +7,7 @@ from flax import linen as nn
 
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
 from bertjax.heads.pretraining import PreTrainingModel
 
@@ -15,35 +16,37 @@ class Architecture(NamedTuple):
     """A model of one of `bertjax.encoders.kinds`.
 
     Attributes:
-      heads: the top-level names of its parameters, but for the encoder's.
+      kind: its kind.
       build: (spec, number of classes) -> module; only classifiers look at the number.
       axes: the shape of its input.
     """
 
-    heads: tuple[str, ...]
+    kind: str
     build: Callable[[EncoderSpec, int], nn.Module]
     axes: tuple[str, ...] = ("B", "S")
 
     def parts(self, spec: EncoderSpec) -> tuple[str, ...]:
         """The top-level names of its parameters."""
-        return (spec.encoder, *self.heads)
+        return (spec.encoder, *family_of(spec).heads[self.kind])
+
+
+def _masked_lm(spec: EncoderSpec, num_classes: int) -> nn.Module:
+    del num_classes
+    return PreTrainingModel(spec, next_sentence=False)
 
 
 ARCHITECTURES = {
-    kinds.ENCODER: Architecture(("pooler",), lambda spec, _: tasks.EncoderModel(spec)),
-    kinds.PRE_TRAINING: Architecture(
-        ("pooler", "masked_lm", "next_sentence_head"), lambda spec, _: PreTrainingModel(spec)
-    ),
-    kinds.MASKED_LM: Architecture(
-        ("masked_lm",), lambda spec, _: PreTrainingModel(spec, next_sentence=False)
-    ),
-    kinds.CAUSAL_LM: Architecture(
-        ("masked_lm",), lambda spec, _: PreTrainingModel(spec, next_sentence=False)
-    ),
-    kinds.SEQUENCE_CLASSIFICATION: Architecture(("pooler", "classifier"), tasks.SequenceClassifier),
-    kinds.MULTIPLE_CHOICE: Architecture(
-        ("pooler", "classifier"), lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
-    ),
-    kinds.TOKEN_CLASSIFICATION: Architecture(("classifier",), tasks.TokenClassifier),
-    kinds.QUESTION_ANSWERING: Architecture(("span",), lambda spec, _: tasks.SpanFinder(spec)),
+    architecture.kind: architecture
+    for architecture in (
+        Architecture(kinds.ENCODER, lambda spec, _: tasks.EncoderModel(spec)),
+        Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
+        Architecture(kinds.MASKED_LM, _masked_lm),
+        Architecture(kinds.CAUSAL_LM, _masked_lm),
+        Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
+        Architecture(
+            kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
+        ),
+        Architecture(kinds.TOKEN_CLASSIFICATION, tasks.TokenClassifier),
+        Architecture(kinds.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
+    )
 }

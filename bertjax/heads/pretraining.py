@@ -63,5 +63,5 @@ class PreTrainingModel(nn.Module):
         hidden = sequence if positions is None else gather_positions(sequence, positions)
         logits = {"masked_lm": self.masked_lm(hidden, self.encoder.token_embedding)}
         if self.next_sentence:
-            logits["next_sentence"] = self.next_sentence_head(self.pooler(sequence))
+            logits["next_sentence"] = self.next_sentence_head(self.pooler(sequence, input_mask))
         return logits

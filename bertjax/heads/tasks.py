@@ -3,15 +3,20 @@
 Each takes int [B, S] input_ids, input_mask and token_type_ids and returns {name: float32 array}.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
 from bertjax.layers.dense import Dense, exact, normal
 from bertjax.layers.dropout import Dropout
+
+OUTPUT_LAYERS = ("classifier", "span")  # the parts that every training of a task begins anew
 
 
 def _output_layer(spec: EncoderSpec, width: int) -> Dense:
@@ -19,21 +24,32 @@ def _output_layer(spec: EncoderSpec, width: int) -> Dense:
     return Dense(exact(spec), {axes.EMBED_OUT: spec.hidden_size}, {axes.CLASSES: width}, normal)
 
 
+def _token_head(spec: EncoderSpec) -> Callable[[jax.Array], jax.Array]:
+    """What stands between the encoder and the output layer of a head of tokens."""
+    head = family_of(spec).token_head
+    return head(spec) if head else lambda sequence: sequence
+
+
 class EncoderModel(nn.Module):
-    """The encoder and its pooler: "sequence" [B, S, D], "pooled" [B, D]."""
+    """The encoder: "sequence" [B, S, D]; and "pooled" [B, D] in families where it has a pooler."""
 
     spec: EncoderSpec
 
     def setup(self):
+        family = family_of(self.spec)
         self.encoder = make_encoder(self.spec)
-        self.pooler = family_of(self.spec).pooler(self.spec)
+        self.pools = "pooler" in family.heads[kinds.ENCODER]
+        if self.pools:
+            self.pooler = family.pooler(self.spec)
 
     def __call__(
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
-        pooled = self.pooler(sequence)
-        return {"sequence": sequence.astype(jnp.float32), "pooled": pooled.astype(jnp.float32)}
+        outputs = {"sequence": sequence}
+        if self.pools:
+            outputs["pooled"] = self.pooler(sequence, input_mask)
+        return {name: output.astype(jnp.float32) for name, output in outputs.items()}
 
 
 class SequenceClassifier(nn.Module):
@@ -52,7 +68,7 @@ class SequenceClassifier(nn.Module):
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
-        pooled = self.dropout(self.pooler(sequence), deterministic)
+        pooled = self.dropout(self.pooler(sequence, input_mask), deterministic)
         return {"logits": self.classifier(pooled)}
 
 
@@ -77,6 +93,7 @@ class TokenClassifier(nn.Module):
 
     def setup(self):
         self.encoder = make_encoder(self.spec)
+        self.token_head = _token_head(self.spec)
         self.dropout = Dropout(self.spec)
         self.classifier = _output_layer(self.spec, self.num_classes)
 
@@ -84,7 +101,7 @@ class TokenClassifier(nn.Module):
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
-        sequence = self.dropout(sequence, deterministic)
+        sequence = self.dropout(self.token_head(sequence), deterministic)
         return {"logits": self.classifier(sequence)}
 
 
@@ -95,11 +112,12 @@ class SpanFinder(nn.Module):
 
     def setup(self):
         self.encoder = make_encoder(self.spec)
+        self.token_head = _token_head(self.spec)
         self.span = _output_layer(self.spec, 2)
 
     def __call__(
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
-        start, end = jnp.moveaxis(self.span(sequence), -1, 0)
+        start, end = jnp.moveaxis(self.span(self.token_head(sequence)), -1, 0)
         return {"start": start, "end": end}

@@ -90,16 +90,8 @@ def spec_of(
     Raises:
       InputError: a model that the family does not compute, or values that do not fit.
     """
-    activations = family.hugging_face.activations
-    activation = config.get("hidden_act", "gelu")
-    if activation not in activations:
-        raise InputError(
-            f"{origin}: hidden_act={activation!r} in {file}: must be one of "
-            f"{', '.join(activations)}"
-        )
     try:
-        fields = family.hugging_face.read_config(config)
-        return family.spec(hidden_act=activations[activation], **fields)
+        return family.spec(**family.hugging_face.read_config(config))
     except (ValueError, TypeError) as error:
         raise InputError(f"{origin}: {file}: {error}") from error
 
@@ -214,19 +206,19 @@ def assemble(
             raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
         if canonical in theirs.buffers:
             left_out[name] = "a constant"
-        elif part_of(canonical, family) is None:
+        elif part_of(canonical, family, kind) is None:
             left_out[name] = f"not a part of {theirs.classes[kind]}"
         else:
             _check_finite(name, array, origin)
             found[canonical] = array
     left_out |= _without_decoder(found, family, origin)
-    if not any(part_of(name, family) == family.name for name in found):
+    if not any(part_of(name, family, kind) == family.name for name in found):
         raise InputError(
             f"{origin}: no array of an encoder ({theirs.bare}embeddings..., embeddings...) among "
             f"its {len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
-    parts = dict.fromkeys(part_of(name, family) for name in sorted(found))
-    width = len(found["classifier.weight"]) if "classifier.weight" in found else len(classes)
+    parts = dict.fromkeys(part_of(name, family, kind) for name in sorted(found))
+    width = len(found["classifier.weight"]) if "classifier" in parts else len(classes)
     if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
             f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
@@ -250,10 +242,14 @@ def assemble(
     return Pretrained(origin, kind, spec, params, tokenizer, classes, left_out)
 
 
-def part_of(name: str, family: EncoderFamily) -> str | None:
+def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
     """The part of a model that an array of theirs belongs to; None: to none that we know."""
-    prefixes = family.hugging_face.prefixes.items()
-    return next((part for part, prefix in prefixes if name.startswith(prefix)), None)
+    fitting = {
+        part: max(map(len, begins))
+        for part, prefixes in family.hugging_face.prefixes.items()
+        if (begins := [prefix for prefix in prefixes if name.startswith(prefix)])
+    }
+    return max(fitting, key=lambda p: (fitting[p], p in family.heads[kind]), default=None)
 
 
 def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
@@ -301,9 +297,10 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
       folder: an empty one (`bertjax.base.files.new_folder`).
 
     Raises:
-      InputError: a part of its architecture is missing.
+      InputError: a part of its architecture is missing, or transformers has no such model.
     """
     pretrained.model()  # every part is there
+    config = config_of(pretrained)
     arrays = names.to_theirs(pretrained.params, pretrained.entries)
     if pretrained.kind == kinds.ENCODER:  # saved without the prefix
         bare = pretrained.family.hugging_face.bare
@@ -311,16 +308,28 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
     write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
-    write_json(folder / CONFIG_FILE, config_of(pretrained))
+    write_json(folder / CONFIG_FILE, config)
 
 
 def config_of(pretrained: Pretrained) -> dict[str, Any]:
-    """The config.json of a model. `spec_of` reads it."""
+    """The config.json of a model. `spec_of` reads it.
+
+    Raises:
+      InputError: transformers has no such model.
+    """
+    theirs, tokenizer = pretrained.family.hugging_face, pretrained.tokenizer
+    special = {"pad": tokenizer.pad_id, "cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
+    special |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
+    ids = {f"{role}_token_id": number for role, number in special.items()}
+    try:
+        fields = theirs.write_config(pretrained.spec)
+    except ValueError as error:
+        raise InputError(f"{pretrained.origin}: {error}") from error
     config = {
         "architectures": [pretrained.class_name],
         "model_type": pretrained.family.name,
-        **pretrained.family.hugging_face.write_config(pretrained.spec),
-        "pad_token_id": pretrained.tokenizer.pad_id,
+        **fields,
+        **{name: number for name, number in ids.items() if name in theirs.fields},
         "tie_word_embeddings": True,
         "dtype": "float32",
     }

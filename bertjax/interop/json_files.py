@@ -22,7 +22,7 @@ _NAMED_TOKENS = dict.fromkeys(SPECIAL_ROLES, _TOKEN) | dict.fromkeys(
 
 # config.json of transformers: what every model has there.
 MODEL_CONFIG = OptionalFields(
-    dict.fromkeys(("model_type", "hidden_act", "problem_type"), str)
+    dict.fromkeys(("model_type", "problem_type"), str)
     | {"architectures": [str], "id2label": {str: Either((str, int))}}
     | {
         TASK_KEY: OptionalFields(

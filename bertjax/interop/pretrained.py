@@ -11,10 +11,12 @@ import numpy as np
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
+from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -106,6 +108,22 @@ class Pretrained:
                 f"which {self.family.hugging_face.classes[kind or self.kind]} has: take others"
             )
         return wanted.build(self.spec, len(self.classes))
+
+    def beginning(self, kind: str) -> dict[str, Any]:
+        """The parts that training of another kind of model begins from: all but output layers.
+
+        A part that only the other kind has is made of the arrays that have the same names in
+        transformers, such as the head before the decoder that a classifier of ModernBERT keeps.
+        """
+        parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec)))
+        wanted = [part for part in parts if part not in OUTPUT_LAYERS]
+        found = {part: self.params[part] for part in wanted if part in self.params}
+        arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
+        for part in set(wanted) - set(found):
+            entries = array_names([part], self.spec, 0)
+            if all(entry.theirs in arrays for entry in entries):
+                found |= names.to_ours(arrays, entries, self.origin)
+        return found
 
     def summary(self) -> str:
         """Lines to print: the parts that were read, the parts left out, and the missing parts."""

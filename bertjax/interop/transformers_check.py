@@ -1,6 +1,7 @@
 """Computes the outputs of transformers for an exported folder, if it is installed."""
 
 import importlib.util
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,11 +52,13 @@ def outputs(
     trouble = {name: found for name, found in loading.items() if found}
     if trouble:
         raise RuntimeError(f"{folder}: transformers does not load it whole: {trouble}")
+    inputs = {
+        "input_ids": torch.tensor(batch["input_ids"]).long(),
+        "attention_mask": torch.tensor(batch["input_mask"]),
+    }
+    if "token_type_ids" in inspect.signature(model.forward).parameters:
+        inputs["token_type_ids"] = torch.tensor(batch["token_type_ids"]).long()
     with torch.inference_mode():
-        result = model.eval()(
-            input_ids=torch.tensor(batch["input_ids"]).long(),
-            attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["token_type_ids"]).long(),
-        )
+        result = model.eval()(**inputs)
     found = {name: next(key for key in _OUTPUTS[name] if key in result) for name in names}
     return {name: result[key].numpy() for name, key in found.items()}

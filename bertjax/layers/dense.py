@@ -120,13 +120,15 @@ class Dense(nn.Module):
 
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
-      kernel_init: of a spec, the kernel's initializer.
+      kernel_init: spec -> the kernel's initializer.
+      use_bias: whether a bias is added.
     """
 
     spec: Any
     inputs: dict[str, int]
     outputs: dict[str, int]
     kernel_init: Callable[[Any], nn.initializers.Initializer] = truncated_normal
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -134,8 +136,11 @@ class Dense(nn.Module):
         axes = (*self.inputs, *self.outputs)
         kernel_init = self.kernel_init(self.spec)
         kernel = parameter(self, "kernel", axes, shape_in + shape_out, kernel_init)
-        bias = parameter(self, "bias", tuple(self.outputs), shape_out, nn.initializers.zeros)
-        rows, ins, outs = "abc"[: x.ndim - len(shape_in)], "ij"[: len(shape_in)], "opq"[: bias.ndim]
+        rows, ins = "abc"[: x.ndim - len(shape_in)], "ij"[: len(shape_in)]
+        outs = "opq"[: len(shape_out)]
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
         y = product(subscripts, x, kernel, self.spec, jnp.dtype(self.spec.compute_dtype))
+        if not self.use_bias:
+            return y
+        bias = parameter(self, "bias", tuple(self.outputs), shape_out, nn.initializers.zeros)
         return add_bias(y, bias)

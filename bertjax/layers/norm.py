@@ -14,14 +14,17 @@ class LayerNorm(nn.Module):
 
     spec: Any
     axis: str
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = x.shape[-1:]
         scale = parameter(self, "scale", (self.axis,), shape, nn.initializers.ones)
-        bias = parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
         wide = x.astype(jnp.float32)
         mean = wide.mean(-1, keepdims=True)
         variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
         normal = (wide - mean) * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
-        return (normal * scale + bias).astype(x.dtype)
+        y = normal * scale
+        if self.use_bias:
+            y += parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
+        return y.astype(x.dtype)

@@ -63,8 +63,8 @@ def run(config: Any, workdir: str) -> int:
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
     # The heads are new in every trial.
-    taken = {part: given.params[part] for part in (spec.encoder, "pooler") if part in given.params}
-    taken = dataclasses.replace(given, params=taken)
+    kind = TASK_OBJECTIVES[family.objective].kind
+    taken = dataclasses.replace(given, params=given.beginning(kind))
     encode = encoder(family, given, recipe.max_length)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
     trials = Trials(

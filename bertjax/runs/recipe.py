@@ -142,6 +142,11 @@ class Recipe:
             choices = ", ".join(ENCODERS)
             raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
         family = ENCODERS[name]
+        if self.objective.kind and self.objective.kind not in family.heads:
+            raise InputError(
+                f"config.objective={self.objective.name!r}: {name} has no head for it: choose "
+                "another objective, such as 'masked_lm', or another config.model.encoder"
+            )
         _check_types("config.model", family.spec, fields)
         spec = build("model", family.spec.named if "size" in fields else family.spec, fields)
         if spec.vocab_size < vocab_size:

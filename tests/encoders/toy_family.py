@@ -13,9 +13,10 @@ import pytest
 from flax import linen as nn
 
 from bertjax.attention.contract import Keys, Pattern
-from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.attention.implementations import attention
 from bertjax.base import axes
 from bertjax.encoders import kinds
+from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.computation import Computation, check_choice, check_shares
 from bertjax.encoders.contract import EncoderFamily, HuggingFace
 from bertjax.encoders.names import Entry, dense, norm
@@ -84,11 +85,9 @@ class ToyLayer(nn.Module):
         heads = {axes.HEADS: spec.num_attention_heads, axes.HEAD_WIDTH: width}
         y = LayerNorm(spec, axes.EMBED, name="before_norm")(x)
         qkv = Dense(spec, embed, {axes.QKV: 3} | heads, normal, name="mixing")(y)
-        attend = IMPLEMENTATIONS[spec.attention].attend
         pattern = Pattern(causal=spec.causal, window=WINDOW)
-        y = Dense(spec, heads, embed, normal, name="result")(
-            attend(qkv, keys, pattern, rate=0.0, seed=None)
-        )
+        y = attention(spec.attention, qkv, keys, pattern, rate=0.0, seed=None)
+        y = Dense(spec, heads, embed, normal, name="result")(y)
         return x + Dropout(spec, name="result_dropout")(y, deterministic)
 
 
@@ -131,7 +130,8 @@ class ToyPooler(nn.Module):
     spec: ToySpec
 
     @nn.compact
-    def __call__(self, sequence: jax.Array) -> jax.Array:
+    def __call__(self, sequence: jax.Array, input_mask: jax.Array) -> jax.Array:
+        del input_mask
         return LayerNorm(self.spec, axes.EMBED_OUT, name="last_norm")(sequence[:, 0])
 
 
@@ -177,24 +177,24 @@ _FIELDS = tuple(
 TOY = EncoderFamily(
     spec=ToySpec,
     module=Toy,
+    heads=BERT.heads,
     pooler=ToyPooler,
     masked_lm=ToyMaskedLm,
     hugging_face=HuggingFace(
         classes={kind: f"Toy_{kind}" for name, kind in vars(kinds).items() if name.isupper()},
         fields={field.name: field.type for field in _FIELDS},
-        activations={"gelu": "gelu"},
         read_config=lambda config: {
             field.name: config[field.name] for field in _FIELDS if field.name in config
         },
         write_config=dataclasses.asdict,
         entries=_entries,
         prefixes={
-            "toy": "toy.",
-            "pooler": "last.",
-            "masked_lm": "decoder.",
-            "next_sentence_head": "next.",
-            "classifier": "classes.",
-            "span": "span.",
+            "toy": ("toy.",),
+            "pooler": ("last.",),
+            "masked_lm": ("decoder.",),
+            "next_sentence_head": ("next.",),
+            "classifier": ("classes.",),
+            "span": ("span.",),
         },
         one_spelling=lambda name: name,
         bare="",

@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 from bertjax.attention.contract import Keys, Pattern
-from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.attention.implementations import attention
 from bertjax.base import axes
 from bertjax.encoders.bert.embeddings import Embeddings
 from bertjax.encoders.bert.spec import BertSpec
@@ -32,8 +32,7 @@ class SelfAttention(nn.Module):
         seed = None if deterministic or not rate else dropout_seed(self)
 
         def attend(qkv, keys, seed):
-            implementation = IMPLEMENTATIONS[spec.attention].attend
-            return implementation(qkv, keys, Pattern(spec.causal), rate=rate, seed=seed)
+            return attention(spec.attention, qkv, keys, Pattern(spec.causal), rate=rate, seed=seed)
 
         if spec.remat == "attention":
             attend = jax.checkpoint(attend, prevent_cse=not spec.scan_layers)

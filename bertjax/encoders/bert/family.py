@@ -1,5 +1,6 @@
 """BERT (arXiv 1810.04805) as a family of encoders."""
 
+from bertjax.encoders import kinds
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.heads import MaskedLanguageModel, Pooler
 from bertjax.encoders.bert.hugging_face import HUGGING_FACE
@@ -9,6 +10,16 @@ from bertjax.encoders.contract import EncoderFamily
 BERT = EncoderFamily(
     spec=BertSpec,
     module=Bert,
+    heads={
+        kinds.ENCODER: ("pooler",),
+        kinds.PRE_TRAINING: ("pooler", "masked_lm", "next_sentence_head"),
+        kinds.MASKED_LM: ("masked_lm",),
+        kinds.CAUSAL_LM: ("masked_lm",),
+        kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
+        kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
+        kinds.TOKEN_CLASSIFICATION: ("classifier",),
+        kinds.QUESTION_ANSWERING: ("span",),
+    },
     pooler=Pooler,
     masked_lm=MaskedLanguageModel,
     hugging_face=HUGGING_FACE,

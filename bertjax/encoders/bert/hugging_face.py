@@ -36,8 +36,12 @@ def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, wanted in _WANTED.items():
         if config.get(key, wanted) != wanted:
             raise ValueError(f"{key}={config[key]!r}: only {wanted!r} can be read")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"hidden_act={activation!r}: must be one of {', '.join(_ACTIVATIONS)}")
     sizes = {name: config[name] for name in _SIZES if name in config}
-    return sizes | {"causal": bool(config.get("is_decoder"))}
+    hidden_act = _ACTIVATIONS[activation]
+    return sizes | {"hidden_act": hidden_act, "causal": bool(config.get("is_decoder"))}
 
 
 def _write_config(spec: BertSpec) -> dict[str, Any]:
@@ -110,19 +114,19 @@ HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
         **{f.name: f.type for f in dataclasses.fields(BertArchitecture) if f.name in _SIZES},
-        **{"position_embedding_type": str, "is_decoder": bool, "add_cross_attention": bool},
+        **{"hidden_act": str, "position_embedding_type": str},
+        **{"is_decoder": bool, "add_cross_attention": bool, "pad_token_id": int},
     },
-    activations=_ACTIVATIONS,
     read_config=_read_config,
     write_config=_write_config,
     entries=_entries,
     prefixes={
-        "pooler": "bert.pooler.",
-        "bert": "bert.",
-        "masked_lm": "cls.predictions.",
-        "next_sentence_head": "cls.seq_relationship.",
-        "classifier": "classifier.",
-        "span": "qa_outputs.",
+        "bert": ("bert.",),
+        "pooler": ("bert.pooler.",),
+        "masked_lm": ("cls.predictions.",),
+        "next_sentence_head": ("cls.seq_relationship.",),
+        "classifier": ("classifier.",),
+        "span": ("qa_outputs.",),
     },
     one_spelling=_one_spelling,
     bare="bert.",

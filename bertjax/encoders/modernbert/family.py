@@ -1,0 +1,33 @@
+"""ModernBERT (arXiv 2412.13663) as a family of encoders."""
+
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderFamily
+from bertjax.encoders.modernbert.encoder import ModernBert
+from bertjax.encoders.modernbert.heads import MaskedLanguageModel, Pooler, PredictionHead
+from bertjax.encoders.modernbert.hugging_face import HUGGING_FACE
+from bertjax.encoders.modernbert.spec import ModernBertSpec
+
+MODERNBERT = EncoderFamily(
+    spec=ModernBertSpec,
+    module=ModernBert,
+    heads={
+        kinds.ENCODER: (),
+        kinds.MASKED_LM: ("masked_lm",),
+        kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
+        kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
+        kinds.TOKEN_CLASSIFICATION: ("token_head", "classifier"),
+        kinds.QUESTION_ANSWERING: ("token_head", "span"),
+    },
+    pooler=Pooler,
+    masked_lm=MaskedLanguageModel,
+    token_head=PredictionHead,
+    hugging_face=HUGGING_FACE,
+    scopes=(
+        (r"/attention/(qkv|output)/", "attention projections"),
+        (r"/attention/", "attention"),
+        (r"_dropout/|embeddings/dropout/", "dropout"),
+        (r"_norm/|/norm/", "layer norm"),
+        (r"/feed_forward/", "feed-forward"),
+        (r"/embeddings/", "embeddings"),
+    ),
+)

@@ -1,0 +1,271 @@
+"""ModernBERT: its function, its parts, and its sizes."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+from modernbert_models import KINDS, SPEC, num_classes, random_params
+
+from bertjax.encoders import kinds, names
+from bertjax.encoders.modernbert.encoder import ModernBert
+from bertjax.encoders.modernbert.family import MODERNBERT
+from bertjax.encoders.modernbert.spec import SIZES, ModernBertSpec
+from bertjax.encoders.registry import array_names
+from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.objectives.masked_lm import MASKED_LM
+
+ROWS, LENGTH = 4, 31
+# Our outputs in the terms of transformers.
+OUTPUTS = {
+    **{"sequence": "last_hidden_state", "masked_lm": "logits", "logits": "logits"},
+    **{"start": "start_logits", "end": "end_logits"},
+}
+
+
+def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
+    """The model of transformers, with the arrays of `state`."""
+    import torch
+    import transformers
+
+    config = MODERNBERT.hugging_face.write_config(spec) | settings
+    ids = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
+    config = transformers.ModernBertConfig(
+        **config, **ids, num_labels=num_classes(kind), attn_implementation="eager"
+    )
+    if kind == kinds.QUESTION_ANSWERING:
+        config.num_labels = 2
+    peer = getattr(transformers, MODERNBERT.hugging_face.classes[kind])(config).eval()
+    if state is not None:
+        bare = MODERNBERT.hugging_face.bare if kind == kinds.ENCODER else ""
+        state = {name.removeprefix(bare): torch.tensor(a) for name, a in state.items()}
+        missing, unexpected = peer.load_state_dict(state, strict=False)
+        assert set(missing) <= {"decoder.weight"} and not unexpected
+        peer.tie_weights()
+    return peer
+
+
+def _batch(kind: str, length: int, seed: int = 0):
+    """Token ids, and masks with padding behind the tokens; before them in row 1."""
+    rng = np.random.default_rng(seed)
+    shape = (ROWS, 2, length) if kind == kinds.MULTIPLE_CHOICE else (ROWS, length)
+    ids = rng.integers(4, SPEC.vocab_size, shape)
+    mask = np.arange(length) < rng.integers(1, length + 1, (*shape[:-1], 1))
+    if kind not in (kinds.MULTIPLE_CHOICE, kinds.SEQUENCE_CLASSIFICATION):
+        mask[1] = mask[1, ::-1]
+    return ids, mask.astype(int)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("length", [1, 11, LENGTH])  # beyond 12, windows are taken by blocks
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_outputs_of_transformers(kind, length):
+    import torch
+
+    params = random_params(kind)
+    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, num_classes(kind))
+    peer = _peer(kind, SPEC, names.to_theirs(params, entries))
+    ids, mask = _batch(kind, length)
+    with torch.inference_mode():
+        theirs = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
+    module = ARCHITECTURES[kind].build(SPEC, num_classes(kind))
+    ours = module.apply({"params": params}, ids, mask, 0 * ids, deterministic=True)
+    assert ours.keys() <= OUTPUTS.keys()
+    for name, output in ours.items():
+        wanted = theirs[OUTPUTS[name]].numpy()
+        assert output.shape == wanted.shape and output.dtype == np.float32
+        if output.shape[:2] == mask.shape and kind != kinds.MULTIPLE_CHOICE:
+            output, wanted = output[mask > 0], wanted[mask > 0]
+        np.testing.assert_allclose(output, wanted, atol=1e-5)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("changes", [{}, {"classifier_pooling": "mean", "hidden_act": "gelu_tanh"}])
+def test_hidden_states_loss_and_gradients_of_transformers(changes):
+    import torch
+
+    spec = dataclasses.replace(SPEC, **changes)
+    params = random_params(kinds.MASKED_LM, spec)
+    entries = array_names(ARCHITECTURES[kinds.MASKED_LM].parts(spec), spec, 0)
+    peer = _peer(kinds.MASKED_LM, spec, names.to_theirs(params, entries))
+    ids, mask = _batch(kinds.MASKED_LM, LENGTH)
+    predicted = mask * (np.random.default_rng(1).random(mask.shape) < 0.3)
+    labels = np.where(predicted, ids[:, ::-1], -100)
+    out = peer(
+        input_ids=torch.tensor(ids),
+        attention_mask=torch.tensor(mask),
+        labels=torch.tensor(labels),
+        output_hidden_states=True,
+    )
+    out.loss.backward()
+
+    encoder = ModernBert(spec)
+    states = encoder.apply(
+        {"params": params["modernbert"]},
+        *(ids, mask, 0 * ids),
+        deterministic=True,
+        method="hidden_states",
+    )
+    assert len(states) == len(out.hidden_states) == spec.num_hidden_layers + 1
+    for ours, theirs in zip(states[:-1], out.hidden_states[:-1], strict=True):
+        np.testing.assert_allclose(ours[mask > 0], theirs.detach().numpy()[mask > 0], atol=1e-5)
+
+    model = PreTrainingModel(spec, next_sentence=False)
+
+    def loss(params):
+        logits = model.apply({"params": params}, ids, mask, 0 * ids, deterministic=True)
+        batch = {
+            "masked_lm_ids": jnp.maximum(labels, 0),
+            "masked_lm_weights": predicted.astype("float32"),
+        }
+        total, count = MASKED_LM.sums(logits, batch)["mlm_loss"]
+        return total / count
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(params)
+    np.testing.assert_allclose(value, out.loss.item(), rtol=1e-5)
+    theirs = {name: p.grad.numpy() for name, p in peer.named_parameters()}
+    wanted = flatten_dict(names.to_ours(theirs, entries, "transformers"), sep="/")
+    gradient = flatten_dict(gradient, sep="/")
+    assert gradient.keys() == wanted.keys()
+    for name, leaf in wanted.items():
+        np.testing.assert_allclose(gradient[name], leaf, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("size", SIZES)
+def test_the_parameters_of_every_size(size):
+    import torch
+
+    spec = ModernBertSpec.named(size)
+    with torch.device("meta"):
+        peer = _peer(kinds.MASKED_LM, spec)
+    entries = array_names(ARCHITECTURES[kinds.MASKED_LM].parts(spec), spec, 0)
+    ours = sum(math.prod(entry.shape) for entry in entries)
+    assert ours == sum(p.numel() for p in peer.parameters())
+
+
+def test_the_sizes_of_the_paper():
+    """149 and 395 million parameters (arXiv 2412.13663, section 2.1)."""
+    for size, millions in (("base", 149), ("large", 395)):
+        spec = ModernBertSpec.named(size)
+        entries = array_names(ARCHITECTURES[kinds.MASKED_LM].parts(spec), spec, 0)
+        assert sum(math.prod(entry.shape) for entry in entries) // 10**6 == millions
+
+
+VARIANTS = (
+    {},
+    {"positions": "learned"},
+    {"norm": "after"},
+    {"feed_forward": "plain"},
+    {"positions": "learned", "norm": "after", "feed_forward": "plain"},
+    {"global_attn_every_n_layers": 1},
+    {"remat": "layer"},
+    {"remat": "attention"},
+)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(changes) or "modern")
+def test_names_cover_the_parameters_of_every_variant(changes):
+    spec = dataclasses.replace(SPEC, **changes, vocab_multiple=8)
+    model, ids = PreTrainingModel(spec, next_sentence=False), jnp.zeros((2, 17), "int32")
+
+    def init(ids):
+        return model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"]
+
+    wanted = flatten_dict(nn.unbox(jax.eval_shape(init, ids)), sep="/")
+    plain = dataclasses.replace(spec, vocab_multiple=1)
+    ours = flatten_dict(random_params(kinds.MASKED_LM, plain), sep="/")
+    assert wanted.keys() == ours.keys()
+    rows = {"modernbert/embeddings/token", "masked_lm/bias"}
+    for name, leaf in wanted.items():
+        padding = 4 if name in rows else 0  # 20 pieces, 24 rows
+        assert leaf.shape == (ours[name].shape[0] + padding, *ours[name].shape[1:]), name
+
+
+@pytest.mark.parametrize("remat", ["layer", "attention"])
+def test_remat_changes_nothing(remat):
+    params = random_params(kinds.ENCODER)["modernbert"]
+    ids, mask = _batch(kinds.ENCODER, 17)
+
+    def gradient(spec):
+        def loss(params):
+            output = ModernBert(spec).apply(
+                {"params": params}, ids, mask, 0 * ids, deterministic=True
+            )
+            return (output**2 * mask[..., None]).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    wanted, found = gradient(SPEC), gradient(dataclasses.replace(SPEC, remat=remat))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, wanted)
+
+
+def test_a_token_sees_no_further_than_its_window():
+    """A stack of local layers carries a change by half a window in each layer, and no further."""
+    spec = dataclasses.replace(SPEC, num_hidden_layers=3, global_attn_every_n_layers=4)
+    params = random_params(kinds.ENCODER, spec)["modernbert"]
+    ids, mask = _batch(kinds.ENCODER, LENGTH)
+    mask[:] = 1
+
+    def outputs(ids):
+        # Layer 0 is global: its attention is taken out, so that only the local ones mix tokens.
+        alone = params | {"encoder": dict(params["encoder"])}
+        layer = dict(alone["encoder"]["layer_0"])
+        layer["attention"] = jax.tree.map(np.zeros_like, layer["attention"])
+        alone["encoder"]["layer_0"] = layer
+        return ModernBert(spec).apply({"params": alone}, ids, mask, 0 * ids, deterministic=True)
+
+    other = ids.copy()
+    other[:, 15] = (ids[:, 15] + 1) % SPEC.vocab_size
+    changed = np.abs(np.asarray(outputs(other) - outputs(ids))).max((0, 2)) > 0
+    assert np.flatnonzero(changed).tolist() == list(range(15 - 6, 15 + 6 + 1))
+
+
+def test_rotary_positions_are_relative():
+    """With global layers alone, text behind padding has the outputs it has without."""
+    spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)
+    params = random_params(kinds.ENCODER, spec)["modernbert"]
+    ids, _ = _batch(kinds.ENCODER, 9)
+    encoder, mask = ModernBert(spec), np.ones_like(ids)
+    alone = encoder.apply({"params": params}, ids, mask, 0 * ids, deterministic=True)
+    behind = [np.pad(x, [(0, 0), (8, 0)]) for x in (ids, mask, 0 * ids)]
+    later = encoder.apply({"params": params}, *behind, deterministic=True)[:, 8:]
+    np.testing.assert_allclose(later, alone, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(hidden_size=21), "a width of 7: rotary positions need an even width"),
+        (dict(hidden_size=25), "does not divide over num_attention_heads=3"),
+        (dict(local_attention=1), "local_attention=1: a window of no tokens"),
+        (dict(global_rope_theta=1.0), "global_rope_theta=1.0: must be above 1"),
+        (dict(positions="sinusoid"), "positions='sinusoid': must be one of"),
+        (dict(norm="both"), "norm='both': must be one of"),
+        (dict(feed_forward="relu"), "feed_forward='relu': must be one of"),
+        (dict(classifier_pooling="max"), "classifier_pooling='max': must be one of"),
+        (dict(scan_layers=True), "scan_layers=True: the layers of modernbert are not alike"),
+        (dict(attention="fused", attention_probs_dropout_prob=0.1), "cannot drop"),
+        (dict(global_attn_every_n_layers=0), "global_attn_every_n_layers=0: must be at least 1"),
+    ],
+)
+def test_bad_specs(fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SPEC, **fields)
+    with pytest.raises(ValueError, match="size='huge': must be one of tiny, mini"):
+        ModernBertSpec.named("huge")
+
+
+def test_useful_operations_of_both_kinds_of_layers():
+    """By hand, for one global and one local layer; a token sees at most 7 keys in a window."""
+    spec = dataclasses.replace(SPEC, num_hidden_layers=2)
+    products = 2 * (4 * 24**2 + 3 * 24 * 40)
+    head = 24 * SPEC.vocab_size + 24**2
+    for length, window in ((5, 5), (50, 7)):
+        wanted = 6.0 * (products + 2 * 24 * (length + window) + 3 / length * head)
+        assert spec.flops_per_token(length, 3) == pytest.approx(wanted)

@@ -1,0 +1,149 @@
+"""ModernBERT's folders of transformers: bit-equal there and back, or refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from modernbert_models import KINDS, PIECES, SPEC, small_model
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.interop import transformers_check
+from bertjax.interop.hugging_face import config_of, read_folder, write_folder
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+def _assert_equal(params, wanted):
+    params, wanted = flatten_dict(params, sep="/"), flatten_dict(wanted, sep="/")
+    assert params.keys() == wanted.keys()
+    for name, leaf in wanted.items():
+        assert params[name].tobytes() == leaf.tobytes(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
+    changes = dict(classifier_pooling="mean", hidden_act="gelu_tanh", hidden_dropout_prob=0.1)
+    spec = dataclasses.replace(SPEC, **changes, global_rope_theta=1e5, layer_norm_eps=1e-7)
+    model = small_model(vocabulary, kind, spec)
+    write_folder(model, folder)
+    again = read_folder(folder, "hf:again")
+    _assert_equal(again.params, model.params)
+    assert (again.spec, again.kind, again.classes) == (spec, kind, model.classes)
+    assert again.left_out == {} and again.missing == ()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_loads_each_weight(vocabulary, folder, kind):
+    """`outputs` raises where transformers finds an array missing or more than it wants."""
+    model = small_model(vocabulary, kind)
+    write_folder(model, folder)
+    shape = (3, 2, 9) if kind == kinds.MULTIPLE_CHOICE else (3, 9)
+    ids = np.random.default_rng(0).integers(4, len(PIECES), shape)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
+    ours = model.model().apply({"params": model.params}, *batch.values(), deterministic=True)
+    theirs = transformers_check.outputs(folder, model.class_name, batch, tuple(ours))
+    for name, output in ours.items():
+        np.testing.assert_allclose(output, theirs[name], atol=1e-5)
+
+
+@pytest.mark.peers
+def test_transformers_own_folder_is_read(vocabulary, folder):
+    """As its `save_pretrained` writes it: the encoder alone, without a prefix."""
+    import torch
+    import transformers
+
+    config = config_of(small_model(vocabulary, kinds.ENCODER))
+    torch.manual_seed(0)
+    peer = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
+    peer.save_pretrained(folder)
+    (folder / "vocab.txt").write_text(vocabulary.read_text())
+    model = read_folder(folder, "hf:theirs")
+    assert model.kind == kinds.ENCODER and model.spec == SPEC
+    state = peer.state_dict()
+    qkv = model.params["modernbert"]["encoder"]["layer_1"]["attention"]["qkv"]["kernel"]
+    wanted = state["layers.1.attn.Wqkv.weight"].numpy()
+    np.testing.assert_array_equal(qkv.reshape(24, -1).T, wanted)
+    assert sum(entry.theirs.removeprefix("model.") in state for entry in model.entries) == len(
+        state
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION, kinds.QUESTION_ANSWERING]
+)
+def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
+    given = small_model(vocabulary, kinds.MASKED_LM)
+    began = given.beginning(kind)
+    head = "pooler" if kind == kinds.SEQUENCE_CLASSIFICATION else "token_head"
+    assert began.keys() - {"pooler"} == {"modernbert", head} - {"pooler"}
+    _assert_equal(began[head], given.params["masked_lm"]["head"])
+    assert began["modernbert"] is given.params["modernbert"]
+    again = small_model(vocabulary, kind).beginning(kind)
+    assert not {"classifier", "span"} & again.keys()
+
+
+def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
+    """With a period and two thetas, as transformers before version 5 does."""
+    write_folder(small_model(vocabulary, kinds.MASKED_LM), folder)
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("layer_types", "rope_parameters"):
+        del config[key]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 5e4, "local_rope_theta": 9e3}
+    (folder / "config.json").write_text(json.dumps(config))
+    spec = read_folder(folder, "hf:older").spec
+    assert (spec.global_attn_every_n_layers, spec.global_rope_theta) == (2, 5e4)
+    assert spec.local_rope_theta == 9e3
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"attention_bias": True}, "attention_bias=True: only False can be read"),
+        ({"decoder_bias": False}, "decoder_bias=False: only True can be read"),
+        ({"hidden_activation": "relu"}, "hidden_activation='relu': must be one of gelu"),
+        ({"classifier_activation": "relu"}, "classifier_activation='relu': only that of the"),
+        ({"layer_types": ["sliding_attention"] * 5}, "layer_types=.* can be read"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type='yarn'"),
+        ({"rope_parameters": {"full_attention": 7}}, "rope_parameters.* is 7, must be an object"),
+        ({"local_attention": "128"}, "local_attention is '128', must be a whole number"),
+        ({"model_type": "modernbart"}, "only bert and modernbert can be read"),
+        ({"model_type": "bert"}, "hf:model"),
+    ],
+)
+def test_configs_that_are_refused(vocabulary, folder, changes, message):
+    write_folder(small_model(vocabulary, kinds.MASKED_LM), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(InputError, match=message):
+        read_folder(folder, "hf:model")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"positions": "learned"}, "no ModernBERT with positions='learned', only 'rotary'"),
+        ({"norm": "after"}, "no ModernBERT with norm='after'"),
+        ({"feed_forward": "plain"}, "no ModernBERT with feed_forward='plain'"),
+        ({"causal": True}, "reads left to right"),
+        ({"local_attention": 7}, "local_attention=7: must be even"),
+    ],
+)
+def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, changes, message):
+    model = small_model(vocabulary, kinds.MASKED_LM, dataclasses.replace(SPEC, **changes))
+    with pytest.raises(InputError, match=message):
+        write_folder(model, folder)
