@@ -72,7 +72,7 @@ def test_what_its_config_may_say(tiny_corpus):
     spec = Recipe.from_config(config).spec(37)
     assert (spec.encoder, spec.hidden_size, spec.vocab_size) == ("toy", 32, 37)
     for key, value, message in (
-        ("encoder", "toys", "config.model.encoder='toys': must be one of bert, toy"),
+        ("encoder", "toys", "config.model.encoder='toys': must be one of bert, modernbert, toy"),
         ("size", "large", "config.model: size='large': must be toy"),
         ("hidden_act", "relu", "config.model: hidden_act='relu': must be one of"),
         ("intermediate_size", 7, "config.model: .*unexpected keyword .*'intermediate_size'"),
