@@ -122,8 +122,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/config.py",
-        "mask=0.8,",
-        "mask=0.85,",
+        "section(PhaseSpec, share=0.9, length=128, batch_size=256)",
+        "section(PhaseSpec, share=0.9, length=128, batch_size=128)",
         ("tests/test_recipe.py::test_the_papers_recipe",),
     ),
     Change(

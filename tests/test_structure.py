@@ -25,7 +25,6 @@ _BELOW_RUNS = [
 ]
 MAY_IMPORT = {
     "__init__": [],
-    "config": [],
     # floor 0: words
     "base": [],
     # floor 1a: the host; numpy, never jax
@@ -59,6 +58,8 @@ MAY_IMPORT = {
     "runs": _BELOW_RUNS,
     # trials of fine-tuning: shared data and compiled programs
     "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # the shipped recipes, made from the settings of all parts
+    "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
     "programs": [*_BELOW_RUNS, "runs", "fine_tuning"],
 }
