@@ -1,9 +1,9 @@
 """CoNLL-2003 named entities (section 5.3): fine-tuning, or fixed features (Table 7).
 
 Commands:
-  python launch/finetune_ner.py --config=configs/finetune_ner.py:finetune \\
+  python launch/finetune.py --config=configs/finetune_ner.py:finetune \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
-  python launch/finetune_ner.py --config=configs/finetune_ner.py:features (the rest as above)
+  python launch/finetune.py --config=configs/finetune_ner.py:features (the rest as above)
 
 DIR holds eng.train and eng.testa (and eng.testb); or your own column files as train.txt, valid.txt,
 test.txt. To train without document context, give --config.task.document_context=False; then

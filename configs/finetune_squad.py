@@ -1,7 +1,7 @@
 """SQuAD 1.1 (section 4.2) and 2.0 (section 4.3): answers that are spans of a paragraph.
 
 Command:
-  python launch/finetune_squad.py --config=configs/finetune_squad.py:v1.1 \\
+  python launch/finetune.py --config=configs/finetune_squad.py:v1.1 \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
 DIR holds train-v1.1.json and dev-v1.1.json (or -v2.0.json); or "tfds:".

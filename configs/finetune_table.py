@@ -1,7 +1,7 @@
 """Your own data: CSV, TSV or JSON lines with named columns.
 
 Command:
-  python launch/finetune_table.py --config=configs/finetune_table.py:classification \\
+  python launch/finetune.py --config=configs/finetune_table.py:classification \\
     --config.task.text=title --config.task.text_b=body --config.task.label=topic \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
