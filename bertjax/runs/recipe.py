@@ -12,13 +12,13 @@ import ml_collections
 import optax
 from flax import linen as nn
 
+from bertjax.base.errors import InputError
+from bertjax.base.limits import check_numbers
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
-from bertjax.base.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
-from bertjax.base.limits import check_numbers
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import find_objective
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
