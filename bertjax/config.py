@@ -1,9 +1,33 @@
 """The paper's recipe as a config: every key there is, and what it means.
 
-The files of `configs/` start from it and change what differs.
+The files of `configs/` start from it and change what differs. A section with a class has that
+class's defaults, and its docstring says what the keys mean.
 """
 
+import dataclasses
+from typing import Any
+
 import ml_collections
+
+from bertjax.examples.masking import MaskingRule
+from bertjax.fine_tuning.recipe import Grid, OptimizerSettings
+from bertjax.optimizer import OptimizerSpec
+from bertjax.runs.recipe import PhaseSpec
+from bertjax.sharding.mesh import MeshSpec
+
+
+def section(settings: type, **values: Any) -> dict[str, Any]:
+    """A section of a config.
+
+    Args:
+      settings: the dataclass of the section, whose defaults it gets: switches, numbers and texts.
+      values: those that are no defaults.
+    """
+    fields = dataclasses.fields(settings)
+    defaults = {
+        f.name: f.default for f in fields if isinstance(f.default, bool | int | float | str)
+    }
+    return defaults | values
 
 
 def paper_config() -> ml_collections.ConfigDict:
@@ -18,18 +42,14 @@ def paper_config() -> ml_collections.ConfigDict:
 
     # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
     config.objective = "masked_lm_next_sentence"
-    # Of all tokens `rate` is predicted: `mask` of these behind [MASK], `random` behind another
-    # token, the rest in the open. whole_words: all pieces of a word, or none, each word with the
-    # same chance.
-    config.masking = dict(rate=0.15, mask=0.8, random=0.1, whole_words=False)
+    config.masking = section(MaskingRule)
     # The share of examples with a random shorter length.
     config.short_probability = 0.1
 
-    # Two phases: a share of the steps, the sequence length, sequences of one update over all
-    # devices, and in how many parts these are computed (more parts, less memory).
+    # Two phases, each with its share of the steps.
     config.total_steps = 1_000_000
-    config.phase_1 = dict(share=0.9, length=128, batch_size=256, accumulate=1)
-    config.phase_2 = dict(share=0.1, length=512, batch_size=256, accumulate=1)
+    config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
+    config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)
 
     # The model: a family of `bertjax.encoders.registry`, one of its sizes, and the fields of its
     # spec (`bertjax.encoders.bert.spec`): what is computed, and how.
@@ -47,22 +67,11 @@ def paper_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    # "adamw" or "lamb"; see `bertjax.optimizer.OptimizerSpec`.
-    config.optimizer = dict(
-        name="adamw",
-        learning_rate=1e-4,
-        warmup_steps=10_000,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-6,
-        weight_decay=0.01,
-        clip_norm=1.0,
-        bias_correction=True,
-    )
+    config.optimizer = section(OptimizerSpec)
 
-    # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices; -1: the rest.
+    # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices.
     config.layout = "data"
-    config.mesh = dict(data=-1, model=1)
+    config.mesh = section(MeshSpec)
 
     # Steps between lines of metrics, evaluations and checkpoints; batches of an evaluation.
     config.intervals = dict(log=100, evaluate=5_000, checkpoint=5_000, eval_batches=40)
@@ -94,9 +103,8 @@ def finetune_config() -> ml_collections.ConfigDict:
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
     config.init_from = ""
 
-    # Every combination is tried, each `restarts` times with another seed (order of the examples,
-    # new output layer, dropout), from config.seed on; the best on dev is kept.
-    config.grid = dict(batch_size=(32,), learning_rate=(5e-5,), epochs=(3,), restarts=1)
+    # Every combination is tried, with seeds from config.seed on; the best on dev is kept.
+    config.grid = section(Grid, batch_size=(32,), learning_rate=(5e-5,), epochs=(3,))
     config.seed = 0
     # Tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into windows).
     config.max_length = 128
@@ -116,22 +124,11 @@ def finetune_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    # See `bertjax.optimizer.OptimizerSpec`; the rate rises over a share of the updates. Moments are
-    # corrected for bias, where the reference's are not: without it small tasks often fail.
-    config.optimizer = dict(
-        name="adamw",
-        warmup_proportion=0.1,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-6,
-        weight_decay=0.01,
-        clip_norm=1.0,
-        bias_correction=True,
-    )
+    config.optimizer = section(OptimizerSettings)
 
     # Where it runs, as in `paper_config`.
     config.layout = "data"
-    config.mesh = dict(data=-1, model=1)
+    config.mesh = section(MeshSpec)
     # Tokens that one device predicts together; 0: 512 on a CPU, 16,384 elsewhere.
     config.batch_tokens = 0
     # Steps between lines of metrics, and between checkpoints of a trial under way.

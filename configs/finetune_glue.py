@@ -1,9 +1,9 @@
 """GLUE (section 4.1): one of its nine tasks, or all of them with the leaderboard's zip file.
 
 Commands:
-  python launch/finetune_glue.py --config=configs/finetune_glue.py:MRPC \\
+  python launch/finetune.py --config=configs/finetune_glue.py:MRPC \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
-  python launch/finetune_glue.py --config=configs/finetune_glue.py:all (the rest as above)
+  python launch/finetune.py --config=configs/finetune_glue.py:all (the rest as above)
 
 DIR holds CoLA/ SST-2/ MRPC/ STS-B/ QQP/ MNLI/ QNLI/ RTE/ WNLI/ as in GLUE's download; or "tfds:".
 If a small task is unstable, use several restarts: --config.grid.restarts=5

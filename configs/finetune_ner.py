@@ -1,9 +1,9 @@
 """CoNLL-2003 named entities (section 5.3): fine-tuning, or fixed features (Table 7).
 
 Commands:
-  python launch/finetune_ner.py --config=configs/finetune_ner.py:finetune \\
+  python launch/finetune.py --config=configs/finetune_ner.py:finetune \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
-  python launch/finetune_ner.py --config=configs/finetune_ner.py:features (the rest as above)
+  python launch/finetune.py --config=configs/finetune_ner.py:features (the rest as above)
 
 DIR holds eng.train and eng.testa (and eng.testb); or your own column files as train.txt, valid.txt,
 test.txt. To train without document context, give --config.task.document_context=False; then
@@ -16,7 +16,9 @@ Expected: F1 of cased BERT-Base 96.4 dev, 92.4 test; concatenated last four laye
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.config import finetune_config
+from bertjax.config import finetune_config, section
+from bertjax.fine_tuning.recipe import Features
+from bertjax.tasks.conll import Conll
 
 
 def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
@@ -24,13 +26,12 @@ def get_config(way: str = "finetune") -> ml_collections.ConfigDict:
     if way not in ("finetune", "features"):
         raise InputError(f"configs/finetune_ner.py:{way}: must be :finetune or :features")
     config = finetune_config()
-    config.task = dict(kind="ner", train="", dev="", test="", document_context=True)
-    config.task.update(word_column=0, tag_column=-1, entities=True)
+    config.task = section(Conll, kind="ner")
     config.max_length = 512
     config.grid.update(batch_size=(8,), learning_rate=(5e-5,), epochs=(4,))
     if way == "features":
         # Several choices of layers are tried one after another, with the same activations.
-        config.features = dict(choices=("concat_last_four",), hidden=768, depth=2, dropout=0.1)
+        config.features = section(Features, choices=("concat_last_four",))
         config.grid.update(batch_size=(32,), learning_rate=(1e-3,), epochs=(10,))
         config.optimizer.weight_decay = 0.0
     return config

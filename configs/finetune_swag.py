@@ -1,7 +1,7 @@
 """SWAG (section 4.4): which of four endings continues a sentence.
 
 Command:
-  python launch/finetune_swag.py --config=configs/finetune_swag.py \\
+  python launch/finetune.py --config=configs/finetune_swag.py \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
 DIR holds train.csv and val.csv (and test.csv) of github.com/rowanz/swagaf.

@@ -1,7 +1,7 @@
 """Your own data: CSV, TSV or JSON lines with named columns.
 
 Command:
-  python launch/finetune_table.py --config=configs/finetune_table.py:classification \\
+  python launch/finetune.py --config=configs/finetune_table.py:classification \\
     --config.task.text=title --config.task.text_b=body --config.task.label=topic \\
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
@@ -16,24 +16,32 @@ Expected: it depends on the data; --config.grid.restarts=5 shows the spread.
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.config import finetune_config
+from bertjax.config import finetune_config, section
+from bertjax.tasks.table import Table
+
+# The keys of each problem.
+KEYS = {
+    "classification": ("text", "text_b", "label"),
+    "regression": ("text", "text_b", "label"),
+    "tagging": ("words", "tags"),
+    "questions": (
+        *("question", "context", "answer", "answer_start"),
+        *("max_query_length", "stride"),
+    ),
+}
 
 
 def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
     """The recipe; `bertjax.tasks.table.Table` describes the columns."""
     config = finetune_config()
-    config.task = dict(kind="table", problem=problem, train="", dev="", test="")
-    if problem in ("classification", "regression"):
-        config.task.update(text="text", text_b="", label="label")
-    elif problem == "tagging":
-        config.task.update(words="words", tags="tags")
-    elif problem == "questions":
-        config.task.update(question="question", context="context", answer="answer", answer_start="")
-        config.task.update(max_query_length=64, stride=128)
-        config.max_length = 384
-    else:
+    if problem not in KEYS:
         raise InputError(
             f"configs/finetune_table.py:{problem}: must be :classification, :regression, :tagging "
             "or :questions"
         )
+    fields = section(Table, kind="table", problem=problem)
+    files = ("train", "dev", "test")
+    config.task = {key: fields[key] for key in ("kind", "problem", *files, *KEYS[problem])}
+    if problem == "questions":
+        config.max_length = 384
     return config

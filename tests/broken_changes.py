@@ -122,8 +122,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/config.py",
-        "mask=0.8,",
-        "mask=0.85,",
+        "section(PhaseSpec, share=0.9, length=128, batch_size=256)",
+        "section(PhaseSpec, share=0.9, length=128, batch_size=128)",
         ("tests/test_recipe.py::test_the_papers_recipe",),
     ),
     Change(
@@ -800,9 +800,9 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/programs/finetune.py",
-        '_TAKEN = ("bert", "pooler")',
-        '_TAKEN = ("bert",)',
+        "bertjax/programs/finetune_task.py",
+        'for part in (spec.encoder, "pooler")',
+        "for part in (spec.encoder,)",
         (
             "tests/test_finetune.py::test_each_family_learns_and_hands_in[CoLA]",
             "tests/test_finetune.py::test_the_model_is_that_of_the_best_trial",
@@ -815,10 +815,10 @@ CHANGES = [
         ("tests/test_finetune_glue.py",),
     ),
     Change(
-        "bertjax/programs/finetune_ner.py",
-        'finetune.begin(config, workdir, (*finetune.FREE, "features.choices"))',
-        "finetune.begin(config, workdir)",
-        ("tests/test_finetune_ner.py::test_another_choice_takes_the_stored_activations",),
+        "bertjax/programs/finetune_features.py",
+        'free = (*finetune_task.FREE, "features.choices")',
+        "free = finetune_task.FREE",
+        ("tests/test_finetune_features.py::test_another_choice_takes_the_stored_activations",),
     ),
     Change(
         "bertjax/programs/predict.py",

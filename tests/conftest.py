@@ -110,7 +110,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def memory_is_given_back():
     """Gives memory back: this process trains many models, and would keep the largest's memory."""
     with pytest.MonkeyPatch.context() as patch:
-        for program in ("pretrain", "finetune"):
+        for program in ("pretrain", "finetune_task"):
             patch.setattr(f"bertjax.programs.{program}.keep_freed_memory", lambda: None)
         yield
 

@@ -415,9 +415,11 @@ def test_each_split_is_read_once(tmp_path, monkeypatch):
         assert count <= read.count(name) < 1.5 * count
 
 
-def test_a_config_of_features_is_for_another_door(tiny_run, tmp_path):
-    config = ner_configs.get_config("features")
-    config.data, config.init_from = str(task_files.write_conll(tmp_path / "data")), str(tiny_run)
-    with pytest.raises(InputError, match="config.features: only launch/finetune_ner.py"):
+def test_features_of_a_task_that_is_no_tagging(tiny_run, tmp_path):
+    config = task_files.tiny_finetuning(
+        tiny_run, task_files.write_swag(tmp_path / "data"), task=dict(kind="swag")
+    )
+    config.features = ner_configs.get_config("features").features
+    with pytest.raises(InputError, match="config.features: SWAG is no tagging: only a tagger"):
         finetune.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

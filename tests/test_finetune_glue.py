@@ -10,7 +10,7 @@ from task_files import tiny_finetuning
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.search import NothingScored
-from bertjax.programs import finetune, finetune_glue
+from bertjax.programs import finetune, finetune_glue, finetune_task
 from bertjax.tasks import glue
 from bertjax.tasks.glue import SETS
 
@@ -32,7 +32,7 @@ def asked(monkeypatch):
         names.append(config.task.name)
         return 0
 
-    monkeypatch.setattr(finetune, "run", run)
+    monkeypatch.setattr(finetune_task, "run", run)
     return names
 
 
@@ -46,7 +46,7 @@ def _config(init_from, data):
 def test_all_tasks_and_the_zip(tiny_run, tmp_path, small):
     config = _config(tiny_run, write_glue(tmp_path / "data"))
     run = tmp_path / "run"
-    assert finetune_glue.run(config, str(run)) == 0
+    assert finetune.run(config, str(run)) == 0
     assert config.task.name == "all"
     assert {path.name for path in run.iterdir()} == {*SETS, "submission.zip", "results.json"}
     for name in SETS:
@@ -79,23 +79,23 @@ def test_all_tasks_and_the_zip(tiny_run, tmp_path, small):
     before = (run / "submission.zip").read_bytes()
     (run / "submission.zip").unlink()
     times = {path: path.stat().st_mtime_ns for path in run.glob("*/trials/*/results.json")}
-    assert finetune_glue.run(config, str(run)) == 0
+    assert finetune.run(config, str(run)) == 0
     assert (run / "submission.zip").read_bytes() == before
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 def test_one_task_is_one_run(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(finetune, "run", lambda *given: asked.append(given) or 3)
+    monkeypatch.setattr(finetune_task, "run", lambda *given: asked.append(given) or 3)
     config = tiny_finetuning("none", "none", task=dict(kind="glue", name="RTE"))
-    assert finetune_glue.run(config, "folder") == 3
+    assert finetune.run(config, "folder") == 3
     assert asked == [(config, "folder")]
 
 
 def test_a_config_of_no_task():
     config = ml_collections.ConfigDict({"corpus": "none"})
     with pytest.raises(InputError, match="config.task.kind=None: must be one of glue"):
-        finetune_glue.run(config, "folder")
+        finetune.run(config, "folder")
 
 
 def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
@@ -105,9 +105,9 @@ def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
         asked.append((config.task.name, workdir))
         return 75 if len(asked) == 3 else 0
 
-    monkeypatch.setattr(finetune, "run", run)
+    monkeypatch.setattr(finetune_task, "run", run)
     config = _config("none", write_glue(tmp_path / "data"))
-    assert finetune_glue.run(config, str(tmp_path / "run")) == 75
+    assert finetune.run(config, str(tmp_path / "run")) == 75
     wanted = list(SETS)[:3]
     assert asked == [(name, str(tmp_path / "run" / name)) for name in wanted]
     assert not (tmp_path / "run").exists()
@@ -123,10 +123,10 @@ def test_tasks_that_diverge_are_told_at_the_end(tmp_path, monkeypatch, small, ca
             raise NothingScored("no trial gave a score")
         return 0
 
-    monkeypatch.setattr(finetune, "run", run)
+    monkeypatch.setattr(finetune_task, "run", run)
     config = _config("none", write_glue(tmp_path / "data"))
     with pytest.raises(InputError, match="every trial of CoLA, QNLI diverged, so there is no res"):
-        finetune_glue.run(config, str(tmp_path / "run"))
+        finetune.run(config, str(tmp_path / "run"))
     assert asked == list(SETS)
     told = capsys.readouterr().out.splitlines()
     assert told == [
@@ -141,14 +141,14 @@ def test_a_missing_test_file_is_refused_before_anything_is_run(tmp_path, asked, 
     (tmp_path / "data" / f"{missing}.tsv").unlink()
     split = missing.partition("/")[2]
     with pytest.raises(InputError, match=f"has no {split}, which the leaderboard wants predicted"):
-        finetune_glue.run(config, str(tmp_path / "run"))
+        finetune.run(config, str(tmp_path / "run"))
     assert asked == [] and not (tmp_path / "run").exists()
 
 
 def test_a_test_set_that_is_not_the_official_one_is_refused(tmp_path, asked):
     config = _config("none", write_glue(tmp_path / "data"))
     with pytest.raises(InputError, match=f"CoLA test has {TESTED} rows, but the official file has"):
-        finetune_glue.run(config, str(tmp_path / "run"))
+        finetune.run(config, str(tmp_path / "run"))
     assert asked == []
 
 
@@ -157,7 +157,7 @@ def test_a_mistake_in_the_last_file_is_found_first(tmp_path, asked, small):
     with open(tmp_path / "data" / "WNLI" / "dev.tsv", "a") as file:
         file.write("24\tbaa\t1\n")
     with pytest.raises(InputError, match="dev.tsv line 26: 3 columns, but WNLI dev has 4"):
-        finetune_glue.run(config, str(tmp_path / "run"))
+        finetune.run(config, str(tmp_path / "run"))
     assert asked == []
 
 
@@ -168,5 +168,5 @@ def test_a_workdir_that_is_none(tmp_path, asked, small, monkeypatch, workdir, me
     monkeypatch.chdir(tmp_path)
     config = _config("none", write_glue(tmp_path / "data"))
     with pytest.raises(InputError, match=message):
-        finetune_glue.run(config, workdir)
+        finetune.run(config, workdir)
     assert asked == [] and [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -1,5 +1,6 @@
 """A config becomes the parts of a run; every error in it is found and named."""
 
+import dataclasses
 import json
 import math
 
@@ -137,6 +138,15 @@ def test_a_missing_key_is_named():
     del config["seed"]
     with pytest.raises(InputError, match="config: missing .*'seed'"):
         Recipe.from_config(config)
+
+
+def test_a_missing_key_of_a_section_has_the_default_of_its_class():
+    """A config.json from before the key has none."""
+    config = tiny_config("corpus")
+    whole = Recipe.from_config(config)
+    for section, key in (("masking", "whole_words"), ("phase_1", "accumulate"), ("mesh", "model")):
+        del config[section][key]
+    assert dataclasses.replace(Recipe.from_config(config), plain=whole.plain) == whole
 
 
 def test_a_vocabulary_smaller_than_the_corpus_has():

@@ -25,7 +25,6 @@ _BELOW_RUNS = [
 ]
 MAY_IMPORT = {
     "__init__": [],
-    "config": [],
     # floor 0: words
     "base": [],
     # floor 1a: the host; numpy, never jax
@@ -59,6 +58,8 @@ MAY_IMPORT = {
     "runs": _BELOW_RUNS,
     # trials of fine-tuning: shared data and compiled programs
     "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # the shipped recipes, made from the settings of all parts
+    "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
     "programs": [*_BELOW_RUNS, "runs", "fine_tuning"],
 }
@@ -278,9 +279,14 @@ def test_the_host_floor_runs_without_jax():
 
 def test_doors_are_there():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
-    doors |= {f"finetune_{task}" for task in FINE_TUNED} | {"predict"}
+    doors |= {"finetune", "predict"}
     doors |= {"compile_check", "show_sharding", "compare_words"}
     assert doors <= {p.stem for p in DOORS}
+
+
+@pytest.mark.parametrize("task", FINE_TUNED)
+def test_older_commands_of_fine_tuning_have_the_same_door(task):
+    assert (REPOSITORY / f"launch/finetune_{task}.py").readlink() == Path("finetune.py")
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)

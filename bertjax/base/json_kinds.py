@@ -48,7 +48,7 @@ def problem_in(value: Any, kind: Any, place: str = "", *, limited: bool = False)
       limited: whether its numbers are settings, which `bertjax.base.limits` bounds.
     """
     kinds = kind.kinds if isinstance(kind, Either) else (kind,)
-    fitting = [each for each in kinds if _is_of(value, each)]
+    fitting = [each for each in kinds if is_of(value, each)]
     if not fitting:
         wanted = " or ".join(map(_called, kinds))
         if not place:
@@ -90,8 +90,8 @@ def _has_names(kind: Any) -> bool:
     return isinstance(kind, dict) and str not in kind
 
 
-def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind, but for what is in it."""
+def is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind, without regard to its members. True is no number."""
     if isinstance(kind, OptionalFields | dict):
         return isinstance(value, dict)
     if isinstance(kind, list):

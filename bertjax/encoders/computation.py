@@ -3,6 +3,7 @@
 import dataclasses
 
 from bertjax.attention.implementations import IMPLEMENTATIONS
+from bertjax.base.json_kinds import is_of
 
 _CHOICES = {
     "compute_dtype": ("float32", "bfloat16"),
@@ -56,7 +57,7 @@ def _check_counts(spec) -> None:
     """Raises ValueError if a field of the type int is not a whole number of at least 1."""
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
-        if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
+        if field.type is int and not is_of(value, int):
             raise ValueError(f"{field.name}={value!r}: must be a whole number")
         if field.type is int and value < 1:
             raise ValueError(f"{field.name}={value}: must be at least 1")

@@ -76,6 +76,8 @@ class OptimizerSettings:
 
     Attributes:
       warmup_proportion: the share of the updates in which the rate rises.
+      bias_correction: where the reference's moments are not corrected: without it small tasks often
+        fail.
     """
 
     name: str = "adamw"

@@ -1,7 +1,6 @@
 """Exports a model for serving: it runs with JAX alone, without this package."""
 
 import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax import export
 from safetensors.numpy import load_file, save
 
 from bertjax.base.files import write_json
+from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
 
@@ -26,9 +26,6 @@ _INPUTS = {
     "input_mask": "1 for a piece, 0 for padding",
     "token_type_ids": "0 in the first text, 1 in the second",
 }
-
-# The tolerance of outputs, relative to the greatest output if that is above 1.
-_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 
 _README = """\
 # {architecture}
@@ -97,7 +94,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
     write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))
     (folder / "README.md").write_text(_readme(pretrained, exported), "utf-8")
-    return _check(pretrained, module, folder)
+    return _prove(pretrained, module, folder)
 
 
 def _export(
@@ -168,30 +165,10 @@ def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
     )
 
 
-def _check(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
+def _prove(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
     """The greatest difference between the outputs of the written function and of the module."""
-    read = export.deserialize((folder / MODEL_FILE).read_bytes())
-    inputs = _sample(pretrained)
-    found = jax.jit(read.call)(load_file(folder / WEIGHTS_FILE), *inputs)
-    infer = jax.jit(partial(module.apply, deterministic=True))
-    wanted = infer({"params": pretrained.params}, *inputs)
-    tolerance = _TOLERANCE[module.spec.compute_dtype]
-    worst = 0.0
-    for name, output in wanted.items():
-        difference = float(abs(output - found[name]).max())
-        if not difference <= tolerance * max(1.0, float(abs(output).max())):
-            raise RuntimeError(f"{folder}: gives another {name!r}: {difference:.1e} off")
-        worst = max(worst, difference)
-    return worst
-
-
-def _sample(pretrained: Pretrained) -> list[np.ndarray]:
-    """Makes random inputs, padded to different lengths."""
-    spec, rng = pretrained.spec, np.random.default_rng(0)
-    length = min(29, spec.max_position_embeddings)
-    shape = (3, 2, length)[-len(pretrained.architecture.axes) :]
-    ids = rng.integers(0, spec.vocab_size, shape)
-    ends = rng.integers(1, length + 1, (*shape[:-1], 1))
-    mask = np.arange(length) < ends
-    segments = rng.integers(0, spec.type_vocab_size, shape)
-    return [array.astype(np.int32) for array in (ids, mask, segments)]
+    inputs = proof.random_inputs(pretrained)
+    wanted = proof.outputs(module, pretrained.params, inputs)
+    written = jax.jit(export.deserialize((folder / MODEL_FILE).read_bytes()).call)
+    found = written(load_file(folder / WEIGHTS_FILE), *inputs.values())
+    return proof.greatest_difference(wanted, found, module.spec.compute_dtype)

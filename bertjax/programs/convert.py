@@ -12,7 +12,7 @@ from flax import linen as nn
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import new_folder, read_json
-from bertjax.interop import transformers_check
+from bertjax.interop import proof, transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
@@ -38,14 +38,9 @@ _NOT_THE_RECIPE = (
     *("data", "grid", "batch_tokens"),  # of fine-tuning; the grid's chosen values are told
 )
 
-# Of float32 outputs, relative to the greatest of them where that is over 1.
-_TOLERANCE = 1e-4
-
 _PROOF = "Greatest difference of outputs, before and after"
 
 _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
-
-Outputs = Mapping[str, np.ndarray]
 
 
 def run(model: str, target: str) -> dict[str, float]:
@@ -99,16 +94,23 @@ def _prove(trained: LoadedRun | None, pretrained: Pretrained, folder: Path) -> d
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
         raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
     _same_tokenizer(pretrained, folder)
-    batch = _sample(pretrained)
+    inputs = proof.random_inputs(pretrained)
     module, params = pretrained.model(), pretrained.params
     if trained:  # as it was trained: with its own storage of layers and vocabulary
         module, params = trained.model, trained.params
-    before = _outputs(module, params, batch)
-    found = {"read back": _difference(before, _outputs(again.model(), again.params, batch))}
+    before = proof.outputs(_in_float32(module), params, inputs)
+    after = proof.outputs(_in_float32(again.model()), again.params, inputs)
+    # Columns that pad a vocabulary do not count.
+    before = {name: output[..., : after[name].shape[-1]] for name, output in before.items()}
+    found = {"read back": proof.greatest_difference(before, after)}
     if transformers_check.knows(pretrained.class_name):
-        theirs = transformers_check.outputs(folder, pretrained.class_name, batch, tuple(before))
-        found["transformers"] = _difference(before, theirs)
+        theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
+        found["transformers"] = proof.greatest_difference(before, theirs)
     return found
+
+
+def _in_float32(module: nn.Module) -> nn.Module:
+    return module.clone(spec=dataclasses.replace(module.spec, compute_dtype="float32"))
 
 
 def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
@@ -118,49 +120,6 @@ def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
     wrong = differences(pretrained.tokenizer, folder, texts)
     if wrong:
         raise RuntimeError(f"the tokenizer written is not the same: {wrong[0]}")
-
-
-def _sample(pretrained: Pretrained) -> dict[str, np.ndarray]:
-    """Random texts, some padded behind and one before: what a model could meet."""
-    spec, rng = pretrained.spec, np.random.default_rng(0)
-    shape = (5, min(61, spec.max_position_embeddings))
-    places = np.arange(shape[1])
-    lengths = np.linspace(1, shape[1], shape[0]).astype(int)[:, None]
-    mask = places < lengths
-    mask[1] = mask[1, ::-1]
-    segments = (places >= lengths // 2) & mask
-    batch = {
-        "input_ids": rng.integers(0, pretrained.tokenizer.vocabulary_size, shape),
-        "input_mask": mask,
-        "token_type_ids": segments % spec.type_vocab_size,
-    }
-    if "C" in pretrained.architecture.axes:
-        batch = {name: array[None] for name, array in batch.items()}
-    return {name: array.astype(np.int32) for name, array in batch.items()}
-
-
-def _outputs(module: nn.Module, params: Any, batch: Mapping[str, np.ndarray]) -> Outputs:
-    exact = module.clone(spec=dataclasses.replace(module.spec, compute_dtype="float32"))
-
-    @jax.jit
-    def apply(params, inputs):
-        return exact.apply({"params": params}, *inputs, deterministic=True)
-
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
-    return jax.tree.map(np.asarray, apply(params, inputs))
-
-
-def _difference(before: Outputs, after: Outputs) -> float:
-    """The greatest, over all outputs; columns that pad a vocabulary do not count."""
-    worst = 0.0
-    for name, wanted in before.items():
-        width = after[name].shape[-1]
-        wanted = wanted[..., :width]
-        difference = float(np.abs(wanted - after[name]).max())
-        if not difference <= _TOLERANCE * max(1.0, float(np.abs(wanted).max())):
-            raise RuntimeError(f"what was written gives another {name!r}: {difference:.1e} off")
-        worst = max(worst, difference)
-    return worst
 
 
 def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

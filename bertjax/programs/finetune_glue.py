@@ -1,4 +1,4 @@
-"""Fine-tunes on GLUE: one task, or all tasks with the leaderboard's zip file."""
+"""Fine-tunes on all tasks of GLUE, and writes the leaderboard's zip file."""
 
 from pathlib import Path
 from typing import Any
@@ -6,34 +6,35 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.fine_tuning.search import NothingScored
-from bertjax.programs import finetune
+from bertjax.programs import finetune_task
 from bertjax.runs.run_folder import RESULTS_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
-ALL = "all"  # the config.task.name for all tasks, each in its own folder
-
 
 def run(config: Any, workdir: str) -> int:
-    """Fine-tunes like `bertjax.programs.finetune.run`.
+    """Fine-tunes on each task with `bertjax.programs.finetune_task`.
 
-    For all tasks it writes RUN/TASK for each, RUN/results.json and RUN/submission.zip.
+    Args:
+      config: as that of one task, but its name is not used.
+      workdir: RUN: gets a folder of each task's name, results.json and submission.zip.
+
+    Returns:
+      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: see `bertjax.programs.finetune.run`. For all tasks, errors in any file are raised
-        before the first task is run; tasks in which every trial diverged are named at the end.
+      InputError: as for one task. Errors in any file are raised before the first task is run; tasks
+        in which every trial diverged are named at the end.
     """
-    if config.get("task", {}).get("name") != ALL:
-        return finetune.run(config, workdir)
     configs = {name: config.copy_and_resolve_references() for name in SETS}
     for name, each in configs.items():
         each.task.name = name
-        recipe, _ = finetune.begin(each, workdir and f"{workdir}/{name}")
+        recipe, _ = finetune_task.begin(each, workdir and f"{workdir}/{name}")
         _check(recipe.task)
     folder, unscored = Path(workdir), []
     for name, each in configs.items():
         try:
-            code = finetune.run(each, str(folder / name))
+            code = finetune_task.run(each, str(folder / name))
         except NothingScored as error:
             print(f"{name}: {error}: going on with the next task", flush=True)
             unscored.append(name)

@@ -12,13 +12,14 @@ import ml_collections
 import optax
 from flax import linen as nn
 
+from bertjax.base.errors import InputError
+from bertjax.base.json_kinds import is_of
+from bertjax.base.limits import check_numbers
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
-from bertjax.base.errors import InputError
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
-from bertjax.base.limits import check_numbers
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import find_objective
 from bertjax.optimizer import OptimizerSpec, make_optimizer, make_schedule
@@ -242,7 +243,8 @@ def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
         raise InputError(f"{prefix}: {error}") from error
 
 
-_KINDS = {
+# How messages about a config call the types of fields.
+_WORDS = {
     **{int: "a whole number", float: "a number", str: "a text", bool: "True or False"},
     Mapping: "a dict of keys",
 }
@@ -252,12 +254,11 @@ def _check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
     """Raises InputError for a field of a dataclass that is of another type than it says."""
     for field in dataclasses.fields(make):
         kind = get_origin(field.type) or field.type
-        if kind not in _KINDS or field.name not in fields:
+        if kind not in _WORDS or field.name not in fields:
             continue
         value = fields[field.name]
-        fits = isinstance(value, int | float if kind is float else kind)
-        if not fits or (kind in (int, float) and isinstance(value, bool)):
-            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_KINDS[kind]}")
+        if not is_of(value, {} if kind is Mapping else kind):
+            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_WORDS[kind]}")
 
 
 def make_phases(

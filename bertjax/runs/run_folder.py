@@ -12,8 +12,8 @@ import jax
 from bertjax.base.cloud_storage import path_of, reach
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
-from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.base.json_kinds import Either
+from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.runs.recipe import Recipe, flat, init_params, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement

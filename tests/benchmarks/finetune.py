@@ -162,7 +162,7 @@ def write_first_layers(weights: Path, layers: int, output: Path) -> None:
 
 def bertjax_seeds(config: Any, workdir: Path) -> dict[str, Result]:
     """The program's own results, by seed."""
-    from bertjax.programs.finetune_ner import run  # it handles all tasks and also features
+    from bertjax.programs.finetune import run
 
     if code := run(config, str(workdir)):
         sys.exit(code)

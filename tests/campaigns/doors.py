@@ -34,10 +34,9 @@ _IMPORTED = (
     *(
         "bertjax.programs.extract_features",
         "bertjax.programs.fill_mask",
-        "bertjax.programs.finetune_glue",
+        "bertjax.programs.finetune",
     ),
     *(
-        "bertjax.programs.finetune_ner",
         "bertjax.programs.predict",
         "bertjax.programs.prepare",
         "bertjax.programs.pretrain",

@@ -67,8 +67,8 @@ def test_freed_memory_is_kept_up_to_a_bound():
     "program, door, config",
     [
         ("pretrain", "pretrain", "pretrain_tiny.py"),
-        ("finetune", "finetune_glue", "finetune_glue.py:MRPC"),
-        ("finetune", "finetune_ner", "finetune_ner.py:features"),
+        ("finetune_task", "finetune", "finetune_glue.py:MRPC"),
+        ("finetune_task", "finetune_ner", "finetune_ner.py:features"),
     ],
 )
 def test_programs_ask_before_there_are_devices(program, door, config, repository, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import task_files
 
 from bertjax.base.errors import InputError
-from bertjax.programs import finetune_ner
+from bertjax.programs import finetune
 from bertjax.runs.open_model import open_model
 from configs import finetune_ner as configs
 
@@ -26,7 +26,7 @@ def finished(tiny_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     data = task_files.write_conll(folder / "data")
     config = _config(tiny_run, data, "embeddings")
-    assert finetune_ner.run(config, str(folder / "run")) == 0
+    assert finetune.run(config, str(folder / "run")) == 0
     return data, folder / "run"
 
 
@@ -49,7 +49,7 @@ def test_another_choice_takes_the_stored_activations(finished, tiny_run, tmp_pat
     stored = {path: path.stat().st_mtime_ns for path in (run / "activations").glob("*.npy")}
     assert len(stored) == 2
     config = _config(tiny_run, data, "embeddings", "weighted_sum_all")
-    assert finetune_ner.run(config, str(run)) == 0
+    assert finetune.run(config, str(run)) == 0
     assert {p: p.stat().st_mtime_ns for p in (run / "activations").glob("*.npy")} == stored
     results = json.loads((run / "results.json").read_text())
     assert list(results) == ["embeddings", "weighted_sum_all"]
@@ -64,16 +64,16 @@ def test_other_words_are_other_data(finished, tiny_run, tmp_path):
     train = data / "eng.train"
     train.write_text(train.read_text().replace("moo NN", "zzz NN"))
     with pytest.raises(InputError, match="was run with another train"):
-        finetune_ner.run(_config(tiny_run, data, "embeddings"), str(run))
+        finetune.run(_config(tiny_run, data, "embeddings"), str(run))
     assert (run / "results.json").read_bytes() == (first / "results.json").read_bytes()
 
 
 def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
     data, _ = finished
     with pytest.raises(InputError, match="choices=.*first.*: must be one or more of embeddings"):
-        finetune_ner.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
+        finetune.run(_config(tiny_run, data, "first"), str(tmp_path / "run"))
     with pytest.raises(InputError, match="4 layers chosen, but the model has 1"):
-        finetune_ner.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
+        finetune.run(_config(tiny_run, data, "concat_last_four"), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -98,5 +98,5 @@ def test_what_is_wrong_is_told_before_the_activations(tiny_run, tmp_path, spoil,
     config = _config(tiny_run, data, "embeddings")
     spoil(config, data)
     with pytest.raises(InputError, match=message):
-        finetune_ner.run(config, str(tmp_path / "run"))
+        finetune.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Named entities: fine-tuning, or a BiLSTM over fixed features (section 5.3, Table 7)."""
+"""Trains a BiLSTM tagger over fixed features (section 5.3, Table 7)."""
 
 import shutil
 from collections.abc import Mapping
@@ -17,25 +17,38 @@ from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
 from bertjax.heads.bilstm import BiLstmTagger
-from bertjax.programs import finetune
+from bertjax.programs import finetune_task
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.tagging import Tagging
 from bertjax.training.checkpoint import Checkpoints
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
 
 def run(config: Any, workdir: str) -> int:
-    """Fine-tunes like `bertjax.programs.finetune.run`, or with config.features on fixed features.
+    """Runs every trial of the grid for each choice of layers in config.features.
 
-    With fixed features (Table 7), RUN contains activations/, which all choices of layers share; for
-    each choice a folder with its trials, tagger, predictions and results.json; and a results.json
-    for all choices.
+    Args:
+      config: as in `configs/finetune_ner.py:features`.
+      workdir: RUN: gets config.json; activations/, which all choices of layers share; for each
+        choice a folder with its trials, tagger, predictions and results.json; and a results.json
+        for all choices.
+
+    Returns:
+      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
+
+    Raises:
+      InputError: before anything is computed, for whatever cannot work.
     """
-    if "features" not in config:
-        return finetune.run(config, workdir)
-    recipe, folder = finetune.begin(config, workdir, (*finetune.FREE, "features.choices"))
+    free = (*finetune_task.FREE, "features.choices")
+    recipe, folder = finetune_task.begin(config, workdir, free)
+    if recipe.task.family.objective != Tagging.objective:
+        raise InputError(
+            f"config.features: {recipe.task.name} is no tagging: only a tagger learns from fixed "
+            "features, as in configs/finetune_ner.py:features"
+        )
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     spec, family = recipe.spec(given), recipe.task.family

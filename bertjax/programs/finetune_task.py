@@ -1,0 +1,151 @@
+"""Fine-tunes on one task (section 4): weights go in; scores, predictions and a model come out."""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import (
+    exclusive,
+    local_folder,
+    names_to_disk,
+    temporary_name,
+    tree_to_disk,
+    write_json,
+)
+from bertjax.encoders.computation import plain
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.storage import to_plain
+from bertjax.fine_tuning.data import TaskData, encoder, read_examples
+from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.model import class_names, encoder_with_head
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.fine_tuning.search import Search
+from bertjax.fine_tuning.trials import Trials
+from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.initialize import load_into
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import MODEL_FOLDER, check_same_config
+from bertjax.sharding.mesh import make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.hardware import keep_freed_memory
+
+# What may differ when a run goes on: where it runs, where its data and weights lie (their content
+# may not), how often it looks, and how much is tried.
+FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens")
+
+
+def run(config: Any, workdir: str) -> int:
+    """Runs every trial of the config's grid that is not done, and keeps the best on dev.
+
+    Args:
+      config: as in `configs/finetune_*.py`.
+      workdir: RUN: gets config.json; a folder under trials/ for each trial; the model, predictions
+        and results.json of the best; and metrics.jsonl, of all.
+
+    Returns:
+      0 when all is done, `EXIT_STOPPED` when a signal stopped it.
+
+    Raises:
+      InputError: before anything is compiled, for whatever cannot work.
+    """
+    recipe, folder = begin(config, workdir)
+    given = open_model(recipe.init_from)
+    print(given.summary(), flush=True)
+    family, spec = recipe.task.family, recipe.spec(given)
+    # The heads are new in every trial.
+    kind = TASK_OBJECTIVES[family.objective].kind
+    taken = dataclasses.replace(given, params=given.beginning(kind))
+    encode = encoder(family, given, recipe.max_length)
+    data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
+    trials = Trials(
+        recipe,
+        data,
+        encoder_with_head(family, spec),
+        max_length=recipe.max_length,
+        flops_per_token=lambda length: spec.flops_per_token(length, predicted=0),
+        pad_id=given.tokenizer.pad_id,
+        start=lambda params: load_into(params, taken, spec),
+    )
+    with exclusive(folder):
+        write_json(folder / "config.json", recipe.plain)
+        kept = _ModelFolder(folder / MODEL_FOLDER, recipe, given, spec, trials)
+        search = Search(folder, recipe, data, trials, kept)
+        search.announce()
+        fresh = [part for part in trials.parameters if part not in taken.params]
+        print(f"new in every trial: {', '.join(fresh)}", flush=True)
+        if search.complete() is None:
+            return EXIT_STOPPED
+    print(f"{folder}: results.json, predictions/, {MODEL_FOLDER}/")
+    return 0
+
+
+def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRecipe, Path]:
+    """The recipe in a config, and the folder of its run.
+
+    Args:
+      free: see `check_same_config`.
+
+    Raises:
+      InputError: a bad config, a folder that holds another run, batches that do not divide over
+        the devices.
+    """
+    keep_freed_memory()
+    recipe = TaskRecipe.from_config(config)
+    if jax.process_count() > 1:
+        raise InputError("fine-tuning runs in one process: start it on one host, on its devices")
+    if not workdir:
+        raise InputError("--workdir is empty: say where the run shall lie")
+    folder = local_folder(workdir)
+    check_same_config(folder, recipe.plain, free)
+    placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
+    for size in recipe.grid.batch_size:
+        placement.host_rows(size // max(1, recipe.accumulate))
+    return recipe, folder
+
+
+class _ModelFolder:
+    """Stores the best model so far for transformers: see `bertjax.fine_tuning.search.BestModel`."""
+
+    def __init__(
+        self, folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials
+    ):
+        self._folder, self._recipe, self._spec = folder, recipe, spec
+        self._tokenizer, self._trials = given.tokenizer, trials
+
+    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
+        family = self._recipe.task.family
+        about = remembered(family, self._recipe.max_length)
+        model = Pretrained(
+            origin=str(self._folder),
+            kind=TASK_OBJECTIVES[family.objective].kind,
+            spec=plain(self._spec),
+            params=to_plain(params, self._spec),
+            tokenizer=self._tokenizer,
+            classes=class_names(family),
+            task=about | settings | {"name": self._recipe.task.name, "trial": trial},
+        )
+        # Whole, or absent for a moment: the trial is run again then.
+        temporary = temporary_name(self._folder)
+        temporary.mkdir()
+        write_folder(model, temporary)
+        tree_to_disk(temporary)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        temporary.rename(self._folder)
+        names_to_disk(self._folder.parent)
+
+    def _read(self) -> Pretrained:
+        return read_folder(self._folder, str(self._folder))
+
+    def trial(self) -> str | None:
+        return self._read().task["trial"] if self._folder.exists() else None
+
+    def load(self) -> Any:
+        return load_into(self._trials.fresh_state(0).params, self._read(), self._spec)
