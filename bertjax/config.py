@@ -18,6 +18,9 @@ def paper_config() -> ml_collections.ConfigDict:
 
     # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
     config.objective = "masked_lm_next_sentence"
+    # Several documents in a row, each of which sees only itself, with next to no padding. It needs
+    # another objective than "masked_lm_next_sentence", and short_probability=0.
+    config.packed = False
     # Of all tokens `rate` is predicted: `mask` of these behind [MASK], `random` behind another
     # token, the rest in the open. whole_words: all pieces of a word, or none, each word with the
     # same chance.
