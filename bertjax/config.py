@@ -42,6 +42,9 @@ def paper_config() -> ml_collections.ConfigDict:
 
     # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
     config.objective = "masked_lm_next_sentence"
+    # Several documents in a row, each of which sees only itself, with next to no padding. It needs
+    # another objective than "masked_lm_next_sentence", and short_probability=0.
+    config.packed = False
     config.masking = section(MaskingRule)
     # The share of examples with a random shorter length.
     config.short_probability = 0.1

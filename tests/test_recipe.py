@@ -13,6 +13,7 @@ from tiny_run import tiny_config
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config
 from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.runs.recipe import Recipe, init_params, make_model, make_phases
 from bertjax.text.tokenizer import Tokenizer
@@ -66,6 +67,19 @@ BAD = {
     "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
     "a negative share": ({"phase_1": {"share": -0.5}}, r"config\.phase_1: share=-0\.5"),
     "objective": ({"objective": "nsp"}, r"config: objective='nsp': must be one of masked_lm_next"),
+    "packed pairs": (
+        {"packed": True, "short_probability": 0.0},
+        r"^config: packed=True: objective='masked_lm_next_sentence' cannot have packed documents: "
+        r"set packed=False, or objective to one of masked_lm, left_to_right$",
+    ),
+    "packed and short": (
+        {"packed": True, "objective": "masked_lm"},
+        r"^config: short_probability=0\.1: must be 0 with packed=True, because rows .* are full$",
+    ),
+    "packed by a word": (
+        {"packed": "no", "objective": "masked_lm"},
+        r"config\.packed='no': must be True or False",
+    ),
     "layout": ({"layout": "magic"}, "magic"),
     "length": (
         {"phase_2": {"length": 65}},
@@ -131,6 +145,17 @@ BAD = {
 def test_mistakes_are_named(changes, message):
     with pytest.raises(InputError, match=message):
         Recipe.from_config(tiny_config("corpus", **changes))
+
+
+def test_packed_documents():
+    packed = dict(packed=True, short_probability=0, objective="left_to_right")
+    recipe = Recipe.from_config(tiny_config("c", **packed))
+    assert recipe.packed and recipe.objective is PACKED_LEFT_TO_RIGHT
+    assert recipe.spec(89).causal
+    assert recipe.objective.shapes(B=3, S=7, P=2)["documents"].shape == (3, 7)
+    before = tiny_config("c")
+    del before["packed"]  # a config from before the key was there
+    assert not Recipe.from_config(before).packed
 
 
 def test_a_missing_key_is_named():

@@ -36,6 +36,11 @@ class ExampleSpec:
     def __post_init__(self):
         if not 0 <= self.short_probability <= 1:
             raise ValueError(f"short_probability={self.short_probability}: must be in [0, 1]")
+        if self.short_probability and not self.layout.has_short_rows:
+            raise ValueError(
+                f"short_probability={self.short_probability}: must be 0 with packed=True, because "
+                "rows of packed documents are full"
+            )
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed={self.seed}: must be in [0, 2**63)")
 

@@ -77,7 +77,10 @@ class MaskedTokens:
 
 @dataclasses.dataclass(frozen=True)
 class NextTokens:
-    """Nothing is hidden; every token is to be predicted from those before it (Table 5, "LTR")."""
+    """Nothing is hidden; every token is to be predicted from those before it (Table 5, "LTR").
+
+    The first token of a packed document is not predicted: what is before it is another document.
+    """
 
     fields: ClassVar[Mapping[str, Field]] = {
         "target_ids": Field("BS", "int32"),  # the next token; 0 where the weight is 0
@@ -96,7 +99,9 @@ class NextTokens:
     def _targets(self, rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
         del draws, index
         ids = rows.arrays["input_ids"]
-        column = np.arange(ids.shape[1], dtype=np.int32)
-        following = column < rows.lengths.astype(np.int32)[:, None] - 1
+        # Without packing, a row is one document.
+        documents = rows.arrays.get("documents", rows.arrays["input_mask"])
+        following = np.zeros(ids.shape, bool)
+        following[:, :-1] = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
         target = np.where(following, np.roll(ids, -1, axis=1), 0)
         return {"target_ids": target, "target_weights": following.astype(np.float32)}

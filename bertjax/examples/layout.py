@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,15 +28,17 @@ class LaidOut(NamedTuple):
 class Layout(Protocol):
     """A way to put text into sequences.
 
-    There is one for spans. Full sentences across documents, or several documents packed into one
-    sequence, are other classes beside it; arrays that only they have are fields of theirs.
+    There is one for spans, and one for packed documents (`bertjax.examples.packed_layout`). Full
+    sentences across documents would be another class; arrays that only it has are fields of it.
 
     Attributes:
-      fields: the arrays that it makes: `bertjax.base.fields.INPUT`, and labels that come with the
-        text.
+      fields: the arrays that it makes: `bertjax.base.fields.INPUT`, and what comes with the text,
+        such as labels.
+      has_short_rows: whether examples may have a random shorter length.
     """
 
     fields: Mapping[str, Field]
+    has_short_rows: bool
 
     def open(
         self,
@@ -52,7 +54,8 @@ class Layout(Protocol):
         Args:
           length: S.
           draws: the stream's random numbers.
-          short_probability: share of examples of a random shorter length.
+          short_probability: share of examples of a random shorter length; 0 where the layout has
+            none.
 
         Raises:
           InputError: the store cannot give such text.
@@ -68,6 +71,7 @@ class SpanLayout:
     """
 
     pairs: bool
+    has_short_rows: ClassVar[bool] = True
 
     @property
     def fields(self) -> dict[str, Field]:

@@ -46,6 +46,7 @@ class PreTrainingModel(nn.Module):
         input_mask: jax.Array,
         token_type_ids: jax.Array,
         positions: jax.Array | None = None,
+        documents: jax.Array | None = None,
         *,
         deterministic: bool,
     ) -> dict[str, jax.Array]:
@@ -54,12 +55,20 @@ class PreTrainingModel(nn.Module):
         Args:
           input_ids, input_mask, token_type_ids: int [B, S].
           positions: int [B, P], where to predict tokens; None for every position (P = S).
+          documents: int [B, S], the number of the document, of those packed into a row, to which
+            each token belongs (`bertjax.base.fields.DOCUMENTS`); None where a row is one document.
           deterministic: no dropout.
 
         Returns:
           "masked_lm": [B, P, V]; "next_sentence": [B, 2] if the model has that head.
         """
-        sequence = self.encoder(input_ids, input_mask, token_type_ids, deterministic=deterministic)
+        sequence = self.encoder(
+            input_ids,
+            input_mask,
+            token_type_ids,
+            documents=documents,
+            deterministic=deterministic,
+        )
         hidden = sequence if positions is None else gather_positions(sequence, positions)
         logits = {"masked_lm": self.masked_lm(hidden, self.encoder.token_embedding)}
         if self.next_sentence:

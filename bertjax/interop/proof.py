@@ -47,21 +47,29 @@ def outputs(module: nn.Module, params: Any, inputs: Mapping[str, np.ndarray]) ->
 
 
 def greatest_difference(
-    wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], dtype: str = "float32"
+    wanted: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray],
+    dtype: str = "float32",
 ) -> float:
     """The greatest absolute difference of two sets of outputs.
 
+    Outputs at padding do not count, because they have no meaning; and outputs of a whole sequence
+    do not where padding is in the place of [CLS].
+
     Args:
       wanted, found: outputs by name; of `found`, other names do not count.
+      inputs: what they are the outputs for.
       dtype: the dtype of the computation.
 
     Raises:
       RuntimeError: an output differs by more than the tolerance.
     """
-    worst = 0.0
+    mask, worst = inputs["input_mask"] > 0, 0.0
     for name, output in wanted.items():
-        difference = float(np.abs(output - found[name]).max())
-        if not difference <= _TOLERANCE[dtype] * max(1.0, float(np.abs(output).max())):
+        real = mask if output.shape[: mask.ndim] == mask.shape else mask[..., 0]
+        difference = float(np.abs(output - found[name])[real].max())
+        if not difference <= _TOLERANCE[dtype] * max(1.0, float(np.abs(output[real]).max())):
             raise RuntimeError(f"the written model gives another {name!r}: {difference:.1e} off")
         worst = max(worst, difference)
     return worst

@@ -171,4 +171,4 @@ def _prove(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
     wanted = proof.outputs(module, pretrained.params, inputs)
     written = jax.jit(export.deserialize((folder / MODEL_FILE).read_bytes()).call)
     found = written(load_file(folder / WEIGHTS_FILE), *inputs.values())
-    return proof.greatest_difference(wanted, found, module.spec.compute_dtype)
+    return proof.greatest_difference(wanted, found, inputs, module.spec.compute_dtype)

@@ -47,7 +47,7 @@ def outputs(
     import transformers
 
     model, loading = getattr(transformers, class_name).from_pretrained(
-        folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float64
+        folder, output_loading_info=True, attn_implementation="sdpa", dtype=torch.float64
     )
     trouble = {name: found for name, found in loading.items() if found}
     if trouble:

@@ -1,8 +1,10 @@
 """Every token of one span from those before it (Table 5, "LTR & No NSP")."""
 
+from bertjax.base.fields import DOCUMENTS
 from bertjax.encoders import kinds
 from bertjax.examples.corruption import NextTokens
 from bertjax.examples.layout import SINGLE_SPANS
+from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.objectives.token_prediction import TokenPrediction
 
 
@@ -21,4 +23,12 @@ class LeftToRight(TokenPrediction):
         return NextTokens()
 
 
+class PackedLeftToRight(LeftToRight):
+    """The same in rows of packed documents."""
+
+    layout = PACKED_DOCUMENTS
+    named_inputs = tuple(DOCUMENTS)
+
+
 LEFT_TO_RIGHT = LeftToRight()
+PACKED_LEFT_TO_RIGHT = PackedLeftToRight()

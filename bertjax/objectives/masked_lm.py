@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 
-from bertjax.base.fields import INPUT
+from bertjax.base.fields import DOCUMENTS, INPUT
 from bertjax.encoders import kinds
 from bertjax.examples.corruption import MaskedTokens
 from bertjax.examples.layout import PAIRS, SINGLE_SPANS
+from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.token_prediction import TokenPrediction
@@ -23,6 +24,13 @@ class MaskedLM(TokenPrediction):
     def corruption(self, rule):
         """Tokens or whole words are hidden."""
         return MaskedTokens(rule)
+
+
+class PackedMaskedLM(MaskedLM):
+    """The same in rows of packed documents."""
+
+    layout = PACKED_DOCUMENTS
+    named_inputs = tuple(DOCUMENTS)
 
 
 class MaskedLMNextSentence(MaskedLM):
@@ -66,4 +74,5 @@ class MaskedLMNextSentence(MaskedLM):
 
 
 MASKED_LM = MaskedLM()
+PACKED_MASKED_LM = PackedMaskedLM()
 MASKED_LM_NEXT_SENTENCE = MaskedLMNextSentence()

@@ -142,12 +142,14 @@ class PretrainingObjective(Objective):
 
     Attributes:
       layout: how text is laid out in a sequence.
+      named_inputs: the names of the arrays that the model takes by name, behind `inputs`.
       causal: whether a token sees only those before it.
       kind: what other programs open a run as: one of `bertjax.encoders.kinds`, or "" where they
         have no use for its model.
     """
 
     layout: Layout
+    named_inputs: tuple[str, ...] = ()
     causal: bool = False
     kind: str = ""
 
@@ -159,9 +161,10 @@ class PretrainingObjective(Objective):
     def model(self, spec: EncoderSpec) -> nn.Module:
         """The encoder with the heads that are trained: of `bertjax.heads`, or of the objective.
 
-        Called with the arrays of `inputs` and `deterministic`, it returns the outputs by name. It
-        can also be called with the three arrays of `bertjax.base.fields.INPUT` alone. The
-        parameters have a part for the encoder and for each head.
+        Called with the arrays of `inputs` and `named_inputs` and with `deterministic`, it returns
+        the outputs by name. It can also be called with the three arrays of
+        `bertjax.base.fields.INPUT` alone. The parameters have a part for the encoder and for each
+        head.
         """
 
     @property

@@ -6,8 +6,12 @@ from bertjax.objectives.classification import (
     TOKEN_CLASSIFICATION,
 )
 from bertjax.objectives.fine_tuning import TaskObjective
-from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
-from bertjax.objectives.masked_lm import MASKED_LM, MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.left_to_right import LEFT_TO_RIGHT, PACKED_LEFT_TO_RIGHT
+from bertjax.objectives.masked_lm import (
+    MASKED_LM,
+    MASKED_LM_NEXT_SENTENCE,
+    PACKED_MASKED_LM,
+)
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
@@ -20,6 +24,11 @@ OBJECTIVES: dict[str, PretrainingObjective] = {
         MASKED_LM,
         LEFT_TO_RIGHT,
     )
+}
+
+# The same with `config.packed`: those that have a form for rows of packed documents.
+PACKED_OBJECTIVES: dict[str, PretrainingObjective] = {
+    objective.name: objective for objective in (PACKED_MASKED_LM, PACKED_LEFT_TO_RIGHT)
 }
 
 # `Family.objective` of fine-tuning (`bertjax.tasks.task`).
@@ -35,12 +44,21 @@ TASK_OBJECTIVES: dict[str, TaskObjective] = {
 }
 
 
-def find_objective(objective: str) -> PretrainingObjective:
+def find_objective(objective: str, packed: bool = False) -> PretrainingObjective:
     """The objective of pre-training with a name.
+
+    Args:
+      packed: whether several documents stand in a row.
 
     Raises:
       ValueError: there is none.
     """
     if objective not in OBJECTIVES:
         raise ValueError(f"objective={objective!r}: must be one of {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[objective]
+    if packed and objective not in PACKED_OBJECTIVES:
+        choices = ", ".join(PACKED_OBJECTIVES)
+        raise ValueError(
+            f"packed=True: objective={objective!r} cannot have packed documents: set packed=False, "
+            f"or objective to one of {choices}"
+        )
+    return (PACKED_OBJECTIVES if packed else OBJECTIVES)[objective]

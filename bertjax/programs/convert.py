@@ -102,10 +102,10 @@ def _prove(trained: LoadedRun | None, pretrained: Pretrained, folder: Path) -> d
     after = proof.outputs(_in_float32(again.model()), again.params, inputs)
     # Columns that pad a vocabulary do not count.
     before = {name: output[..., : after[name].shape[-1]] for name, output in before.items()}
-    found = {"read back": proof.greatest_difference(before, after)}
+    found = {"read back": proof.greatest_difference(before, after, inputs)}
     if transformers_check.knows(pretrained.class_name):
         theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
-        found["transformers"] = proof.greatest_difference(before, theirs)
+        found["transformers"] = proof.greatest_difference(before, theirs, inputs)
     return found
 
 

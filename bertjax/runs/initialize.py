@@ -22,7 +22,17 @@ _HOW = (
 
 
 def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's model section, with the sizes of the given weights instead of its own."""
+    """A config's model section, with the sizes of the given weights instead of its own.
+
+    Raises:
+      InputError: the weights are of another family of encoders than the config's.
+    """
+    wanted = model.get("encoder", "bert")  # configs from before there were others
+    if wanted != given.spec.encoder:
+        raise InputError(
+            f"{given.origin}: the weights of a {given.spec.encoder}, and config.model.encoder="
+            f"{wanted!r}: take a config for {given.spec.encoder}, or other weights"
+        )
     kept = {key: value for key, value in model.items() if key != "size"}
     sizes = {key: value for key, value in vars(given.spec).items() if key not in _HOW}
     return kept | sizes | {"encoder": given.spec.encoder}

@@ -86,6 +86,7 @@ class Recipe:
     keep_checkpoints: int
     keep_checkpoint_every: int
     init_from: str = ""
+    packed: bool = False
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "Recipe":
@@ -106,7 +107,8 @@ class Recipe:
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
         if "objective" in fields:
-            fields["objective"] = build("", find_objective, {"objective": fields["objective"]})
+            choice = {"objective": fields["objective"], "packed": fields.get("packed", False)}
+            fields["objective"] = build("", find_objective, choice)
         recipe = build(
             "", cls, fields | dict(plain=plain, corpus=tuple(filter(None, names)), phases=phases)
         )
@@ -309,6 +311,7 @@ def make_loss(model: nn.Module, objective: PretrainingObjective) -> LossFunction
         return model.apply(
             {"params": params},
             *(batch[name] for name in objective.inputs),
+            **{name: batch[name] for name in objective.named_inputs},
             deterministic=key is None,
             rngs=None if key is None else {"dropout": key},
         )

@@ -39,7 +39,10 @@ _OF_TRIAL = {
     **{"value": Either((float, None)), "degenerate": Either((str, None))},
 }
 # What runs did that were begun before a key was there.
-_BEFORE = {"init_from": "", "model.gradient_dtype": "float32", "model.encoder": "bert"}
+_BEFORE = {
+    **{"init_from": "", "packed": False},
+    **{"model.gradient_dtype": "float32", "model.encoder": "bert"},
+}
 
 
 def checkpoints_folder(run: str | Path) -> Path:

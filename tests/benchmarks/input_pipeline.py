@@ -2,13 +2,15 @@
 
   python tests/benchmarks/input_pipeline.py --corpus=DIR [--output=FILE.json]
 
-Both ways read the same prepared corpus and make the arrays of masked LM + next sentence. The
-per-example way is a plain loop like google-research/bert `create_pretraining_data.py`. It gets its
-documents as lists of ids, whereas the reference reads strings and also looks up their ids. Tokens
-are positions of the batch, including padding. The rounds of all cases are interleaved.
+All ways read the same prepared corpus. They make the arrays of masked LM + next sentence from
+sentence pairs, or of masked LM from packed documents. The per-example way, for pairs alone, is a
+plain loop like google-research/bert `create_pretraining_data.py`. It gets its documents as lists of
+ids, whereas the reference reads strings and also looks up their ids. Tokens are positions of the
+batch, including padding. The rounds of all cases are interleaved.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,9 +26,17 @@ from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.corruption import MaskedTokens
 from bertjax.examples.layout import PAIRS
 from bertjax.examples.masking import MaskingRule
+from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.text.tokenizer import Tokenizer
 
 Document = list[list[int]]  # sentences of ids
+
+# What a row holds: its layout, its lengths, and the share of shorter rows.
+TEXTS = {
+    "sentence pairs": (PAIRS, (128, 512), 0.1),
+    "packed documents": (PACKED_DOCUMENTS, (128, 512, 1024), 0.0),
+}
+AT_ONCE, PER_EXAMPLE = "batch at once", "per example"
 
 
 class PerExample:
@@ -195,21 +205,25 @@ def main() -> None:
     store = TokenStore.open(arguments.corpus, tokenizer_identity=tokenizer.identity)
     documents = read_documents(store, 500_000)
     cases: list[tuple[dict, Callable[[int], object], int]] = []
-    for length in (128, 512):
-        for whole_words in (False, True):
-            spec = ExampleSpec(
-                layout=PAIRS,
-                corruption=MaskedTokens(MaskingRule(whole_words=whole_words)),
-                length=length,
-                batch_size=arguments.batch_size,
-                seed=0,
-                stream="benchmark",
-            )
-            name = {"length": length, "masking": "whole words" if whole_words else "tokens"}
-            batch = Examples(store, tokenizer, spec).batch
+    shapes = [(text, length) for text, (_, lengths, _) in TEXTS.items() for length in lengths]
+    for (text, length), whole_words in itertools.product(shapes, (False, True)):
+        layout, _, short_probability = TEXTS[text]
+        spec = ExampleSpec(
+            layout=layout,
+            corruption=MaskedTokens(MaskingRule(whole_words=whole_words)),
+            length=length,
+            batch_size=arguments.batch_size,
+            seed=0,
+            stream="benchmark",
+            short_probability=short_probability,
+        )
+        masking = "whole words" if whole_words else "tokens"
+        name = {"text": text, "length": length, "masking": masking}
+        batch = Examples(store, tokenizer, spec).batch
+        cases.append((name | {"way": AT_ONCE}, batch, arguments.batches))
+        if layout is PAIRS:
             loop = PerExample(documents, tokenizer, spec)
-            cases.append((name | {"way": "batch at once"}, batch, arguments.batches))
-            cases.append((name | {"way": "per example"}, lambda _, loop=loop: loop.batch(), 1))
+            cases.append((name | {"way": PER_EXAMPLE}, lambda _, loop=loop: loop.batch(), 1))
 
     for _, make, batches in cases:
         timed(make, range(batches))  # warms the page cache and other caches
@@ -237,14 +251,14 @@ def main() -> None:
         f"{store.token_count:,} tokens in {arguments.corpus}; batches of {arguments.batch_size}, "
         f"{arguments.rounds} rounds, one core; load {os.getloadavg()[0]:.1f}\n"
         "millions of tokens a second of processor time, and of wall time\n\n"
-        "length  masking      way              median     min     max    wall  ratio"
+        "text              length  masking      way              median     min     max    wall"
     )
-    for ours, theirs in zip(results[::2], results[1::2], strict=True):
-        for row in (ours, theirs):
-            ratio = row["tokens_per_second"] / theirs["tokens_per_second"]
-            columns = ("tokens_per_second", "minimum", "maximum", "tokens_per_second_wall")
-            figures = "".join(f"{row[column] / 1e6:8.2f}" for column in columns)
-            print(f"{row['length']:6}  {row['masking']:11}  {row['way']:13} {figures}{ratio:7.1f}")
+    for row in results:
+        columns = ("tokens_per_second", "minimum", "maximum", "tokens_per_second_wall")
+        figures = "".join(f"{row[column] / 1e6:8.2f}" for column in columns)
+        print(
+            f"{row['text']:16}  {row['length']:6}  {row['masking']:11}  {row['way']:13} {figures}"
+        )
     if arguments.output:
         facts = {
             "corpus_tokens": store.token_count,

@@ -68,7 +68,7 @@ def input_pipeline(results: Path) -> str:
     content = _read(results / "input_pipeline.json")
     cases: dict[tuple, dict[str, str]] = {}
     for row in content["results"]:
-        case = cases.setdefault((f"{row['length']}", row["masking"]), {})
+        case = cases.setdefault((row["text"], f"{row['length']:,}", row["masking"]), {})
         columns = ("minimum", "tokens_per_second", "maximum")
         minimum, median, maximum = (f"{row[column] / 1e6:.1f}" for column in columns)
         case[row["way"]] = f"{median} ({minimum} to {maximum})"
@@ -77,8 +77,10 @@ def input_pipeline(results: Path) -> str:
         f"tokens, {content['batch_size']} sequences a batch; {content['rounds']} rounds. "
         f"Load average {content['load']:.1f}."
     )
-    titles = ("length", "masking", "all rows at once", "one example at a time")
-    rows = [(*case, ways["batch at once"], ways["per example"]) for case, ways in cases.items()]
+    titles = ("text", "length", "masking", "all rows at once", "one example at a time")
+    rows = [
+        (*case, ways["batch at once"], ways.get("per example", "")) for case, ways in cases.items()
+    ]
     return _table(caption, titles, rows)
 
 

@@ -102,6 +102,16 @@ def test_it_learns_and_is_evaluated(run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objective", ["masked_lm", "left_to_right"])
+def test_it_learns_from_packed_documents(tiny_corpus, tmp_path, objective):
+    phases = {"phase_1": {"share": 1.0, "length": 64}, "phase_2": {"share": 0.0}}
+    packed = dict(objective=objective, packed=True, short_probability=0)
+    assert pretrain.run(_config(tiny_corpus, **packed, **phases), str(tmp_path / "run")) == 0
+    rows = [row for row in metrics_of(tmp_path / "run") if row["split"] == "train"]
+    assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
+
+
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path, monkeypatch):
     written, write = [], Journal.write
 

@@ -110,14 +110,22 @@ class Toy(nn.Module):
         self.embeddings = ToyEmbeddings(self.spec)
         self.encoder = ToyLayers(self.spec)
 
-    def __call__(self, input_ids, input_mask, token_type_ids, *, deterministic: bool):
+    def __call__(
+        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
+    ):
         return self.hidden_states(
-            input_ids, input_mask, token_type_ids, deterministic=deterministic
+            input_ids,
+            input_mask,
+            token_type_ids,
+            documents=documents,
+            deterministic=deterministic,
         )[-1]
 
-    def hidden_states(self, input_ids, input_mask, token_type_ids, *, deterministic: bool):
+    def hidden_states(
+        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
+    ):
         x = self.embeddings(input_ids)
-        return [x, *self.encoder(x, Keys(input_mask), deterministic)]
+        return [x, *self.encoder(x, Keys(input_mask, documents), deterministic)]
 
     @property
     def token_embedding(self) -> jax.Array:

@@ -97,11 +97,12 @@ class Corpus:
         **spec,
     ) -> Examples:
         """Examples of length `length`; `spec` are fields of ExampleSpec."""
+        short = 0.1 if objective.layout.has_short_rows else 0.0
         spec = ExampleSpec(
             objective.layout,
             objective.corruption(masking),
             length,
-            **dict(batch_size=512, seed=3, stream="x") | spec,
+            **dict(batch_size=512, seed=3, stream="x", short_probability=short) | spec,
         )
         return Examples(TokenStore.open(self.folder, split), self.tokenizer, spec)
 

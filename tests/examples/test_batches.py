@@ -13,8 +13,9 @@ from bertjax.examples.layout import ragged_arange
 from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM
-from bertjax.objectives.registry import OBJECTIVES, find_objective
+from bertjax.objectives.registry import OBJECTIVES, PACKED_OBJECTIVES, find_objective
 
+EVERY = {**OBJECTIVES, **{f"packed {name}": each for name, each in PACKED_OBJECTIVES.items()}}
 MASKED = MASKED_LM.layout, MASKED_LM.corruption(MaskingRule())
 
 
@@ -24,7 +25,7 @@ def assert_equal_batches(one, two):
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize("objective", EVERY.values(), ids=list(EVERY))
 @pytest.mark.parametrize("length", [5, 33, 128])
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_fields_are_those_of_the_contract(corpus, objective, length, whole_words):
@@ -38,7 +39,7 @@ def test_fields_are_those_of_the_contract(corpus, objective, length, whole_words
         assert batch[name].dtype == field.dtype, name
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize("objective", EVERY.values(), ids=list(EVERY))
 @pytest.mark.parametrize("hosts", [1, 2, 4, 8])
 def test_rows_do_not_depend_on_the_number_of_hosts(corpus, objective, hosts):
     examples = corpus.examples(64, objective=objective, batch_size=48)
@@ -50,8 +51,9 @@ def test_rows_do_not_depend_on_the_number_of_hosts(corpus, objective, hosts):
         assert_equal_batches(joined, whole)
 
 
-def test_any_row_can_be_made_alone(corpus):
-    examples = corpus.examples(64, batch_size=30)
+@pytest.mark.parametrize("objective", EVERY.values(), ids=list(EVERY))
+def test_any_row_can_be_made_alone(corpus, objective):
+    examples = corpus.examples(64, objective=objective, batch_size=30)
     whole = examples.batch(5)
     for rows in (slice(0, 1), slice(29, 30), slice(7, 12), slice(None, 4), slice(26, None)):
         alone = examples.batch(5, rows)
@@ -64,12 +66,13 @@ def test_examples_are_numbered_through_the_run(corpus):
     assert_equal_batches(many(small, 6), many(large, 2))
 
 
-def test_nothing_is_kept_between_batches(corpus):
-    examples = corpus.examples(64)
+@pytest.mark.parametrize("objective", EVERY.values(), ids=list(EVERY))
+def test_nothing_is_kept_between_batches(corpus, objective):
+    examples = corpus.examples(64, objective=objective)
     first = examples.batch(2)
     examples.batch(9)
     assert_equal_batches(examples.batch(2), first)
-    again = corpus.examples(64)
+    again = corpus.examples(64, objective=objective)
     assert_equal_batches(again.batch(2), first)
 
 
@@ -162,7 +165,8 @@ def test_an_unknown_objective():
 
 def test_the_contract_itself():
     assert set(OBJECTIVES) == {"masked_lm_next_sentence", "masked_lm", "left_to_right"}
-    for objective in OBJECTIVES.values():
+    assert set(PACKED_OBJECTIVES) == {"masked_lm", "left_to_right"}
+    for objective in EVERY.values():
         fields = objective.fields
         assert {"input_ids", "input_mask", "token_type_ids"} <= fields.keys()
         assert all(field.letters[0] == "B" for field in fields.values())

@@ -9,6 +9,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.layers.dense import parameter, truncated_normal
 from bertjax.layers.dropout import Dropout
 from bertjax.layers.norm import LayerNorm
+from bertjax.layers.positions import positions_of
 
 
 class Embeddings(nn.Module):
@@ -35,13 +36,18 @@ class Embeddings(nn.Module):
         self.norm = LayerNorm(spec, axes.EMBED)
         self.dropout = Dropout(spec)
 
-    def __call__(self, input_ids, token_type_ids, deterministic: bool) -> jax.Array:
+    def __call__(
+        self, input_ids, token_type_ids, documents: jax.Array | None, deterministic: bool
+    ) -> jax.Array:
         length = input_ids.shape[1]
         x = self.token[input_ids]  # [B, S, D]
         # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
         one_hot = jax.nn.one_hot(token_type_ids, self.spec.type_vocab_size)
         x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
-        x += self.position[:length]
+        if documents is None:
+            x += self.position[:length]
+        else:
+            x += self.position[positions_of(documents)]
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         x = self.dropout(self.norm(x), deterministic)
         return x.astype(self.spec.compute_dtype)

@@ -69,16 +69,15 @@ class Block(nn.Module):
 
 
 class Layers(nn.Module):
-    """L blocks: x [B, S, D], input_mask [B, S] -> the outputs of all blocks, or of the last."""
+    """L blocks: x [B, S, D] -> the outputs of all blocks, or of the last."""
 
     spec: BertSpec
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, input_mask: jax.Array, deterministic: bool, all_layers: bool
+        self, x: jax.Array, keys: Keys, deterministic: bool, all_layers: bool
     ) -> list[jax.Array]:
         spec = self.spec
-        keys = Keys(tokens=input_mask)
         block = Block
         if spec.remat == "layer":
             block = nn.remat(Block, prevent_cse=not spec.scan_layers)
@@ -109,17 +108,26 @@ class Bert(nn.Module):
         self.embeddings = Embeddings(self.spec)
         self.encoder = Layers(self.spec)
 
-    def __call__(self, input_ids, input_mask, token_type_ids, *, deterministic: bool) -> jax.Array:
-        """input_ids, input_mask, token_type_ids: int [B, S]. Returns the last layer's [B, S, D]."""
-        x = self.embeddings(input_ids, token_type_ids, deterministic)
-        return self.encoder(x, input_mask, deterministic, all_layers=False)[-1]
+    def __call__(
+        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
+    ) -> jax.Array:
+        """Returns the last layer's [B, S, D].
+
+        Args:
+          input_ids, input_mask, token_type_ids: int [B, S].
+          documents: int [B, S], the document of each token in packed rows; each sees only itself.
+          deterministic: no dropout.
+        """
+        x = self.embeddings(input_ids, token_type_ids, documents, deterministic)
+        return self.encoder(x, Keys(input_mask, documents), deterministic, all_layers=False)[-1]
 
     def hidden_states(
-        self, input_ids, input_mask, token_type_ids, *, deterministic: bool
+        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
     ) -> list[jax.Array]:
         """Returns every layer's [B, S, D]: the embeddings, then layers 1 to L."""
-        x = self.embeddings(input_ids, token_type_ids, deterministic)
-        return [x, *self.encoder(x, input_mask, deterministic, all_layers=True)]
+        x = self.embeddings(input_ids, token_type_ids, documents, deterministic)
+        keys = Keys(input_mask, documents)
+        return [x, *self.encoder(x, keys, deterministic, all_layers=True)]
 
     @property
     def token_embedding(self) -> jax.Array:

@@ -15,6 +15,7 @@ from bertjax.layers.activation import activation
 from bertjax.layers.dense import Dense, parameter, truncated_normal
 from bertjax.layers.dropout import Dropout, dropout_seed
 from bertjax.layers.norm import LayerNorm
+from bertjax.layers.positions import positions_of
 from bertjax.layers.rotary import Rotation, rotated, rotation
 
 
@@ -180,6 +181,8 @@ class ModernBert(nn.Module):
         """The embeddings, then the outputs of layers 1 to L, of which the last is normalized."""
         del token_type_ids
         positions = jnp.arange(input_ids.shape[1])
+        if documents is not None and self.spec.positions == LEARNED:
+            positions = positions_of(documents)  # rotary ones are relative, wherever they begin
         x = self.embeddings(input_ids, positions, deterministic)
         keys = Keys(tokens=input_mask, documents=documents)
         outputs = self.encoder(x, keys, positions, deterministic)
