@@ -45,7 +45,7 @@ class EncoderSpec(Protocol):
         """Useful floating-point operations of one training step, for each token.
 
         Matrix products only, forward and backward (6 per weight and token), without credit for
-        recomputation.
+        recomputation. A row counts as one document, also where several are packed into it.
 
         Args:
           length: S.
