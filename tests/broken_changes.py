@@ -116,7 +116,7 @@ CHANGES = [
         'return "://" in os.fspath(name)',
         'return os.fspath(name).startswith("gcs://")',
         (
-            "tests/test_finetune_glue.py::test_a_workdir_that_is_none",
+            "tests/test_finetune_glue.py::test_an_invalid_workdir_is_refused",
             "tests/test_gcs.py::test_names_become_paths",
         ),
     ),
@@ -548,8 +548,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/loop.py",
-        "if told := self._loss.warning(metrics):",
-        "if told := self._loss.warning({}):",
+        "if warning := self._loss.warning(metrics):",
+        "if warning := self._loss.warning({}):",
         ("tests/training/test_loop.py",),
     ),
     Change(
@@ -641,7 +641,7 @@ CHANGES = [
         "bertjax/interop/sentencepiece_model.py",
         "(-scores[ids[piece]], ids[piece])",
         "(scores[ids[piece]], ids[piece])",
-        ("tests/interop/test_tokenizer_files.py::test_sentencepiece_there_and_back",),
+        ("tests/interop/test_tokenizer_files.py::test_sentencepiece_written_and_read",),
     ),
     Change(
         "bertjax/interop/serving.py",
@@ -680,7 +680,7 @@ CHANGES = [
         "bertjax/objectives/left_to_right.py",
         'architecture = "BertLMHeadModel"',
         'architecture = "BertForMaskedLM"',
-        ("tests/test_convert.py::test_a_run_goes_out_and_comes_back",),
+        ("tests/test_convert.py::test_a_run_is_exported_and_read_back",),
     ),
     # ----------------------------------------------------------------------------- features
     Change(
@@ -731,8 +731,8 @@ CHANGES = [
         "begun.get(key, _BEFORE.get(key))",
         "begun.get(key)",
         (
-            "tests/test_bad_input.py::test_a_run_begun_before_a_key_was_there",
-            "tests/test_initialize.py::test_a_run_from_before_there_was_init_from",
+            "tests/test_bad_input.py::test_a_run_without_a_newer_key",
+            "tests/test_initialize.py::test_a_run_without_the_key_init_from",
         ),
     ),
     Change(
@@ -804,7 +804,7 @@ CHANGES = [
         'for part in (spec.encoder, "pooler")',
         "for part in (spec.encoder,)",
         (
-            "tests/test_finetune.py::test_each_family_learns_and_hands_in[CoLA]",
+            "tests/test_finetune.py::test_each_family_learns_and_writes_its_files[CoLA]",
             "tests/test_finetune.py::test_the_model_is_that_of_the_best_trial",
         ),
     ),
