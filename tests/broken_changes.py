@@ -572,8 +572,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/loop.py",
-        "float(self._schedule(step - 1))",
-        "float(self._schedule(step))",
+        "float(session.schedule(step - 1))",
+        "float(session.schedule(step))",
         ("tests/training/test_loop.py",),
     ),
     Change(
@@ -669,8 +669,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/runs/initialize.py",
-        '"initializer_range", "layer_norm_eps"),',
-        '"initializer_range"),',
+        '"attention_probs_dropout_prob", "causal"),',
+        '"attention_probs_dropout_prob", "causal", "layer_norm_eps"),',
         (
             "tests/test_initialize.py::test_what_the_weights_decide",
             "tests/test_initialize.py::test_it_goes_on_where_the_weights_are",
@@ -678,8 +678,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/objectives/left_to_right.py",
-        'architecture = "BertLMHeadModel"',
-        'architecture = "BertForMaskedLM"',
+        "kind = kinds.CAUSAL_LM",
+        "kind = kinds.MASKED_LM",
         ("tests/test_convert.py::test_a_run_is_exported_and_read_back",),
     ),
     # ----------------------------------------------------------------------------- features
@@ -700,8 +700,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/features/texts.py",
-        "Encoded(array, 2 + kept[0], groups",
-        "Encoded(array, 1 + kept[0], groups",
+        "EncodedText(array, 2 + kept[0], groups",
+        "EncodedText(array, 1 + kept[0], groups",
         (
             "tests/test_extract_features.py::test_segments_and_cutting_of_pairs",
             "tests/test_extract_features.py::test_as_one_text_alone",
@@ -755,8 +755,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/programs/fill_mask.py",
-        "(np.arange(length) < len(ids))",
-        "(np.arange(length) <= len(ids))",
+        'batch["input_mask"][row, : lengths[number]] = 1',
+        'batch["input_mask"][row, : lengths[number] + 1] = 1',
         ("tests/test_fill_mask.py",),
     ),
     # ----------------------------------------------------------------------------- fine-tuning
