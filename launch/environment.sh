@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# The project's Python environment, made on first use and brought up to date when setup.py or
-# the constraints change. For the scripts beside it:
+# Makes the project's Python environment at its first use, and updates it when setup.py or the
+# constraints change. The other scripts of this folder use it so:
 #
 #   set -euo pipefail
 #   source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-#   use_environment test peers    # with these extras of setup.py; may be none
+#   use_environment test peers    # extras of setup.py; there may be none
 #   "$PYTHON" "$REPOSITORY/launch/pretrain.py" ...
 #
-# Sets REPOSITORY (absolute path of the checkout) and PYTHON (the environment's interpreter).
-# The environment is REPOSITORY/.venv, or the folder that BERTJAX_VENV names. Needs a network
-# only when it installs.
+# It sets REPOSITORY (absolute path of the checkout) and PYTHON (the environment's interpreter).
+# The environment is REPOSITORY/.venv, or the folder that BERTJAX_VENV names. It needs a network only
+# when it installs.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 
@@ -20,7 +20,7 @@ use_environment() {
   _is_up_to_date "$folder" "$@" || _install "$folder" "$@"
 }
 
-# One stamp for the package and for each extra, so that asking for fewer extras installs nothing.
+# The package and each extra have a stamp, so a request for fewer extras installs nothing.
 _is_up_to_date() {
   local folder="$1" part
   shift
@@ -52,8 +52,8 @@ _install() {
     echo "No tested versions for Python $version under constraints/: installing the newest" >&2
   fi
   echo "Installing bertjax${extras:+[$extras]} (about a minute)" >&2
-  # --no-compile: byte code is made on first import, for the few files that are imported.
-  # --use-pep517: builds seqeval, which comes as source, alike with every pip.
+  # With --no-compile, byte code is made at the first import, and only for files that are imported.
+  # With --use-pep517, every version of pip builds seqeval, which is source, in the same way.
   "$PYTHON" -m pip install --no-compile --use-pep517 "${arguments[@]}" |
     awk '/^ *(Downloading|Using cached|Installing) / { print substr($0, 1, 100); fflush() }' >&2
   for part in package "$@"; do
@@ -61,8 +61,8 @@ _install() {
   done
 }
 
-# The machine's own python3 if there are tested versions for it, else another one with them, else
-# a newer one.
+# Prints the machine's python3 if there are tested versions for it; otherwise another Python with
+# tested versions; otherwise a newer one.
 _find_python() {
   local newest candidate version lacking=""
   for newest in 12 99; do

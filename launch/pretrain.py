@@ -9,7 +9,7 @@ _CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.",
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
 _VERIFY = flags.DEFINE_boolean("verify", False, "Compare every checksum of the corpus first.")
 _HOSTS = flags.DEFINE_integer("hosts", None, "How many hosts the job must have.", lower_bound=1)
-_CHIPS = flags.DEFINE_integer("chips", None, "How many chips, all told.", lower_bound=1)
+_CHIPS = flags.DEFINE_integer("chips", None, "How many chips the job must have.", lower_bound=1)
 flags.mark_flags_as_required(["config", "workdir"])
 
 

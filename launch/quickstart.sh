@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The whole path on this machine, in minutes: an environment, a corpus, a vocabulary, a
-# pre-trained model, its evaluation, and blanks filled in.
+# Runs the whole path on this machine, in minutes: it makes an environment, a corpus and a
+# vocabulary, pre-trains a model, evaluates it, and fills in blanks.
 #
 #   bash launch/quickstart.sh [FOLDER] [--config.key=value ...]
 #
-# FOLDER is quickstart/ in the checkout by default; the rest goes to launch/pretrain.py.
-# Run again, it reuses what is there; stopped, it goes on where it was.
+# FOLDER is quickstart/ in the checkout by default; launch/pretrain.py gets the other arguments.
+# A second run uses the files of the first; a stopped run continues where it was stopped.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -15,7 +15,7 @@ if [[ "${1-}" && "$1" != --* ]]; then
   folder="$1"
   shift
 fi
-# shellcheck disable=SC2119  # no extras: the arguments are for pretrain.py
+# shellcheck disable=SC2119  # it needs no extras; the script's arguments are for pretrain.py
 use_environment
 launch() {
   printf '\n== %s\n' "$1"

@@ -3,12 +3,12 @@
 #
 #   bash launch/test.sh [--peers] [arguments of pytest]
 #
-#   --peers   install also what only some tests need: PyTorch, Transformers, TensorFlow, Apache Beam,
-#             gcsfs and the TPU compiler
-#   --slow    run also the tests that take more than a few seconds
+#   --peers   also installs what only a subset of the tests needs: PyTorch, Transformers,
+#             TensorFlow, Apache Beam, gcsfs and the TPU compiler
+#   --slow    also runs the tests that take more than a few seconds
 #
-# The tests are spread over as many processes as there are cores, four at most; --numprocesses=0
-# keeps them in one, for a debugger.
+# There are as many processes as cores, but at most four; with --numprocesses=0 there is one, for a
+# debugger.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR

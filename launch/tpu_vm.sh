@@ -1,56 +1,56 @@
 #!/usr/bin/env bash
-# Pre-training on a Cloud TPU slice, from nothing to a finished run:
+# Pre-trains on a Cloud TPU slice: it makes the slice, runs the training and deletes the slice.
 #
 #   bash launch/tpu_vm.sh COMMAND --name=NAME [--flag=value ...] [-- ARGUMENTS]
 #
 # COMMAND is one of
-#   up      create, setup, run and watch; after a preemption again, until the run is complete;
-#           then the slice is deleted
-#   create  check that the config fits, that the corpus is staged and the buckets are there; ask
-#           for the slice (a queued resource) and wait for it
-#   setup   send the checkout's tracked files to every host, install them with the tested
-#           versions, and copy the corpus to the host's disk
-#   run     start launch/pretrain.py on every host; it goes on when this ends
-#   logs    follow the log of host 0 and then show the end of every log whose run failed;
-#           --all: the end of every log, now
-#   status  of the queued resource, of its node, and of the run on each host
-#   ssh     a shell on a host, or the command after "--" there
-#   delete  the slice; none there is fine
+#   up      does create, setup and run, and watches the run; after a preemption it repeats them,
+#           until the run is complete; then it deletes the slice
+#   create  checks that the config fits and that the corpus and the buckets exist; asks for the
+#           slice (a queued resource) and waits for it
+#   setup   sends the checkout's tracked files to every host, installs them with the tested
+#           versions, and copies the corpus to the host's disk
+#   run     starts launch/pretrain.py on every host; the training continues when this command ends
+#   logs    follows the log of host 0 and then shows the end of every log whose run failed;
+#           with --all it shows the end of every log at once
+#   status  shows the state of the queued resource, of its node, and of the run on each host
+#   ssh     opens a shell on a host, or runs the command after "--" there
+#   delete  deletes the slice; if there is no slice, this is no error
 #
 # Flags:
-#   --name=NAME              of the slice: lower-case letters, digits and hyphens
-#   --project=, --zone=      as gcloud has them; its own settings by default
+#   --name=NAME              the slice's name: lower-case letters, digits and hyphens
+#   --project=, --zone=      as in gcloud; by default gcloud's own settings
 #   --type=, --chips=        v2 v3 v4 v5e v5p v6e, and how many        up create run
-#   --spot                   cheaper, and may be taken away            up create
-#   --wait=MINUTES           for the slice; 0, the default: for ever   up create
+#   --spot                   cheaper, but the cloud may take it away   up create
+#   --wait=MINUTES           for the slice; 0, the default: no limit   up create
 #   --config=FILE            a tracked file of the checkout            up create run
 #   --corpus=gs://BUCKET/DIR a folder of launch/prepare_corpus.py      up create setup
-#   --workdir=gs://BUCKET/RUN where the run lies                       up create run
-#   --worker=N               which host; 0 by default                  ssh
+#   --workdir=gs://BUCKET/RUN the folder of the run                    up create run
+#   --worker=N               the host's number; 0 by default           ssh
 #   --all                    every host                                logs
-#   --keep                   do not delete the slice at the end        up
-#   --dry_run                print every command and do nothing
+#   --keep                   the slice is not deleted at the end       up
+#   --dry_run                every command is printed, and none is run
 #
-# ARGUMENTS go to launch/pretrain.py, as --config.key=value or its other flags. Every gcloud
-# command is printed (on standard error) before it runs; one that is repeated to look how things
-# stand, the first time. Exit code: 0 done, 2 what you can correct, 1 what the cloud refused.
-# The guide is docs/tpu.md.
+# ARGUMENTS are for launch/pretrain.py: --config.key=value or its other flags. Every gcloud command
+# is printed on standard error before it runs; a repeated question about states only the first time.
+# The exit code is 0 if the work is done, 2 for an error that you can correct, and 1 for an error of
+# the cloud. The guide is docs/tpu.md.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 readonly SECONDS_BETWEEN_LOOKS=60
-readonly RETRIES=3 # of one thing that fails, in a row
-# This file, as it is called there: see "On each host".
+readonly RETRIES=3 # the most attempts in a row at one command that fails
+# The command for this file on a host: see "On each host".
 readonly HOST="bash bertjax/code/launch/tpu_vm.sh host"
 
 command="" name="" project="" zone="" type="" chips="" spot="" wait=0 config="" corpus=""
 workdir="" worker=0 all="" keep="" dry_run=""
-arguments=() # after "--"
+arguments=() # the words after "--"
 place=()     # --project and --zone, for gcloud
 scratch=""   # a folder of this process
-left=""      # yes: the slice is there
+left=""      # "yes" if the slice exists
 
 main() {
   if [[ "${1-}" == host ]]; then
@@ -100,7 +100,7 @@ check_flags() {
   [[ "$name" =~ ^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$ ]] ||
     die "--name=$name: lower-case letters, digits and hyphens; a letter first, at most 63"
   [[ "$wait" =~ ^[0-9]{1,6}$ ]] || die "--wait=$wait: not a number of minutes"
-  wait=$((10#$wait)) # bash would take 010 for 8, and 08 for none
+  wait=$((10#$wait)) # without 10#, bash reads 010 as 8, and 08 as an error
   [[ "$worker" =~ ^[0-9]{1,4}$ ]] || die "--worker=$worker: not the number of a host"
   corpus="${corpus%/}" workdir="${workdir%/}"
   check_address corpus "$corpus"
@@ -129,8 +129,8 @@ check_address() { # FLAG VALUE
     die "--$1=$2: write gs://BUCKET/FOLDER: all hosts must reach it"
 }
 
-# Sets what Cloud TPU calls this slice, as its documentation has it (TPU software versions, and
-# the page of each type), what JAX calls it, and the number of its hosts.
+# Sets the slice's name in Cloud TPU (by its documentation of TPU software versions and of each
+# type), its name in JAX, and the number of its hosts.
 translate() {
   local shapes pair
   case "$type" in
@@ -143,20 +143,20 @@ translate() {
   for pair in $shapes; do
     [[ "${pair%:*}" != "$chips" ]] || topology="$type:${pair#*:}"
   done
-  # shellcheck disable=SC2001  # a pattern, not a string
+  # shellcheck disable=SC2001  # sed has a pattern here, bash only a string
   [[ "$topology" ]] || die "--chips=$chips: $type has slices of $(sed 's/:[^ ]*//g' <<<"$shapes")"
-  case "$type" in # the older ones and v5p are counted in TensorCores, two a chip
+  case "$type" in # v2 to v4 and v5p are counted in TensorCores, two a chip
     v2 | v3 | v4) accelerator="$type-$((2 * chips))" runtime=tpu-ubuntu2204-base ;;
     v5e) accelerator="v5litepod-$chips" runtime=v2-alpha-tpuv5-lite ;;
     v5p) accelerator="v5p-$((2 * chips))" runtime=v2-alpha-tpuv5 ;;
     v6e) accelerator="v6e-$chips" runtime=v2-alpha-tpuv6e ;;
   esac
-  # Four chips a host, but one host for the eight of a v5e or v6e.
+  # A host has four chips, but one host has all eight of a v5e or v6e.
   hosts=$((chips < 4 ? 1 : chips / 4))
   [[ "$type-$chips" != v[56]e-8 ]] || hosts=1
 }
 
-# Makes --config what it is called inside the checkout, as the hosts get it.
+# Sets config to the file's path inside the checkout, which is the same on the hosts.
 find_config() {
   local file="${config%%:*}" inside
   [[ -f "$file" ]] || die "--config=$config: no such file"
@@ -170,15 +170,15 @@ prepare_here() {
     die "gcloud is not installed: https://cloud.google.com/sdk/docs/install"
   scratch="$(mktemp -d)"
   trap leave EXIT
-  trap 'exit 130' INT # gcloud ends an interrupt in its own way, and this would go on
+  trap 'exit 130' INT # without it, an interrupt would end gcloud only, and this would continue
 }
 
 # --------------------------------------------------------------------------- the loop of "up"
 
 do_up() {
   local newest="" failures=0
-  local set_up="" # the slice that is there is set up
-  local asked=""  # a slice was asked for, and not refused
+  local set_up="" # "yes" if the existing slice is set up
+  local asked=""  # "yes" if a slice was requested and the request was accepted
   look
   case "$pod" in
     none) check_before_asking ;;
@@ -204,8 +204,8 @@ do_up() {
   [[ "$keep" ]] || remove_slice || fail "$name could not be deleted"
 }
 
-# From what is there to the end of one run. Sets outcome: complete, bad_input, lost (the slice was
-# taken away) or failed (anything else).
+# Continues from the present state to the end of one run. Sets outcome: complete, bad_input, lost
+# (the cloud took the slice away) or failed (anything else).
 attempt() {
   local found="$pod"
   outcome=failed running=0
@@ -218,7 +218,7 @@ attempt() {
     asked=yes
   fi
   await_slice || return 0
-  # It may be going already: started by hand, or by an "up" that was interrupted.
+  # The run may have been started already, by hand or by an "up" that was interrupted.
   if [[ "$found" != none && -z "$set_up" ]]; then
     ask_hosts
     ((running == 0)) || set_up=yes
@@ -239,7 +239,7 @@ start_run() {
   do_run
 }
 
-# After a failure: again, unless nothing new was saved for too long.
+# Counts failures in a row without a new checkpoint; after too many, the program ends.
 count_failure() {
   local before="$newest"
   find_newest_checkpoint
@@ -253,7 +253,7 @@ count_failure() {
   pause
 }
 
-# The newest checkpoint's step, unless the bucket does not tell.
+# Sets newest to the newest checkpoint's step; it stays as it was if the bucket does not answer.
 find_newest_checkpoint() {
   local steps ask=(storage ls "$workdir/checkpoints/")
   say_once "${ask[@]}"
@@ -264,7 +264,7 @@ find_newest_checkpoint() {
   newest="${steps:-$newest}"
 }
 
-# Until the run has ended, or the slice: sets outcome.
+# Waits for the end of the run or of the slice, and sets outcome.
 watch_run() {
   local patience=5 line last=""
   while true; do
@@ -279,7 +279,7 @@ watch_run() {
     [[ -z "$line" || "$line" == "$last" ]] || say "$(date +%H:%M) $line"
     last="$line"
     ((ended < hosts)) || break
-    # The others end within minutes of the first; if not, they hang.
+    # Hosts end within minutes of the first; those that do not end hang.
     if ((ended > 0)) && ! ((patience -= 1)); then
       on_hosts all "$HOST stop" || true
       codes+=stopped
@@ -385,7 +385,7 @@ check_bucket() { # gs://BUCKET/...
       "--location=REGION makes it, in the region of your zone"
 }
 
-# Compiles the step for this slice, here: exit code 0 if it fits.
+# Compiles the step for this slice on this machine; returns 0 if it fits.
 check_config() {
   local argument of_config=()
   for argument in "${arguments[@]}"; do
@@ -417,7 +417,7 @@ ask_for_slice() {
   return 1
 }
 
-# Until the slice is there; fails when it will not be.
+# Waits until the slice is ready; fails if it cannot become ready.
 await_slice() {
   local waited=0 last=""
   [[ -z "$dry_run" ]] || return 0
@@ -446,8 +446,8 @@ give_up_waiting() {
     "it is granted, watched or not: look with status, or withdraw it with delete"
 }
 
-# How things stand: request and node are the states that gcloud tells, and pod is what they come
-# to: none, waiting, ready, leaving, lost; or unknown, when gcloud fails.
+# Sets request and node to the states that gcloud reports, and pod to their meaning: none, waiting,
+# ready, leaving or lost; or unknown, if gcloud fails.
 look() {
   state_of queued-resources state.state
   request="$answer" node=""
@@ -464,13 +464,13 @@ look() {
     *\ none | *\ PREEMPTED | *\ TERMINATED | *\ STOP* | *\ DELETING | *\ HID*) pod=lost ;;
     *) pod=waiting ;;
   esac
-  if [[ "$dry_run" ]]; then # as if all went well
+  if [[ "$dry_run" ]]; then # a dry run supposes that every command succeeds
     case "$command$left" in up | create) pod=none ;; *) pod=ready ;; esac
   fi
   case "$pod" in none) left="" ;; unknown) ;; *) left=yes ;; esac
 }
 
-state_of() { # queued-resources|tpu-vm FIELD: sets answer
+state_of() { # queued-resources|tpu-vm FIELD; it sets answer
   local ask=(compute tpus "$1" describe "$name" "${place[@]}" "--format=value($2)")
   say_once "${ask[@]}"
   answer=""
@@ -485,7 +485,7 @@ state_of() { # queued-resources|tpu-vm FIELD: sets answer
   fi
 }
 
-# Deletes the slice, once the cloud has done with it.
+# Deletes the slice when the cloud has finished its own work with it.
 clear_away() {
   while [[ "$pod" == leaving ]]; do
     say "$(date +%H:%M) $name: $request"
@@ -509,7 +509,7 @@ remove_slice() {
   return 1
 }
 
-# The last line, however this ends: what is left behind and costs.
+# Prints the last line at every kind of end: what still exists and costs money.
 leave() {
   rm -rf "$scratch"
   [[ "$left" ]] || return 0
@@ -524,12 +524,12 @@ own_command() {
 
 # -------------------------------------------------------------------------------- the hosts
 
-on_hosts() { # WORKER|all TEXT...: run there by the login shell, which is bash
+on_hosts() { # WORKER|all TEXT...; the login shell there, which is bash, runs the text
   cloud compute tpus tpu-vm ssh "$name" "${place[@]}" "--worker=$1" --quiet "--command=${*:2}"
 }
 
-# Asks each host about its run. Sets report, a line from each that answers, how many are running
-# and how many have ended, and the exit codes of those.
+# Asks each host about its run. Sets report (a line from each host that answers), running and ended
+# (the numbers of runs) and codes (the exit codes of those that ended).
 ask_hosts() {
   local line ask=(compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all --quiet
     "--command=$HOST status")
@@ -545,8 +545,8 @@ ask_hosts() {
   done <<<"$report"
 }
 
-# Again what may fail for a moment, a new VM's ssh above all; on the hosts, what is done already
-# is not done again. Bad input stays bad.
+# Repeats a command that may fail for a moment, as the ssh of a new VM does. The hosts do not repeat
+# finished work. Bad input (exit code 2) is not repeated.
 persist() {
   local try code
   for ((try = 1; try <= RETRIES; try++)); do
@@ -574,7 +574,7 @@ say_once() {
   said["$text"]=yes
 }
 
-# Words as bash reads them, with quotes only where they need some.
+# Prints words as bash reads them, with quotes only where they are necessary.
 quoted() {
   local word words=()
   for word in "$@"; do
@@ -591,7 +591,7 @@ say() {
   echo "$*" >&2
 }
 
-tell() { # what has been done
+tell() { # MESSAGE about finished work, which a dry run has not
   [[ "$dry_run" ]] || say "$*"
 }
 
@@ -607,10 +607,10 @@ fail() {
 
 # ----------------------------------------------------------------------------- On each host
 #
-# ~/bertjax there has code/ (the checkout, this file with it), venv/, corpus/, and of the run
-# run.log, run.pid, run.exit (its exit code) and run.lock, which it holds while it goes.
+# ~/bertjax on a host contains code/ (the checkout, with this file), venv/, corpus/, and the files
+# of the run: run.log, run.pid, run.exit (its exit code) and run.lock, which a running run holds.
 
-host_setup() { # CORPUS, from new/, where the checkout was just unpacked
+host_setup() { # CORPUS; it is called from new/, where the checkout was unpacked
   cd ~/bertjax
   flock --nonblock run.lock true || die "$(host_name): a run is going here, with the code it has"
   rm -rf code
@@ -628,20 +628,20 @@ host_setup() { # CORPUS, from new/, where the checkout was just unpacked
 
 host_run() { # ARGUMENTS of launch/pretrain.py
   cd ~/bertjax
-  exec 9>run.lock # held by all that is started here
+  exec 9>run.lock # the processes that are started here hold the lock
   if ! flock --nonblock 9; then
     echo "$(host_name): running already"
     return
   fi
-  echo killed >run.exit # until it can say better
+  echo killed >run.exit # at its end the run replaces it by its exit code
   setsid bash code/launch/tpu_vm.sh host train "$@" >>run.log 2>&1 </dev/null &
-  echo "$!" >run.pid # before anybody is told that there is a run to be stopped
+  echo "$!" >run.pid # it is written before the message that a run exists
   echo "$(host_name): started"
 }
 
 host_train() {
   local code=0
-  trap : TERM # the program below gets the signal, too, and its exit code is to be kept
+  trap : TERM # the program below also gets the signal, and its exit code is needed
   cd code
   echo "== $(date --iso-8601=seconds) launch/pretrain.py $(quoted "$@")"
   ../venv/bin/python launch/pretrain.py "--config.corpus=$HOME/bertjax/corpus" "$@" || code=$?
@@ -686,7 +686,7 @@ host_state() {
   fi
 }
 
-# "host 2": the VMs of a slice are called ...-w-0, ...-w-1 and so on.
+# Prints "host 2" for the VM ...-w-2 of a slice.
 host_name() {
   local full
   full="$(hostname)"

@@ -116,7 +116,7 @@ CHANGES = [
         'return "://" in os.fspath(name)',
         'return os.fspath(name).startswith("gcs://")',
         (
-            "tests/test_finetune_glue.py::test_a_workdir_that_is_none",
+            "tests/test_finetune_glue.py::test_an_invalid_workdir_is_refused",
             "tests/test_gcs.py::test_names_become_paths",
         ),
     ),
@@ -584,8 +584,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/loop.py",
-        "if told := self._loss.warning(metrics):",
-        "if told := self._loss.warning({}):",
+        "if warning := self._loss.warning(metrics):",
+        "if warning := self._loss.warning({}):",
         ("tests/training/test_loop.py",),
     ),
     Change(
@@ -608,8 +608,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/training/loop.py",
-        "float(self._schedule(step - 1))",
-        "float(self._schedule(step))",
+        "float(session.schedule(step - 1))",
+        "float(session.schedule(step))",
         ("tests/training/test_loop.py",),
     ),
     Change(
@@ -677,7 +677,7 @@ CHANGES = [
         "bertjax/interop/sentencepiece_model.py",
         "(-scores[ids[piece]], ids[piece])",
         "(scores[ids[piece]], ids[piece])",
-        ("tests/interop/test_tokenizer_files.py::test_sentencepiece_there_and_back",),
+        ("tests/interop/test_tokenizer_files.py::test_sentencepiece_written_and_read",),
     ),
     Change(
         "bertjax/interop/serving.py",
@@ -705,8 +705,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/runs/initialize.py",
-        '"initializer_range", "layer_norm_eps"),',
-        '"initializer_range"),',
+        '"attention_probs_dropout_prob", "causal"),',
+        '"attention_probs_dropout_prob", "causal", "layer_norm_eps"),',
         (
             "tests/test_initialize.py::test_what_the_weights_decide",
             "tests/test_initialize.py::test_it_goes_on_where_the_weights_are",
@@ -714,9 +714,9 @@ CHANGES = [
     ),
     Change(
         "bertjax/objectives/left_to_right.py",
-        'architecture = "BertLMHeadModel"',
-        'architecture = "BertForMaskedLM"',
-        ("tests/test_convert.py::test_a_run_goes_out_and_comes_back",),
+        "kind = kinds.CAUSAL_LM",
+        "kind = kinds.MASKED_LM",
+        ("tests/test_convert.py::test_a_run_is_exported_and_read_back",),
     ),
     # ----------------------------------------------------------------------------- features
     Change(
@@ -736,8 +736,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/features/texts.py",
-        "Encoded(array, 2 + kept[0], groups",
-        "Encoded(array, 1 + kept[0], groups",
+        "EncodedText(array, 2 + kept[0], groups",
+        "EncodedText(array, 1 + kept[0], groups",
         (
             "tests/test_extract_features.py::test_segments_and_cutting_of_pairs",
             "tests/test_extract_features.py::test_as_one_text_alone",
@@ -767,8 +767,8 @@ CHANGES = [
         "begun.get(key, _BEFORE.get(key))",
         "begun.get(key)",
         (
-            "tests/test_bad_input.py::test_a_run_begun_before_a_key_was_there",
-            "tests/test_initialize.py::test_a_run_from_before_there_was_init_from",
+            "tests/test_bad_input.py::test_a_run_without_a_newer_key",
+            "tests/test_initialize.py::test_a_run_without_the_key_init_from",
         ),
     ),
     Change(
@@ -791,8 +791,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/programs/fill_mask.py",
-        "(np.arange(length) < len(ids))",
-        "(np.arange(length) <= len(ids))",
+        'batch["input_mask"][row, : lengths[number]] = 1',
+        'batch["input_mask"][row, : lengths[number] + 1] = 1',
         ("tests/test_fill_mask.py",),
     ),
     # ----------------------------------------------------------------------------- fine-tuning
@@ -840,7 +840,7 @@ CHANGES = [
         'for part in (spec.encoder, "pooler")',
         "for part in (spec.encoder,)",
         (
-            "tests/test_finetune.py::test_each_family_learns_and_hands_in[CoLA]",
+            "tests/test_finetune.py::test_each_family_learns_and_writes_its_files[CoLA]",
             "tests/test_finetune.py::test_the_model_is_that_of_the_best_trial",
         ),
     ),

@@ -55,7 +55,7 @@ def test_no_corpus(tmp_path):
     refuse(tiny_config(""), tmp_path, r"config\.corpus is empty: set --config\.corpus=DIR")
 
 
-def test_a_corpus_that_is_not_there(tmp_path):
+def test_a_missing_corpus(tmp_path):
     message = f"{tmp_path / 'nowhere'}: no such corpus: name a folder that launch/prepare_corpus"
     refuse(tiny_config(tmp_path / "nowhere"), tmp_path, message)
 
@@ -189,7 +189,7 @@ def test_no_workdir(tiny_corpus):
         ("--config.phase_1.batch_size=7", "error: a batch of 7 sequences does not divide over 8"),
     ],
 )
-def test_the_door_tells_in_one_line(tiny_corpus, tmp_path, flag, message):
+def test_the_door_prints_one_line(tiny_corpus, tmp_path, flag, message):
     process = start_pretraining(
         tmp_path, tiny_config(tiny_corpus), tmp_path / "run", flag, devices=8
     )
@@ -256,7 +256,7 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["corpus"] == str(tiny_corpus)
 
 
-def test_a_run_begun_before_a_key_was_there(tmp_path):
+def test_a_run_without_a_newer_key(tmp_path):
     older = {"seed": 0, "model": {"size": "tiny"}}
     (tmp_path / "config.json").write_text(json.dumps(older))
     now = {**older, "init_from": "", "model": {"size": "tiny", "gradient_dtype": "float32"}}
@@ -414,7 +414,7 @@ def test_an_evaluation_without_end(tiny_run):
         evaluate.run(str(tiny_run), None, 10**20)
 
 
-def test_the_readers_doors_tell_in_one_line(tmp_path, repository):
+def test_the_readers_doors_print_one_line(tmp_path, repository):
     door = repository / "launch" / "fill_mask.py"
     command = [sys.executable, door, f"--model={tmp_path / 'run'}", "--text=no blank"]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -339,12 +339,12 @@ def _too_long(folder):
     ],
 )
 @pytest.mark.parametrize("mode", ["r", "w"])
-def test_errors_of_the_system_are_told_with_the_name(tmp_path, make, message, mode):
+def test_system_errors_name_the_path(tmp_path, make, message, mode):
     path = make(tmp_path)
     with pytest.raises(OSError) as caught:
         open(path, mode)
-    told = commandline._for_the_user(caught.value)
-    assert told == (
+    shown = commandline._for_the_user(caught.value)
+    assert shown == (
         f"{message} ({path}): mend that, or name another place, then run the command again"
     )
 
@@ -360,7 +360,7 @@ def test_errors_of_the_system_are_told_with_the_name(tmp_path, make, message, mo
         ("word.py:foo", WORD_CONFIG, "error: word.py:foo: must be :bar"),
     ],
 )
-def test_a_config_file_that_is_none(folder, name, text, message):
+def test_a_file_that_is_no_config(folder, name, text, message):
     file = folder / name.partition(":")[0]
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())

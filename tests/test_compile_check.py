@@ -115,7 +115,7 @@ def test_a_loop_over_layers_counts_every_layer(reported):
 
 @needs_libtpu
 @pytest.mark.slow
-def test_too_little_memory_is_told_before_the_pod():
+def test_too_little_memory_is_an_error():
     config = _small()
     config.phase_1.update(batch_size=16 * 8_192)  # 20 GiB of logits a chip
     with pytest.raises(InputError, match=r"does not fit: needs .* GiB of a device's 15.75"):
@@ -145,7 +145,7 @@ def test_slices(name, chips, devices, peak):
 
 
 @needs_libtpu
-def test_a_machine_without_a_tpu_hears_nothing_of_it(tmp_path):
+def test_a_machine_without_a_tpu_prints_nothing_about_it(tmp_path):
     """A program must not print the five lines in which libtpu would report it."""
     program = (
         "from bertjax.programs import commandline\n"

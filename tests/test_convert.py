@@ -40,7 +40,7 @@ def _assert_same(source, other):
 
 
 @pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
-def test_a_run_goes_out_and_comes_back(name, request, tmp_path, capsys):
+def test_a_run_is_exported_and_read_back(name, request, tmp_path, capsys):
     run = request.getfixturevalue(name)
     found = convert.run(str(run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     assert found["read back"] <= 1e-5
@@ -144,7 +144,7 @@ def test_parts_besides_the_architecture_stay_behind(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize("target", ["somewhere", "hf:", "stablehlo:", "tf1:x"])
-def test_targets_that_are_none(tiny_run, target):
+def test_invalid_targets_are_refused(tiny_run, target):
     with pytest.raises(InputError, match=f"--to={target}: must be hf:FOLDER or stablehlo:FOLDER"):
         convert.run(str(tiny_run), target)
 
@@ -155,7 +155,7 @@ def test_a_target_that_cannot_be_written(tiny_run, tmp_path):
         convert.run(str(tiny_run), f"hf:{tmp_path / 'file' / 'out'}")
 
 
-def test_what_is_there_is_kept(tiny_run, tmp_path):
+def test_an_existing_target_is_kept(tiny_run, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="out: is there already"):
         convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
@@ -204,7 +204,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_fine_tuned_run_goes_out_and_comes_back(fine_tuned, tmp_path, name):
+def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
     _, run = fine_tuned(name)
     found = convert.run(str(run), f"hf:{tmp_path / 'my-model'}")
     assert found["read back"] <= 1e-5 and found.get("transformers", 0) <= 2e-5
@@ -262,7 +262,7 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
         assert theirs["score"] == pytest.approx(each["probabilities"][each["label"]], abs=1e-4)
 
 
-def test_a_fine_tuning_that_is_not_done_is_not_handed_on(fine_tuned, tmp_path):
+def test_an_unfinished_fine_tuning_is_not_exported(fine_tuned, tmp_path):
     shutil.copytree(fine_tuned("CoLA")[1], tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
     with pytest.raises(InputError, match="its trials are not done: start it again"):

@@ -55,9 +55,9 @@ def test_a_head_that_answers_always_the_same(run, monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "load_run", lambda model: same)
     results = evaluate.run(str(run), None, batches=2)
     assert results["32"]["nsp_random_answers"] == results["64"]["nsp_random_answers"] == 1
-    told = capsys.readouterr().out.splitlines()[4:]
-    assert [line.partition(":")[0] for line in told] == ["length 32", "length 64"]
-    assert all("the next-sentence head answers 'B is random' always" in line for line in told)
+    printed = capsys.readouterr().out.splitlines()[4:]
+    assert [line.partition(":")[0] for line in printed] == ["length 32", "length 64"]
+    assert all("the next-sentence head answers 'B is random' always" in line for line in printed)
 
 
 def test_another_corpus_of_the_same_vocabulary(run, tiny_corpus, tmp_path):

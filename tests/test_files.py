@@ -192,7 +192,7 @@ WHOLE = b'{"step": 3, "value": null, "splits": {"train": {"files": {}, "more": 1
         ),
     ],
 )
-def test_damaged_json_is_told_with_its_cure(tmp_path, content, wrong):
+def test_damaged_json_is_refused_with_its_cure(tmp_path, content, wrong):
     path = tmp_path / "a.json"
     path.write_bytes(WHOLE)
     assert read_json(path, FIELDS, cure="") == {

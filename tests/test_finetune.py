@@ -73,7 +73,7 @@ def finished(searched, tmp_path):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_each_family_learns_and_hands_in(fine_tuned, name):
+def test_each_family_learns_and_writes_its_files(fine_tuned, name):
     config, run = fine_tuned(name)
     family = FAMILIES[name]
     results = _results(run)
@@ -274,10 +274,10 @@ def test_a_finished_command_only_tells_what_it_found(tiny_run, searched, finishe
     config = _cola(tiny_run, searched, grid=_SMALLER, intervals=_EVERY)
     assert finetune.run(config, str(run)) == 0
     output = capsys.readouterr()
-    (told,) = [line for line in output.out.splitlines() if "chosen: " in line]
+    (printed,) = [line for line in output.out.splitlines() if "chosen: " in line]
     found = f"matthews {results['dev']['dev']['matthews']:.2f}"
     seed = results["chosen"]["seed"]
-    assert told.startswith(f"chosen: batch16-rate0.01-epochs2-seed{seed}: dev: {found}, ")
+    assert printed.startswith(f"chosen: batch16-rate0.01-epochs2-seed{seed}: dev: {found}, ")
     assert "new in every trial: classifier\n" in output.out
     assert "predicting" not in output.err
     assert (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns == handed_in

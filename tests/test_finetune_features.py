@@ -30,7 +30,7 @@ def finished(tiny_run, tmp_path_factory):
     return data, folder / "run"
 
 
-def test_it_learns_and_hands_in(finished):
+def test_it_learns_and_writes_its_predictions(finished):
     data, run = finished
     results = json.loads((run / "results.json").read_text())
     assert list(results) == ["embeddings"]
@@ -93,7 +93,7 @@ def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
         (lambda config, data: config.grid.update(batch_size=(12,)), "does not divide"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_activations(tiny_run, tmp_path, spoil, message):
+def test_mistakes_are_reported_before_the_activations(tiny_run, tmp_path, spoil, message):
     data = task_files.write_conll(tmp_path / "data")
     config = _config(tiny_run, data, "embeddings")
     spoil(config, data)

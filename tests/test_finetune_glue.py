@@ -113,7 +113,7 @@ def test_a_run_that_is_stopped_stops_all(tmp_path, monkeypatch, small):
     assert not (tmp_path / "run").exists()
 
 
-def test_tasks_that_diverge_are_told_at_the_end(tmp_path, monkeypatch, small, capsys):
+def test_tasks_that_diverge_are_named_at_the_end(tmp_path, monkeypatch, small, capsys):
     """The other tasks are still run."""
     asked = []
 
@@ -128,8 +128,8 @@ def test_tasks_that_diverge_are_told_at_the_end(tmp_path, monkeypatch, small, ca
     with pytest.raises(InputError, match="every trial of CoLA, QNLI diverged, so there is no res"):
         finetune.run(config, str(tmp_path / "run"))
     assert asked == list(SETS)
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
         f"{n}: no trial gave a score: going on with the next task" for n in ("CoLA", "QNLI")
     ]
     assert not (tmp_path / "run").exists()
@@ -164,7 +164,7 @@ def test_a_mistake_in_the_last_file_is_found_first(tmp_path, asked, small):
 @pytest.mark.parametrize(
     ("workdir", "message"), [("", "--workdir is empty"), ("gs://bucket/run", "not a folder; mount")]
 )
-def test_a_workdir_that_is_none(tmp_path, asked, small, monkeypatch, workdir, message):
+def test_an_invalid_workdir_is_refused(tmp_path, asked, small, monkeypatch, workdir, message):
     monkeypatch.chdir(tmp_path)
     config = _config("none", write_glue(tmp_path / "data"))
     with pytest.raises(InputError, match=message):

@@ -94,7 +94,7 @@ def test_what_is_written_is_an_object(cloud, bucket):
     assert cloud.read(bucket, "some/where/b.bin") == b"\0\1"
 
 
-def test_a_failed_write_leaves_what_was_there(cloud, bucket):
+def test_a_failed_write_keeps_the_older_file(cloud, bucket):
     path = f"gs://{bucket}/a.txt"
     with atomic_write(path, "w") as file:
         file.write("old")
@@ -565,7 +565,7 @@ def test_a_damaged_checkpoint_is_passed_over(cloud, bucket, bucket_run, caplog):
     assert f"checkpoint {run}/checkpoints/12 is damaged" in caplog.text
 
 
-def test_closed_buckets_are_told_before_the_work(cloud, bucket, corpus, cache, local_run):
+def test_closed_buckets_are_reported_before_the_work(cloud, bucket, corpus, cache, local_run):
     run = f"gs://{bucket}/run"
     cloud.refused["POST"] = 403
     with pytest.raises(InputError, match=f"^{run}: not permitted to write there"):

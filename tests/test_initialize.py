@@ -135,14 +135,14 @@ def test_another_vocabulary(tiny_run, tmp_path):
         ("tf1:nowhere", "tf1:nowhere"),
     ],
 )
-def test_weights_that_are_not_there(tiny_corpus, tmp_path, monkeypatch, source, message):
+def test_missing_weights(tiny_corpus, tmp_path, monkeypatch, source, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         pretrain.run(tiny_config(tiny_corpus, init_from=source), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_from_before_there_was_init_from(tiny_corpus, tmp_path):
+def test_a_run_without_the_key_init_from(tiny_corpus, tmp_path):
     config = tiny_config(tiny_corpus, total_steps=2, optimizer=_STILL)
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     file = tmp_path / "run" / "config.json"

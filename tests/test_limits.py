@@ -16,11 +16,11 @@ def test_what_float32_holds(value):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e39, 1e-39, -1e300])
-def test_what_it_does_not_hold(value):
+def test_floats_outside_float32_are_refused(value):
     assert problem_with("rate", value).startswith("must be 0, or of a size from 1.2e-38 to 3.4e+38")
 
 
-def test_whole_numbers_are_those_of_int32_and_some_are_less():
+def test_limits_of_whole_numbers():
     for value in (2**31 - 1, -(2**31), 0, True):
         assert problem_with("config.seed", value) == ""
     assert problem_with("config.seed", 2**31) == "must be at most 2,147,483,647"
@@ -31,7 +31,7 @@ def test_whole_numbers_are_those_of_int32_and_some_are_less():
     assert problem_with("--batches", 10**20) == "must be at most 1,000,000"
 
 
-def test_every_number_of_a_config_is_looked_at():
+def test_every_number_of_a_config_is_checked():
     config = {"a": {"b": ["x", None, 1.0, [2, {"c": math.nan}]]}, "d": "inf", "e": True}
     with pytest.raises(InputError, match="^config.a.b.c=nan: must be 0, or of a size"):
         check_numbers("config", config)

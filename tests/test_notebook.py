@@ -319,15 +319,15 @@ def test_every_cell(content, tmp_path):
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     output = re.sub(r"\r|\x1b\[[\d;]*[mK]", "", result.stdout)  # without colors
     parts = re.split(r"^=== (.+)$", output, flags=re.MULTILINE)
-    told = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert list(told) == list(code)
+    printed = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(printed) == list(code)
     made = tmp_path / "made"
 
-    assert "CPU: JAX computes on 1 x cpu" in told["device"]
-    assert told["install"].strip() == ""  # it is there
-    assert re.search(r"^  train: .* 0\.0000% unknown$", told["corpus"], re.MULTILINE)
+    assert "CPU: JAX computes on 1 x cpu" in printed["device"]
+    assert printed["install"].strip() == ""  # it is there
+    assert re.search(r"^  train: .* 0\.0000% unknown$", printed["corpus"], re.MULTILINE)
     assert (made / "corpus/store/manifest.json").exists()
-    assert f"{made}/run: 160 steps done" in told["pretraining"]
+    assert f"{made}/run: 160 steps done" in printed["pretraining"]
 
     # The curve was drawn after each of four evaluations and at the end.
     pictures = json.loads((tmp_path / "pictures.json").read_text())
@@ -336,11 +336,11 @@ def test_every_cell(content, tmp_path):
     assert curves[-1] == (made / "run/loss.png").read_bytes()
 
     # Blanks: the program fills them like the function, and correctly.
-    lines = [line.split() for line in told["blanks"].splitlines() if line.startswith("  ")]
+    lines = [line.split() for line in printed["blanks"].splitlines() if line.startswith("  ")]
     assert [line[0] for line in lines] == ["quack", "moo", "baa"]
 
     # One word: its vectors are similar if its neighbours are, and the picture exists.
-    rows = re.findall(r"^((?: *-?\d\.\d\d){4})  (.+)$", told["words"], re.MULTILINE)
+    rows = re.findall(r"^((?: *-?\d\.\d\d){4})  (.+)$", printed["words"], re.MULTILINE)
     assert [text for _, text in rows] == settings["SENTENCES"]
     cosines = [[float(cosine) for cosine in row.split()] for row, _ in rows]
     assert [cosines[i][i] for i in range(4)] == [1, 1, 1, 1]
@@ -349,13 +349,13 @@ def test_every_cell(content, tmp_path):
 
     # A task: it was fine-tuned from the run's weights, and predicts new text.
     results = json.loads((made / "SST-2/results.json").read_text())
-    assert "chosen: batch8-rate0.003-" in told["fine-tuning"]
+    assert "chosen: batch8-rate0.003-" in printed["fine-tuning"]
     assert results["dev"]["dev"]["accuracy"] > 90
-    answers = [json.loads(x) for x in told["prediction"].splitlines() if x.startswith("{")]
+    answers = [json.loads(x) for x in printed["prediction"].splitlines() if x.startswith("{")]
     assert [answer["label"] for answer in answers] == ["positive", "negative"]
 
     # The export: it is packed, and the model is the same.
-    assert "read back: " in told["export"]
+    assert "read back: " in printed["export"]
     (tmp_path / "elsewhere").mkdir()
     unpack = ["tar", "-xzf", made / "my-bert.tar.gz", "-C", tmp_path / "elsewhere"]
     subprocess.run(unpack, check=True)
@@ -364,6 +364,6 @@ def test_every_cell(content, tmp_path):
     assert " ".join(lines[0]) == " ".join(shown)
 
     # The pod: a device has an eighth of the token embeddings, also in the picture.
-    assert "layout 'fsdp' on 8 x cpu: data=8, model=1" in told["pod"]
-    assert re.search(r"embeddings/token .* -, data +11,747,328$", told["pod"], re.MULTILINE)
-    assert "│ CPU 0 │ CPU 1 │ CPU 2 │ CPU 3 │ CPU 4 │ CPU 5 │ CPU 6 │ CPU 7 │" in told["pod"]
+    assert "layout 'fsdp' on 8 x cpu: data=8, model=1" in printed["pod"]
+    assert re.search(r"embeddings/token .* -, data +11,747,328$", printed["pod"], re.MULTILINE)
+    assert "│ CPU 0 │ CPU 1 │ CPU 2 │ CPU 3 │ CPU 4 │ CPU 5 │ CPU 6 │ CPU 7 │" in printed["pod"]

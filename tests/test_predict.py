@@ -149,7 +149,7 @@ def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, lin
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_an_absent_file_is_told_before_the_model_is_read(tmp_path):
+def test_an_absent_file_is_reported_before_the_model_is_read(tmp_path):
     with pytest.raises(InputError, match="--input=absent.txt: no such file"):
         predict.run("hf:absent-model", "absent.txt", str(tmp_path / "out"))
 
@@ -237,7 +237,7 @@ def test_many_lines_are_answered_in_order(fine_tuned, tmp_path, monkeypatch):
         assert _answers(tmp_path / "one")[0]["value"] == pytest.approx(each["value"], abs=1e-4)
 
 
-def test_texts_that_are_cut_are_told(fine_tuned, tmp_path, capsys):
+def test_cut_texts_are_counted_in_one_warning(fine_tuned, tmp_path, capsys):
     """One warning at the end has the number of cut texts and of all texts."""
     (tmp_path / "in.txt").write_text("moo\n" + f"{'baa ' * 60}\n" * 3)
     model, output = str(fine_tuned("CoLA")[1]), str(tmp_path / "out")
@@ -245,8 +245,8 @@ def test_texts_that_are_cut_are_told(fine_tuned, tmp_path, capsys):
         predict.run(model, str(tmp_path / "in.txt"), output)
     assert len(_answers(tmp_path / "out")) == 4
     length = json.loads((Path(model) / "config.json").read_text())["max_length"]
-    told = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert told == [f"warning: 3 texts cut to {length} tokens: the rest was not read"]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert warnings == [f"warning: 3 texts cut to {length} tokens: the rest was not read"]
 
 
 def test_an_empty_file_has_no_answers(fine_tuned, tmp_path):

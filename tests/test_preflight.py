@@ -42,7 +42,7 @@ def test_host_0_may_be_the_odd_one(monkeypatch):
         preflight.check_same(facts[0])
 
 
-def test_what_only_some_have(monkeypatch):
+def test_a_file_that_is_missing_on_one_host(monkeypatch):
     tell(monkeypatch, {"bertjax/a.py": "f0"}, {}, {"bertjax/a.py": "f0"})
     with pytest.raises(InputError, match='bertjax/a.py is missing on host 1, "f0" on the others'):
         preflight.check_same({})
@@ -74,7 +74,7 @@ def test_chips_are_counted_by_their_coordinates():
     assert preflight._chips(jax.devices()) == 8  # a CPU has no coordinates
 
 
-def test_another_number_than_asked_for(tiny_corpus, tmp_path):
+def test_other_numbers_of_hosts_or_chips_than_the_flags(tiny_corpus, tmp_path):
     config, run = tiny_config(tiny_corpus), tmp_path / "run"
     with pytest.raises(InputError, match="this job has 1 host, but the flag is --hosts=4"):
         pretrain.run(config, str(run), hosts=4)

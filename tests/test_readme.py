@@ -122,7 +122,7 @@ def test_links_lead_somewhere(documents, repository):
     assert not broken
 
 
-def test_files_that_are_named_are_there(documents, repository):
+def test_named_files_exist(documents, repository):
     """Paths of this checkout, such as `tests/test_limits.py`, wherever a document names them."""
     named = {
         (name, path)

@@ -277,7 +277,7 @@ def test_the_host_floor_runs_without_jax():
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
-def test_doors_are_there():
+def test_every_door_exists():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
     doors |= {"finetune", "predict"}
     doors |= {"compile_check", "show_sharding", "compare_words"}
@@ -323,7 +323,7 @@ def test_door_uses_every_flag(door):
     assert flags and flags == used
 
 
-def test_configs_are_there():
+def test_every_config_exists():
     names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
     names |= {"pretrain_large_64_lamb"}
     names |= {f"finetune_{task}" for task in FINE_TUNED}

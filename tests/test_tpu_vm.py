@@ -195,7 +195,7 @@ def test_up_goes_from_nothing_to_a_finished_run_and_deletes_the_slice(cloud):
     assert "and costs" not in error
 
 
-def test_up_keeps_the_slice_when_told_and_names_it_last(cloud):
+def test_up_with_keep_leaves_the_slice_and_names_it_last(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, "--keep")
     assert code == 0, error
     assert cloud.acts()[-1] == "ssh all run"
@@ -415,7 +415,7 @@ def test_a_corpus_that_is_not_staged(cloud):
 
 
 @pytest.mark.parametrize("bucket", ["data", "out"])
-def test_a_bucket_that_is_not_there(cloud, bucket):
+def test_a_missing_bucket(cloud, bucket):
     shutil.rmtree(cloud.folder / "buckets" / bucket)
     code, _, error = cloud("up", *SLICE, *RUN)
     assert code == 2

@@ -35,7 +35,7 @@ HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
 _NOT_THE_RECIPE = (
     *("corpus", "init_from", "mesh", "layout", "dry_run", "intervals", "eval_batch_size"),
     *("keep_checkpoints", "keep_checkpoint_every"),
-    *("data", "grid", "batch_tokens"),  # of fine-tuning; the grid's chosen values are told
+    *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
 )
 
 _PROOF = "Greatest difference of outputs, before and after"

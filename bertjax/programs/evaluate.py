@@ -57,8 +57,8 @@ def _print_table(
     for length, metrics in results.items():
         print(f"{length:>6}  " + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
     for length, metrics in results.items():
-        if told := objective.warning(metrics):
-            print(f"length {length}: {told}")
+        if warning := objective.warning(metrics):
+            print(f"length {length}: {warning}")
 
 
 def _shown(metrics: dict[str, float], name: str) -> str:

@@ -228,7 +228,7 @@ def _number(key: str) -> int:
 
 
 def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
-    """make(**fields), with any mistake told as one in a section ("": the whole) of the config."""
+    """make(**fields), and any mistake raised as one in a section ("": the whole) of the config."""
     prefix = f"config.{section}" if section else "config"
     if not isinstance(fields, Mapping):
         raise InputError(f"{prefix}={fields!r}: must be a dict of keys")

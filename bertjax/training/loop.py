@@ -258,8 +258,8 @@ class Trainer:
                 )
                 if journal:
                     journal.write(step, HELDOUT, metrics)
-                    if told := self._loss.warning(metrics):
-                        _log.warning("step %d: %s", step, told)
+                    if warning := self._loss.warning(metrics):
+                        _log.warning("step %d: %s", step, warning)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
                 metadata = session.metadata | {"step": step, "window": window}

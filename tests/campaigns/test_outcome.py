@@ -43,7 +43,7 @@ def test_outcomes(end, right, outcome):
     assert judge(end, right=right)[0] == outcome
 
 
-def test_the_detail_is_the_line_that_tells():
+def test_the_detail_is_the_line_of_the_error():
     errors = "FATAL Flags parsing error:\n  flag --top=x: no number\nPass --help to see the rest.\n"
     assert judge(End(1, errors), right=False)[1] == "flag --top=x: no number"
     assert (

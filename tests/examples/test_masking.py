@@ -46,7 +46,7 @@ def mask(ids, lengths, rule=PAPER, seed=0, continues_word=0.0):
 
 @pytest.mark.parametrize("length", [5, 8, 20, 64, 128, 200, 512])
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_what_is_told_fits_what_is_hidden(length, whole_words):
+def test_recorded_ids_and_positions_fit_the_masked_rows(length, whole_words):
     lengths = np.random.default_rng(1).integers(5, length + 1, 300)
     ids, lengths = rows_of(lengths, length)
     rule = MaskingRule(whole_words=whole_words)

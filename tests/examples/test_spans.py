@@ -124,7 +124,7 @@ def test_lengths_of_short_examples(long_documents):
 
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("documents", ["long_documents", "short_documents"])
-def test_shape_does_not_tell_the_label(documents, length, request):
+def test_the_shape_is_independent_of_the_label(documents, length, request):
     """Only the text itself may show whether B follows A.
 
     From the labels of each shape in 60,000 pairs, the labels of 60,000 other pairs are guessed.

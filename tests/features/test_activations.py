@@ -113,7 +113,7 @@ def test_computed_once(given, encoded, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("dev-*.npy"))) == 3
 
 
-def test_damage_is_told(given, encoded, tmp_path):
+def test_damaged_activations_are_refused(given, encoded, tmp_path):
     extractor = all_layers(given, MAX_LENGTH)
     compute(tmp_path, "dev", encoded, extractor)
     (file,) = tmp_path.glob("dev-*.npy")

@@ -122,13 +122,13 @@ def test_the_metrics_of_all_trials_are_in_one_file(search, run):
     assert {row["split"] for row in second} == {"train"}
 
 
-def test_it_is_said_what_will_run(search, capsys):
+def test_planned_trials_are_printed(search, capsys):
     search(restarts=3)[0].announce()
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("CoLA: 61 training sequences of ")
-    assert told[0].endswith("to score: 51 dev")
-    assert told[1].startswith("17 parameters; batches in parts of 16 x 8, 16 tokens, ")
-    assert told[2] == "3 trials, the first of 8 steps"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("CoLA: 61 training sequences of ")
+    assert printed[0].endswith("to score: 51 dev")
+    assert printed[1].startswith("17 parameters; batches in parts of 16 x 8, 16 tokens, ")
+    assert printed[2] == "3 trials, the first of 8 steps"
 
 
 # --------------------------------------------------------------------------- going on
@@ -230,7 +230,7 @@ def test_of_equal_ones_the_first_is_kept(search):
     assert not trials.trained
 
 
-def test_a_smaller_grid_with_the_same_best_is_told_without_the_others(search, run):
+def test_a_smaller_grid_with_the_same_best_is_reported_without_the_others(search, run):
     larger = search(learning_rate=(LEARNS, TOO_LOW))[0].complete()
     one, trials, _ = search(learning_rate=(LEARNS,))
     results = one.complete()
@@ -277,7 +277,7 @@ def test_the_trial_that_is_run_once_more_goes_on_too(search, run, capsys, steps)
     assert not list((run / "trials").rglob("checkpoints"))
 
 
-def test_a_grid_without_the_trial_of_the_model_is_told(search, run, capsys):
+def test_a_grid_without_the_trial_of_the_model_gives_a_warning(search, run, capsys):
     search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
     one, _, kept = search(learning_rate=(TOO_LOW,))
     capsys.readouterr()
@@ -292,7 +292,7 @@ def test_a_grid_without_the_trial_of_the_model_is_told(search, run, capsys):
     assert "warning" not in capsys.readouterr().out
 
 
-def test_a_trial_that_diverges_once_more_hands_in_nothing(search, run):
+def test_a_trial_that_diverges_again_writes_nothing(search, run):
     search(learning_rate=(TOO_LOW, LEARNS))[0].complete()
     one, trials, _ = search(learning_rate=(TOO_LOW,))
     trials.diverging = set(_names(rates=(TOO_LOW,)))
@@ -328,13 +328,13 @@ def test_what_is_only_predicted_may_come_later(search, data, run, capsys):
 
 def test_a_finished_command_only_tells_what_it_found(search, run, capsys):
     results = search()[0].complete()
-    told = [line for line in capsys.readouterr().out.splitlines() if "chosen: " in line]
+    printed = [line for line in capsys.readouterr().out.splitlines() if "chosen: " in line]
     handed_in = (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns
     one, trials, _ = search()
     assert one.complete() == results
     output = capsys.readouterr()
-    assert [line for line in output.out.splitlines() if "chosen: " in line] == told
-    assert told[0].startswith("chosen: batch16-rate1-epochs2-seed0: dev: matthews ")
+    assert [line for line in output.out.splitlines() if "chosen: " in line] == printed
+    assert printed[0].startswith("chosen: batch16-rate1-epochs2-seed0: dev: matthews ")
     assert "predicting" not in output.err and not trials.predicted and not trials.trained
     assert (run / "predictions" / "CoLA.tsv").stat().st_mtime_ns == handed_in
 
@@ -391,7 +391,7 @@ def test_degenerate_and_diverged_trials_are_flagged(search):
     assert (summary[1]["mean"], summary[1]["dev"]) == (None, {})
 
 
-def test_where_all_diverge_nothing_is_handed_in(search, run):
+def test_where_all_trials_diverge_nothing_is_written(search, run):
     one, trials, _ = search(learning_rate=(TOO_HIGH,), restarts=2)
     with pytest.raises(NothingScored, match=r"no trial gave a matthews \(diverged: step "):
         one.complete()

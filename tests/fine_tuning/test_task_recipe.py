@@ -50,7 +50,7 @@ def test_every_config_loads(name, argument):
 @pytest.mark.parametrize(
     ("name", "argument"), [("glue", "SST2"), ("squad", "v3"), ("ner", "feature"), ("table", "text")]
 )
-def test_an_argument_that_is_none_is_refused(name, argument):
+def test_an_unknown_word_behind_the_colon_is_refused(name, argument):
     with pytest.raises(ValueError, match=argument):  # InputError is one
         TaskRecipe.from_config(_config(name, argument))
 

@@ -414,7 +414,7 @@ def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
                 read_folder(folder, "hf:model")
 
 
-def test_modules_of_sentence_transformers_are_told(written):
+def test_modules_of_sentence_transformers_are_left_out(written):
     modules = [
         {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -446,7 +446,7 @@ def test_a_name_without_network(tmp_path, monkeypatch):
 @pytest.mark.peers
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("architecture", KINDS)
-def test_transformers_there_and_back(vocabulary, tmp_path, architecture, hidden_act):
+def test_transformers_read_and_written(vocabulary, tmp_path, architecture, hidden_act):
     """A model of transformers computes the same here, and transformers loads a model from here."""
     import torch
     import transformers

@@ -259,7 +259,7 @@ def test_signature(artifacts, models, name):
     assert signature["call"] == "model(weights, input_ids, input_mask, token_type_ids)"
 
 
-def test_the_weights_lie_beside_the_program(artifacts):
+def test_the_weights_are_not_in_the_program(artifacts):
     """The weights have the names and values of the parameters; the program contains no weights."""
     weights = load_file(artifacts / "BertForMaskedLM" / "weights.safetensors")
     assert weights["bert/embeddings/token"].shape == (SPEC.vocab_size, SPEC.hidden_size)

@@ -67,7 +67,7 @@ def change(path: Path, *keys: str, value) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("without", ["nothing", "vocab.txt", "tokenizer.json"])
-def test_wordpiece_there_and_back(tmp_path, rules, without):
+def test_wordpiece_written_and_read(tmp_path, rules, without):
     tokenizer = tokenizer_with(**rules)
     write_tokenizer(tokenizer, tmp_path, 512)
     assert differences(tokenizer, tmp_path, TEXTS) == []
@@ -90,7 +90,7 @@ def test_a_release_of_googles_has_a_vocabulary_alone(tmp_path):
     assert read_tokenizer(tmp_path).cased
 
 
-def test_sentencepiece_there_and_back(tmp_path, model_file):
+def test_sentencepiece_written_and_read(tmp_path, model_file):
     # The order of the merges decides how random letters are joined.
     rng = random.Random(0)
     jumbled = ["".join(rng.choices("catnumbersohTN017. ", k=40)) for _ in range(30)]
@@ -118,7 +118,7 @@ def test_files_of_a_written_folder(written):
     assert library.decode(pair.ids, skip_special_tokens=True) == "the cat a"
 
 
-def test_differences_are_told(written):
+def test_a_differently_tokenized_text_is_reported(written):
     cased = tokenizer_with(cased=True)
     (difference,) = differences(cased, written, ["the cat", "The cat"])
     assert difference.text == "The cat"

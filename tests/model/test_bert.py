@@ -286,7 +286,7 @@ def test_gather_positions_is_exact(dtype):
     np.testing.assert_array_equal(gradient, np.broadcast_to(times[..., None], sequence.shape))
 
 
-def test_padding_is_not_looked_at(spec, params, make_batch):
+def test_padding_does_not_count(spec, params, make_batch):
     """Other tokens and segments at padding do not change the predictions at tokens."""
     batch = make_batch()
     padding = batch["input_mask"] == 0

@@ -37,7 +37,7 @@ def test_it_fills_exactly_the_parameters_of_the_module(architecture):
     assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in wanted.items()}
 
 
-def test_there_and_back_is_bit_equal():
+def test_write_then_read_is_bit_equal():
     parts = ("bert", "pooler", "masked_lm", "next_sentence_head", "classifier", "span")
     entries = array_names(parts, SPEC, 3)
     arrays = _arrays(entries)
@@ -49,14 +49,14 @@ def test_there_and_back_is_bit_equal():
         assert again[name].flags.c_contiguous
 
 
-def test_our_arrays_lie_in_order():
+def test_our_arrays_are_in_order_of_memory():
     """Otherwise a library that writes memory unchanged, such as safetensors, would garble them."""
     entries = array_names(("bert", "pooler", "masked_lm"), SPEC, 0)
     for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
         assert leaf.flags.c_contiguous
 
 
-def test_where_a_product_lies():
+def test_the_place_of_a_product():
     """Checks single elements by hand: of head 2 of the key, and of the attention's output."""
     entries = array_names(("bert",), SPEC, 0)
     arrays = _arrays(entries)

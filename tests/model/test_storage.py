@@ -32,7 +32,7 @@ def _random_params(spec):
 
 
 @pytest.mark.parametrize("switches", STORED.values(), ids=STORED)
-def test_there_and_back(spec, switches):
+def test_write_then_read(spec, switches):
     plain = _random_params(spec)
     stored = from_plain(plain, dataclasses.replace(spec, **switches))
     again = to_plain(stored, dataclasses.replace(spec, **switches))

@@ -176,7 +176,7 @@ def test_uses_next_sentence(objective, expected):
 
 
 @pytest.mark.parametrize(
-    "share, told",
+    "share, warning",
     [
         (0.0, "answers 'B follows A' always"),
         (1.0, "answers 'B is random' always"),
@@ -184,9 +184,9 @@ def test_uses_next_sentence(objective, expected):
         (0.5, ""),
     ],
 )
-def test_a_head_with_one_answer_is_told(share, told):
+def test_a_head_with_one_answer_gives_a_warning(share, warning):
     found = MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5, "nsp_random_answers": share})
-    assert told in found and bool(found) == bool(told)
+    assert warning in found and bool(found) == bool(warning)
     assert MASKED_LM.warning({"mlm_accuracy": 1.0}) == ""
 
 

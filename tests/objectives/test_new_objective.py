@@ -115,8 +115,8 @@ def test_its_warning_is_shown(run, capsys, monkeypatch):
     monkeypatch.setattr(evaluate, "load_run", lambda model: other)
     results = evaluate.run(str(run), None, batches=2)
     assert all(metrics["parity_accuracy"] < 0.5 for metrics in results.values())
-    told = capsys.readouterr().out.splitlines()[4:]
-    assert told == [f"length {length}: no better than a coin" for length in (32, 64)]
+    printed = capsys.readouterr().out.splitlines()[4:]
+    assert printed == [f"length {length}: no better than a coin" for length in (32, 64)]
 
 
 def test_other_programs_have_no_use_for_its_model(run):

@@ -139,7 +139,7 @@ def _wait_for(condition) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory) -> list[dict[str, str]]:
+def reports(tmp_path_factory) -> list[dict[str, str]]:
     """The results of all cases of host_job.py, on three hosts."""
     folder, port = tmp_path_factory.mktemp("hosts"), _free_port()
     program = [Path(host_job.__file__), folder]
@@ -155,36 +155,36 @@ def told(tmp_path_factory) -> list[dict[str, str]]:
     return [json.loads(output) for output, _ in outputs]
 
 
-def _all_raise(told, case: str, message: str) -> None:
-    assert [host[case] for host in told] == [f"InputError: {message}"] * 3
+def _all_raise(reports, case: str, message: str) -> None:
+    assert [host[case] for host in reports] == [f"InputError: {message}"] * 3
 
 
 @pytest.mark.slow
-def test_hosts_tell_each_other(told):
-    assert [host["hosts"] for host in told] == ["(0, 3)", "(1, 3)", "(2, 3)"]
+def test_hosts_exchange_values(reports):
+    assert [host["hosts"] for host in reports] == ["(0, 3)", "(1, 3)", "(2, 3)"]
     expected = repr([{"of": 2 - n % 2, "n": n} for n in range(12)])
-    assert [host["exchanges"] for host in told] == [expected] * 3
-    assert [host["all well"] for host in told] == ["None"] * 3
+    assert [host["exchanges"] for host in reports] == [expected] * 3
+    assert [host["all well"] for host in reports] == ["None"] * 3
 
 
 @pytest.mark.slow
-def test_a_fault_of_one_host_is_raised_on_all(told):
-    _all_raise(told, "one fault", "host 1: no corpus")
-    _all_raise(told, "two faults", "hosts 0, 2: no corpus")
-    _all_raise(told, "the same everywhere", "no corpus")
-    messages = [host["a bug"] for host in told]
+def test_a_fault_of_one_host_is_raised_on_all(reports):
+    _all_raise(reports, "one fault", "host 1: no corpus")
+    _all_raise(reports, "two faults", "hosts 0, 2: no corpus")
+    _all_raise(reports, "the same everywhere", "no corpus")
+    messages = [host["a bug"] for host in reports]
     assert messages == ["InputError: host 2: KeyError('x')"] * 2 + ["KeyError: 'x'"]
     stopped = "InputError: host 1: KeyboardInterrupt()"
-    assert [host["Ctrl-C"] for host in told] == [stopped, "KeyboardInterrupt: ", stopped]
+    assert [host["Ctrl-C"] for host in reports] == [stopped, "KeyboardInterrupt: ", stopped]
 
 
 @pytest.mark.slow
-def test_preflight_of_three_hosts(told):
+def test_preflight_of_three_hosts(reports):
     remedy = "give every host the same installation, config and corpus, and the same command"
     differs = "the hosts of this job differ: seed is 7 on host 2, 1 on the others"
-    _all_raise(told, "facts", f"{differs}: {remedy}")
-    assert [host["one folder"] for host in told] == ["None"] * 3
-    for host in told:
+    _all_raise(reports, "facts", f"{differs}: {remedy}")
+    assert [host["one folder"] for host in reports] == ["None"] * 3
+    for host in reports:
         assert "is not the folder that host 0 has under this name" in host["a folder each"]
         assert host["a folder each"].startswith("InputError: host 1: ")
         assert "host 0: " in host["no room"] and "free some space" in host["no room"]

@@ -70,7 +70,7 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
 
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_where_every_parameter_lies(name, scanned):
+def test_the_place_of_every_parameter(name, scanned):
     model = PreTrainingModel(BertSpec.named("tiny", scan_layers=scanned))
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     boxed = jax.eval_shape(

@@ -125,11 +125,11 @@ def test_the_diagnostic_set_is_found(tmp_path, place):
     assert read(task, "diagnostic") == [("0", "A", "B", None)]
 
 
-def test_half_of_mnli_is_told(tmp_path, capsys):
+def test_half_of_mnli_gives_a_warning(tmp_path, capsys):
     write(tmp_path / "MNLI", "dev_matched.tsv", FILES[11][2])
     assert len(Glue(str(tmp_path), "MNLI").read("dev_matched")) == 1
-    told = "no dev_mismatched.tsv: MNLI is scored on matched genres only"
-    assert capsys.readouterr().out == f"warning: {tmp_path / 'MNLI'}: {told}\n"
+    message = "no dev_mismatched.tsv: MNLI is scored on matched genres only"
+    assert capsys.readouterr().out == f"warning: {tmp_path / 'MNLI'}: {message}\n"
     write(tmp_path / "MNLI", "dev_mismatched.tsv", FILES[11][2])
     assert len(Glue(str(tmp_path), "MNLI").read("dev_matched")) == 1
     assert capsys.readouterr().out == ""

@@ -22,7 +22,7 @@ def test_lines_and_text(tmp_path, suffix, write):
     assert (path.name, whole) == (f"a.txt{suffix}", CONTENT[1:])
 
 
-def test_the_one_that_is_there(tmp_path):
+def test_the_only_existing_file_is_found(tmp_path):
     (tmp_path / "second").touch()
     assert find(tmp_path, "first", "second", "third").name == "second"
     assert exists(tmp_path, "first", "second") and not exists(tmp_path, "first")

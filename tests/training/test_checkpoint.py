@@ -200,7 +200,7 @@ def test_whatever_is_damaged_what_is_restored_was_saved(saved, copy, tmp_path, d
 
 
 @_orbax_leaves_readers_behind
-def test_all_damaged_is_said(copy):
+def test_damage_of_all_checkpoints_is_reported(copy):
     for step in ("1", "2"):
         _flip(_largest(copy / step))
     with pytest.raises(InputError, match=r"all checkpoints \[1, 2\] are damaged: restore"):

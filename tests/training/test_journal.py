@@ -57,7 +57,7 @@ def test_lines_events_and_picture(tmp_path):
     assert (width, height) == (960, 600)
 
 
-def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
+def test_a_line_is_on_the_disk_as_soon_as_it_is_written(tmp_path):
     journal = Journal(tmp_path, 0)
     journal.write(*LINES[0])
     assert read_metrics(tmp_path) == ROWS[:1]
@@ -117,21 +117,21 @@ def test_damaged_lines_are_set_aside_and_the_others_kept(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("kept, end", [(4, 6), (3, 4), (1, 2), (0, 0), (None, 0)])
-def test_lines_that_are_lost_are_told(tmp_path, caplog, kept, end):
+def test_lost_lines_are_reported(tmp_path, caplog, kept, end):
     """The file was cut, emptied or deleted, but a checkpoint has a later line."""
     path = tmp_path / "metrics.jsonl"
     if kept is not None:
         path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:kept]))
     with caplog.at_level(logging.WARNING, "bertjax"):
         Journal(tmp_path, 7, last_line=6).close()
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == (end < 6)
-    for message in told:
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (end < 6)
+    for message in messages:
         assert message.startswith(f"{path} ends at step {end}, and the run goes on from step 7")
     assert read_metrics(tmp_path) == ROWS[: kept or 0]
 
 
-def test_lines_without_a_checkpoint_are_told(tmp_path, caplog):
+def test_lines_without_a_checkpoint_are_reported(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Journal(tmp_path, 0).close()
     (record,) = caplog.records

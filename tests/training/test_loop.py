@@ -78,7 +78,7 @@ def test_order_of_effects():
     ]
 
 
-def test_a_head_that_answers_always_the_same_is_told(caplog):
+def test_a_head_with_one_answer_gives_a_warning_at_each_evaluation(caplog):
     """Each such evaluation gives a warning with the step."""
 
     def sums(*arguments, deterministic):
@@ -87,9 +87,9 @@ def test_a_head_that_answers_always_the_same_is_told(caplog):
 
     loss = toy.LOSS._replace(sums=sums, warning=MASKED_LM_NEXT_SENTENCE.warning)
     _train([toy.phase(0, 3)], toy.intervals(evaluate=2), loss=loss)
-    told = [record.getMessage() for record in caplog.records]
+    warnings = [record.getMessage() for record in caplog.records]
     about = "the next-sentence head answers 'B is random' always"
-    assert [text.partition(": ")[0] for text in told if about in text] == ["step 2", "step 3"]
+    assert [text.partition(": ")[0] for text in warnings if about in text] == ["step 2", "step 3"]
 
 
 def test_the_last_of_every_step_is_saved():
@@ -259,7 +259,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number, 
 
 
 @pytest.mark.parametrize("moment", ["publish", "wait"])  # after the last step, and after its save
-def test_a_signal_at_the_end_is_told_too(monkeypatch, moment):
+def test_a_signal_after_the_last_step_is_reported_to_the_caller(monkeypatch, moment):
     """A caller with several trainings stops then; the state is the final one."""
     monkeypatch.setattr(Recorder, "save", lambda *_: None)
     monkeypatch.setattr(Recorder, moment, lambda _: os.kill(os.getpid(), signal.SIGTERM))
