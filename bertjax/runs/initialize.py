@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
+from bertjax.base.errors import InputError
 from bertjax.encoders.computation import Computation
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import from_plain
-from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import Tokenizer

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bertjax.base.cloud_storage import in_bucket
+from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
-from bertjax.base.errors import InputError
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder

@@ -58,8 +58,8 @@ def check_devices(chips: int | None = None) -> None:
     if chips is not None and chips != found:
         raise InputError(
             f"this job has {found} chips ({len(jax.devices())} {jax.devices()[0].device_kind} "
-            f"devices on {host_names(range(host_count()))}), but the flag is --chips={chips}: use a slice of "
-            "that size, or correct the flag"
+            f"devices on {host_names(range(host_count()))}), but the flag is --chips={chips}: use "
+            "a slice of that size, or correct the flag"
         )
 
 
