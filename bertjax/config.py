@@ -13,6 +13,9 @@ def paper_config() -> ml_collections.ConfigDict:
     config.corpus = ""
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; they bring the model's sizes.
     config.init_from = ""
+    # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from
+    # its checkpoint in a folder of its own, with a rate that falls for optimizer.decay_steps.
+    config.decay_from = ""
     # Decides parameters, order, spans, masks and dropout.
     config.seed = 0
 
@@ -25,8 +28,10 @@ def paper_config() -> ml_collections.ConfigDict:
     # The share of examples with a random shorter length.
     config.short_probability = 0.1
 
-    # Two phases: a share of the steps, the sequence length, sequences of one update over all
-    # devices, and in how many parts these are computed (more parts, less memory).
+    # Two phases, or any number of them: a share of the steps, the sequence length, sequences of one
+    # update over all devices, and in how many parts these are computed (more parts, less memory).
+    # A phase may also have a `corpus`; fields of `masking` that differ from config.masking; and as
+    # `model` those fields of the spec that a phase may change (`of_phase`).
     config.total_steps = 1_000_000
     config.phase_1 = dict(share=0.9, length=128, batch_size=256, accumulate=1)
     config.phase_2 = dict(share=0.1, length=512, batch_size=256, accumulate=1)
@@ -47,11 +52,15 @@ def paper_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    # "adamw" or "lamb"; see `bertjax.optimizer.OptimizerSpec`.
+    # "adamw", "lamb", "stable_adamw" or "muon", with the schedule "linear" or "wsd": see
+    # `bertjax.optimizers.spec.OptimizerSpec`. decay_steps is of "wsd": the last updates, in which
+    # the rate falls; 0: it stays constant.
     config.optimizer = dict(
         name="adamw",
         learning_rate=1e-4,
+        schedule="linear",
         warmup_steps=10_000,
+        decay_steps=0,
         beta1=0.9,
         beta2=0.999,
         epsilon=1e-6,
@@ -59,6 +68,10 @@ def paper_config() -> ml_collections.ConfigDict:
         clip_norm=1.0,
         bias_correction=True,
     )
+
+    # The decay of a moving average of the parameters (EMA), which then is what is evaluated,
+    # exported and fine-tuned; 0: the parameters themselves are.
+    config.ema = 0.0
 
     # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices; -1: the rest.
     config.layout = "data"
@@ -116,8 +129,9 @@ def finetune_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    # See `bertjax.optimizer.OptimizerSpec`; the rate rises over a share of the updates. Moments are
-    # corrected for bias, where the reference's are not: without it small tasks often fail.
+    # See `bertjax.optimizers.spec.OptimizerSpec`; the rate rises over a share of the updates.
+    # Moments are corrected for bias, where the reference's are not: without it small tasks often
+    # fail.
     config.optimizer = dict(
         name="adamw",
         warmup_proportion=0.1,

@@ -463,19 +463,19 @@ CHANGES = [
         ("tests/model/test_storage.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/optimizer.py",
         'names[-1] not in ("bias", "scale")',
         'names[-1] != "bias"',
         ("tests/test_optimizer.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/adam.py",
         "m / (jnp.sqrt(v) + eps)",
         "m / jnp.sqrt(v + eps)",
         ("tests/test_optimizer.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/optimizer.py",
         "        optax.clip_by_global_norm(spec.clip_norm),\n",
         "",
         ("tests/test_optimizer.py",),
