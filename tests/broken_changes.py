@@ -480,6 +480,24 @@ CHANGES = [
         "",
         ("tests/test_optimizer.py",),
     ),
+    Change(
+        "bertjax/optimizers/adam.py",
+        "jnp.maximum(1.0, rms)",
+        "rms",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizers/muon.py",
+        "_RMS * max(sizes)",
+        "_RMS * min(sizes)",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizers/schedule.py",
+        "jnp.sqrt(jnp.clip(decayed, 0.0, 1.0))",
+        "jnp.clip(decayed, 0.0, 1.0)",
+        ("tests/test_optimizer.py",),
+    ),
     # ----------------------------------------------------------------------------- sharding
     Change(
         "bertjax/sharding/hosts.py",
@@ -520,6 +538,24 @@ CHANGES = [
         "times[used] += times[name] * count",
         "times[used] += count",
         ("tests/compile_report/test_program.py",),
+    ),
+    Change(
+        "bertjax/runs/branch.py",
+        "if step < steps.stop]",
+        "if step <= steps.stop]",
+        ("tests/test_decay_apart.py",),
+    ),
+    Change(
+        "bertjax/runs/recipe.py",
+        "    phase = dataclasses.replace(phase, masking=recipe.masking)\n",
+        "",
+        ("tests/test_recipe.py",),
+    ),
+    Change(
+        "bertjax/training/state.py",
+        "self.decay * a + new * p",
+        "new * a + self.decay * p",
+        ("tests/training/test_average.py",),
     ),
     Change(
         "bertjax/runs/preflight.py",
