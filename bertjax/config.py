@@ -11,7 +11,7 @@ import ml_collections
 
 from bertjax.examples.masking import MaskingRule
 from bertjax.fine_tuning.recipe import Grid, OptimizerSettings
-from bertjax.optimizer import OptimizerSpec
+from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import PhaseSpec
 from bertjax.sharding.mesh import MeshSpec
 
@@ -37,6 +37,9 @@ def paper_config() -> ml_collections.ConfigDict:
     config.corpus = ""
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; they bring the model's sizes.
     config.init_from = ""
+    # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from
+    # its checkpoint in a folder of its own, with a rate that falls for optimizer.decay_steps.
+    config.decay_from = ""
     # Decides parameters, order, spans, masks and dropout.
     config.seed = 0
 
@@ -49,7 +52,9 @@ def paper_config() -> ml_collections.ConfigDict:
     # The share of examples with a random shorter length.
     config.short_probability = 0.1
 
-    # Two phases, each with its share of the steps.
+    # Two phases, or any number of them, each with its share of the steps. A phase may also have a
+    # `corpus`; fields of `masking` that differ from config.masking; and as `model` those fields of
+    # the spec that a phase may change (`of_phase`).
     config.total_steps = 1_000_000
     config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
     config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)
@@ -71,6 +76,10 @@ def paper_config() -> ml_collections.ConfigDict:
         attention="einsum",
     )
     config.optimizer = section(OptimizerSpec)
+
+    # The decay of a moving average of the parameters (EMA), which then is what is evaluated,
+    # exported and fine-tuned; 0: the parameters themselves are.
+    config.ema = 0.0
 
     # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices.
     config.layout = "data"

@@ -499,21 +499,39 @@ CHANGES = [
         ("tests/model/test_storage.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/optimizer.py",
         'names[-1] not in ("bias", "scale")',
         'names[-1] != "bias"',
         ("tests/test_optimizer.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/adam.py",
         "m / (jnp.sqrt(v) + eps)",
         "m / jnp.sqrt(v + eps)",
         ("tests/test_optimizer.py",),
     ),
     Change(
-        "bertjax/optimizer.py",
+        "bertjax/optimizers/optimizer.py",
         "        optax.clip_by_global_norm(spec.clip_norm),\n",
         "",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizers/adam.py",
+        "jnp.maximum(1.0, rms)",
+        "rms",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizers/muon.py",
+        "_RMS * max(sizes)",
+        "_RMS * min(sizes)",
+        ("tests/test_optimizer.py",),
+    ),
+    Change(
+        "bertjax/optimizers/schedule.py",
+        "jnp.sqrt(jnp.clip(decayed, 0.0, 1.0))",
+        "jnp.clip(decayed, 0.0, 1.0)",
         ("tests/test_optimizer.py",),
     ),
     # ----------------------------------------------------------------------------- sharding
@@ -556,6 +574,24 @@ CHANGES = [
         "times[used] += times[name] * count",
         "times[used] += count",
         ("tests/compile_report/test_program.py",),
+    ),
+    Change(
+        "bertjax/runs/branch.py",
+        "if step < steps.stop]",
+        "if step <= steps.stop]",
+        ("tests/test_decay_apart.py",),
+    ),
+    Change(
+        "bertjax/runs/recipe.py",
+        "    phase = dataclasses.replace(phase, masking=recipe.masking)\n",
+        "",
+        ("tests/test_recipe.py",),
+    ),
+    Change(
+        "bertjax/training/state.py",
+        "self.decay * a + new * p",
+        "new * a + self.decay * p",
+        ("tests/training/test_average.py",),
     ),
     Change(
         "bertjax/runs/preflight.py",

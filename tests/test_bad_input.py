@@ -260,7 +260,10 @@ def test_a_run_without_a_newer_key(tmp_path):
     older = {"seed": 0, "model": {"size": "tiny"}}
     (tmp_path / "config.json").write_text(json.dumps(older))
     now = {**older, "init_from": "", "model": {"size": "tiny", "gradient_dtype": "float32"}}
+    now |= {"ema": 0.0, "decay_from": "", "optimizer": {"schedule": "linear", "decay_steps": 0}}
     check_same_config(tmp_path, now, free=())
+    with pytest.raises(InputError, match=r"ema was 0\.0, is 0\.9"):
+        check_same_config(tmp_path, {**now, "ema": 0.9}, free=())
     now["model"]["gradient_dtype"] = "bfloat16"
     with pytest.raises(InputError, match="gradient_dtype was 'float32', is 'bfloat16'"):
         check_same_config(tmp_path, now, free=())

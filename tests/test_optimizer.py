@@ -1,6 +1,7 @@
 """Schedule, decay and updates, compared with the papers' formulas in numpy and with PyTorch."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +11,20 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
+from bertjax.base import axes
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.optimizer import (
-    OptimizerSpec,
+from bertjax.optimizers.muon import of_matrices
+from bertjax.optimizers.optimizer import (
     decays,
     make_adjustable_optimizer,
     make_optimizer,
-    make_schedule,
     with_schedule,
 )
+from bertjax.optimizers.schedule import make_schedule
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.runs.recipe import init_params
+from bertjax.training.state import logical_axes
 
 STEPS = 20
 SPEC = OptimizerSpec(learning_rate=0.01, warmup_steps=3, clip_norm=1e9)
@@ -126,6 +131,31 @@ def test_no_warm_up():
     )
 
 
+def test_warm_up_stable_and_decay():
+    """After the warm-up the rate is the peak, bit for bit; then it falls by 1 - sqrt."""
+    spec = dataclasses.replace(SPEC, schedule="wsd", decay_steps=7)
+    rate = make_schedule(spec, STEPS)
+    rates = np.array([rate(t) for t in range(STEPS + 1)])
+    np.testing.assert_allclose(rates[:3], [0.01 / 3, 0.02 / 3, 0.01], rtol=1e-6)
+    assert (rates[2:14] == np.float32(0.01)).all()
+    falling = [0.01 * (1 - np.sqrt(done / 7)) for done in range(8)]
+    np.testing.assert_allclose(rates[13:], falling, rtol=1e-5, atol=1e-9)
+    assert rates[-1] == 0
+    traced = jax.jit(jax.vmap(rate))(jnp.arange(STEPS + 1))
+    np.testing.assert_allclose(traced, rates, rtol=1e-6, atol=1e-9)
+
+
+def test_a_rate_that_never_falls():
+    rate = make_schedule(dataclasses.replace(SPEC, schedule="wsd", warmup_steps=0), STEPS)
+    assert {float(rate(t)) for t in range(STEPS)} == {float(np.float32(0.01))}
+
+
+def test_a_decay_that_would_begin_in_the_warm_up_is_refused():
+    spec = dataclasses.replace(SPEC, schedule="wsd", decay_steps=18)
+    with pytest.raises(ValueError, match="decay_steps=18: must be at most 17, .*warmup_steps=3"):
+        make_schedule(spec, STEPS)
+
+
 @pytest.mark.parametrize("warmup_steps", [20, 21])
 def test_a_warm_up_as_long_as_the_run_is_refused(warmup_steps):
     spec = dataclasses.replace(SPEC, warmup_steps=warmup_steps)
@@ -136,7 +166,7 @@ def test_a_warm_up_as_long_as_the_run_is_refused(warmup_steps):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        (dict(name="sgd"), "name='sgd': must be 'adamw' or 'lamb'"),
+        (dict(name="sgd"), "name='sgd': must be one of adamw, lamb, stable_adamw, muon"),
         (dict(learning_rate=0.0), "learning_rate=0.0: must be positive"),
         (dict(learning_rate=float("nan")), "learning_rate=nan: must be positive"),
         (dict(epsilon=-1.0), "epsilon=-1.0: must be positive"),
@@ -145,6 +175,10 @@ def test_a_warm_up_as_long_as_the_run_is_refused(warmup_steps):
         (dict(beta2=-0.1), r"beta2=-0.1: must be in \[0, 1\)"),
         (dict(weight_decay=-0.01), r"weight_decay=-0.01: must be in \[0, 1\)"),
         (dict(warmup_steps=-1), "warmup_steps=-1: must not be negative"),
+        (dict(schedule="cosine"), "schedule='cosine': must be one of linear, wsd"),
+        (dict(schedule="wsd", decay_steps=-1), "decay_steps=-1: must not be negative"),
+        (dict(decay_steps=5), "decay_steps=5: is of schedule='wsd', and the schedule is 'linear'"),
+        (dict(name="stable_adamw", bias_correction=False), "bias_correction=False: stable_adamw"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(fields, message):
@@ -215,6 +249,144 @@ def test_lamb_moves_a_matrix_that_is_zero():
     )
 
 
+def test_stable_adamw():
+    """Algorithm 2 of arXiv 2304.13013 in float64, with its form of the correction for bias.
+
+    The gradients of `GRADS` grow a hundredfold, so the cut is at work.
+    """
+    flat = {
+        (outer, name): PARAMS[outer][name].astype(np.float64)
+        for outer in PARAMS
+        for name in PARAMS[outer]
+    }
+    moments = {path: (0.0, 0.0) for path in flat}
+    cuts = []
+    for t, gradient in enumerate(GRADS, 1):
+        b1, b2 = (b * (1 - b ** (t - 1)) / (1 - b**t) for b in (0.9, 0.999))
+        for (outer, name), p in flat.items():
+            g = gradient[outer][name].astype(np.float64)
+            v, u = moments[outer, name]
+            v, u = b1 * v + (1 - b1) * g, b2 * u + (1 - b2) * g * g
+            moments[outer, name] = v, u
+            cuts.append(max(1.0, np.sqrt(np.mean(g * g / np.maximum(u, 1e-12)))))
+            rate = RATES[t - 1] / cuts[-1]
+            decay = 0.01 * p if name == "kernel" else 0.0
+            flat[outer, name] = p - rate * decay - rate * v / (np.sqrt(u) + 1e-6)
+    assert min(cuts) == 1 and max(cuts) > 1.5
+    expected = {outer: {name: flat[outer, name] for name in PARAMS[outer]} for outer in PARAMS}
+    # The gradient's global norm is not cut.
+    _assert_close(_run(dataclasses.replace(SPEC, name="stable_adamw", clip_norm=1e-3)), expected)
+
+
+AXES = {
+    "qkv": {
+        "kernel": (axes.EMBED, axes.QKV, axes.HEADS, axes.HEAD_WIDTH),
+        "bias": (axes.QKV, axes.HEADS, axes.HEAD_WIDTH),
+    },
+    "out": {"kernel": (axes.HEADS, axes.HEAD_WIDTH, axes.EMBED), "bias": (axes.EMBED,)},
+    "up": {"kernel": (axes.LAYERS, axes.EMBED, axes.MLP), "bias": (axes.LAYERS, axes.MLP)},
+    "token": {"table": (axes.VOCAB, axes.EMBED)},
+    "pooler": {"kernel": (axes.EMBED, axes.EMBED_OUT)},
+}
+SIZES = {
+    **{axes.EMBED: 6, axes.QKV: 3, axes.HEADS: 2, axes.HEAD_WIDTH: 5, axes.LAYERS: 4},
+    **{axes.MLP: 7, axes.VOCAB: 9, axes.EMBED_OUT: 6},
+}
+
+
+def _arrays(seed):
+    """Random arrays in the shapes of `AXES`."""
+    rng = np.random.default_rng(seed)
+    return {
+        part: {
+            name: rng.normal(size=[SIZES[axis] for axis in named]).astype(np.float32)
+            for name, named in leaves.items()
+        }
+        for part, leaves in AXES.items()
+    }
+
+
+def _as_matrices(tree):
+    """The matrices of query, key and value, and of each layer, as arrays of their own."""
+    found = {f"{p} {n}": leaf for p, leaves in tree.items() for n, leaf in leaves.items()}
+    qkv, out, up = (found.pop(f"{part} kernel") for part in ("qkv", "out", "up"))
+    found |= {f"matrix {i}": qkv[:, i].reshape(6, 10) for i in range(3)}
+    found |= {"matrix out": out.reshape(10, 6)}
+    return found | {f"matrix up {i}": up[i] for i in range(4)}
+
+
+def test_muon_is_optaxs_on_every_matrix_of_a_layer():
+    """Its parts in one array are as if each was alone; all else, heads included, is AdamW's."""
+    spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.1)
+    optimizer = make_optimizer(spec, STEPS, axes=lambda: AXES)
+    peer = optax.contrib.muon(
+        lambda t: jnp.array(RATES)[t],
+        beta=0.95,
+        weight_decay=0.1,
+        weight_decay_mask=lambda tree: jax.tree.map(lambda _: True, tree),
+        consistent_rms=0.2,
+        muon_weight_dimension_numbers=lambda tree: {
+            name: optax.contrib.MuonDimensionNumbers() if name.startswith("matrix") else None
+            for name in tree
+        },
+    )
+    adamw = make_optimizer(dataclasses.replace(spec, name="adamw"), STEPS)
+    ours = others = _arrays(0)
+    theirs = _as_matrices(ours)
+    state, adamw_state, peer_state = optimizer.init(ours), adamw.init(ours), peer.init(theirs)
+    for seed in range(1, 5):
+        gradient = _arrays(seed)
+        updates, state = optimizer.update(gradient, state, ours)
+        ours = optax.apply_updates(ours, updates)
+        updates, adamw_state = adamw.update(gradient, adamw_state, others)
+        others = optax.apply_updates(others, updates)
+        updates, peer_state = peer.update(_as_matrices(gradient), peer_state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+    expected = _as_matrices(others) | {k: v for k, v in theirs.items() if k.startswith("matrix")}
+    for name, leaf in _as_matrices(ours).items():
+        np.testing.assert_allclose(leaf, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_muons_updates_have_the_size_of_adamws():
+    """The RMS of a matrix's update is about 0.2 of the rate (arXiv 2502.16982, section 2.2)."""
+    spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.0, warmup_steps=0)
+    optimizer = make_optimizer(spec, STEPS, axes=lambda: AXES)
+    updates, _ = optimizer.update(_arrays(1), optimizer.init(_arrays(0)), _arrays(0))
+    for name, leaf in _as_matrices(updates).items():
+        if name.startswith("matrix"):
+            assert 0.13 < np.sqrt(np.mean(np.square(leaf))) / 0.01 < 0.25, name
+
+
+def test_muon_finds_the_matrices_of_the_model():
+    """The four kernels of a layer; not the embeddings, and not the heads."""
+    model = PreTrainingModel(BertSpec.named("tiny"))
+    found = flatten_dict(of_matrices(logical_axes(partial(init_params, model))), sep="/")
+    names = ("attention/qkv", "attention/output", "intermediate", "output")
+    assert {name for name, is_matrix in found.items() if is_matrix} == {
+        f"bert/encoder/layer_{i}/{name}/kernel" for i in (0, 1) for name in names
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_frozen_parts_stand_still_and_have_no_moments(name):
+    spec = dataclasses.replace(SPEC, name=name, clip_norm=1.0)
+    frozen, rest = ("token", "out"), {part: AXES[part] for part in ("qkv", "up", "pooler")}
+    optimizer = make_optimizer(spec, STEPS, frozen, lambda: AXES)
+    alone = make_optimizer(spec, STEPS, axes=lambda: rest)
+
+    def without(tree):
+        return {part: tree[part] for part in rest}
+
+    params = _arrays(0)
+    state, alone_state = optimizer.init(params), alone.init(without(params))
+    sizes = [sorted(leaf.shape for leaf in jax.tree.leaves(each)) for each in (state, alone_state)]
+    assert sizes[0] == sizes[1]
+    updates, _ = optimizer.update(_arrays(1), state, params)
+    expected, _ = alone.update(without(_arrays(1)), alone_state, without(params))
+    jax.tree.map(np.testing.assert_array_equal, without(updates), expected)
+    assert not any(leaf.any() for part in frozen for leaf in jax.tree.leaves(updates[part]))
+
+
 @pytest.mark.peers
 def test_adamw_is_pytorchs():
     """Decay is rate * decay * p, moments are corrected, and epsilon is outside the root."""
@@ -265,8 +437,11 @@ def test_clipping_is_of_the_global_norm(norm, cut_to):
 
 @pytest.mark.parametrize(
     "fields",
-    [dict(), dict(bias_correction=False), dict(name="lamb"), dict(weight_decay=0.0)],
-    ids=["adamw", "without bias correction", "lamb", "without decay"],
+    [
+        *[dict(), dict(bias_correction=False), dict(name="lamb"), dict(weight_decay=0.0)],
+        dict(name="stable_adamw"),
+    ],
+    ids=["adamw", "without bias correction", "lamb", "without decay", "stable_adamw"],
 )
 def test_an_adjustable_optimizer_is_each_of_the_others_compiled_once(fields):
     """Two trials with different rates, warm-ups and lengths share one compiled update."""

@@ -12,7 +12,9 @@ import pytest
 from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
-from bertjax.programs import prepare, pretrain
+from bertjax.base.errors import InputError
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.programs import evaluate, prepare, pretrain
 from bertjax.runs.run_folder import load_run, read_config
 from bertjax.training.journal import Journal
 
@@ -243,6 +245,26 @@ def test_several_corpora(tiny_corpus, tmp_path):
     config = tiny_config(f"{tiny_corpus}@0.75,{tmp_path / 'more'}@0.25")
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     assert len(metrics_of(tmp_path / "run")) == 10
+
+
+def test_phases_that_differ_in_model_masking_and_corpus(tiny_corpus, tmp_path, monkeypatch):
+    """The run is opened as its last phase computes it, with the figures that it had."""
+    monkeypatch.setattr(BertSpec, "of_phase", ("layer_norm_eps",))  # as a family has its thetas
+    shutil.copytree(tiny_corpus, tmp_path / "other")
+    second = {
+        "masking": {"rate": 0.3},
+        "corpus": f"{tmp_path / 'other'}@1",
+        "model": {"layer_norm_eps": 0.5},
+    }
+    run, config = tmp_path / "run", tiny_config(tiny_corpus, phase_2=second)
+    assert pretrain.run(config, str(run)) == 0
+    assert load_run(run).model.spec.layer_norm_eps == 0.5
+    last = rows_of(run, "heldout")[-1]
+    figures = evaluate.run(str(run), None, batches=2)["64"]
+    assert figures == pytest.approx({name: last[name] for name in figures}, rel=1e-6)
+    config["phase_2"]["corpus"] = f"{tmp_path / 'other'}@1,{tiny_corpus}@2"
+    with pytest.raises(InputError, match="begun on other data than the config names now"):
+        pretrain.run(config, str(run))
 
 
 # ------------------------------------------------------------- in processes of their own

@@ -13,9 +13,17 @@ from tiny_run import tiny_config
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config
 from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.runs.recipe import Recipe, init_params, make_model, make_phases
+from bertjax.runs.recipe import (
+    Recipe,
+    init_params,
+    make_loss,
+    make_model,
+    make_phases,
+    make_training,
+)
 from bertjax.text.tokenizer import Tokenizer
 from configs import pretrain_tiny
 
@@ -137,6 +145,35 @@ BAD = {
         {"phase_1": {"batch_size": 10**9}},
         r"config\.phase_1\.batch_size=10{9}: must be at most 1,000,000",
     ),
+    "no decay of a moving average": ({"ema": 1.0}, r"config\.ema=1\.0: must be in \[0, 1\)"),
+    "schedule": (
+        {"optimizer": {"schedule": "cosine"}},
+        r"config\.optimizer: optimizer schedule='cosine': must be one of linear, wsd",
+    ),
+    "a decay in the warm-up": (
+        {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
+        r"config\.optimizer decay_steps=10: must be at most 9, the steps of the run after",
+    ),
+    "a rule for each layer that is for all": (
+        {"optimizer": {"name": "stable_adamw"}, "model": {"scan_layers": True}},
+        r"config\.optimizer\.name='stable_adamw' adapts the rate of each tensor, .*one tensor",
+    ),
+    "a run to decay from without a decay": (
+        {"decay_from": "run"},
+        r"config\.decay_from=run: set config\.optimizer\.schedule='wsd', and",
+    ),
+    "masking of a phase": (
+        {"phase_2": {"masking": {"rate": 1.5}}},
+        r"config\.phase_2\.masking: masking rate=1\.5: must be in \(0, 1\)",
+    ),
+    "masking of a phase that is none": (
+        {"phase_1": {"masking": 0.3}},
+        r"config\.phase_1\.masking=0\.3: must be a dict of keys",
+    ),
+    "a model of a phase": (
+        {"phase_2": {"model": {"hidden_size": 64}}},
+        r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: none",
+    ),
     "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
 }
 
@@ -206,6 +243,96 @@ def test_phases(tiny_corpus):
     assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
     # Because of attention, a row of twice the length costs more than twice as much.
     assert second.flops / second.rows > 2 * first.flops / first.rows
+
+
+def test_a_phase_has_its_own_masking_and_corpus(tiny_corpus):
+    """What it does not say itself is as in the rest of the config; evaluation is as in all."""
+    config = tiny_config(
+        tiny_corpus,
+        masking={"random": 0.05},
+        phase_2={"masking": {"rate": 0.3, "mask": 0.9}, "corpus": f"{tiny_corpus}@1,b@2"},
+    )
+    recipe = Recipe.from_config(config)
+    rules = [(p.masking.rate, p.masking.mask, p.masking.random) for p in recipe.phases]
+    assert rules == [(0.15, 0.8, 0.05), (0.3, 0.9, 0.05)]
+    assert [phase.corpus for phase in recipe.phases] == [(), (f"{tiny_corpus}@1", "b@2")]
+    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+    del config["phase_2"]["corpus"]
+    first, second = phases_of(config, tiny_corpus)
+    (part,) = second.parts(0)
+    batch, held_out = part(slice(0, 8)), second.held_out.batch(0, slice(0, 8))
+    assert batch["masked_lm_ids"].shape == (8, 20) and held_out["masked_lm_ids"].shape == (8, 10)
+    tokens = batch["input_mask"].sum(1)
+    assert abs(batch["masked_lm_weights"].sum(1) - 0.3 * tokens).max() <= 1
+    assert second.flops > phases_of(tiny_config(tiny_corpus), tiny_corpus)[1].flops
+
+
+def test_a_phase_reads_its_own_corpus(tiny_corpus):
+    recipe = Recipe.from_config(tiny_config("a", phase_2={"corpus": str(tiny_corpus)}))
+    tokenizer, held_out = Tokenizer.open(tiny_corpus), TokenStore.open(tiny_corpus, HELDOUT)
+    train = TokenStore.open(tiny_corpus)
+    _, second = make_phases(
+        *(recipe, recipe.spec(tokenizer.vocabulary_size), tokenizer, held_out, held_out),
+        {(str(tiny_corpus),): train},
+    )
+    _, alone = phases_of(tiny_config(tiny_corpus), tiny_corpus)
+    (one,), (two,) = second.parts(2), alone.parts(2)
+    jax.tree.map(np.testing.assert_array_equal, one(slice(0, 8)), two(slice(0, 8)))
+
+
+@pytest.fixture
+def changeable(monkeypatch):
+    """A field of BERT's stands for those that a family lets a phase change, such as a theta."""
+    monkeypatch.setattr(BertSpec, "of_phase", ("layer_norm_eps",))
+
+
+def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
+    """The same parameters, with another value; phases with the same value share a loss."""
+    other = {"share": 0.25, "length": 48, "batch_size": 8, "model": {"layer_norm_eps": 0.5}}
+    changes = {"phase_1": {"share": 0.5}, "phase_2": {"model": {"layer_norm_eps": 0.5}}}
+    config = tiny_config(tiny_corpus, phase_3=other, **changes)
+    recipe = Recipe.from_config(config)
+    first, second, third = phases_of(config, tiny_corpus)
+    assert first.loss is None and second.loss is third.loss is not None
+    spec = recipe.spec(Tokenizer.open(tiny_corpus).vocabulary_size)
+    assert [recipe.spec_at(step, spec).layer_norm_eps for step in (1, 6, 7, 12)] == [
+        *(1e-12, 1e-12),
+        *(0.5, 0.5),
+    ]
+    params = make_training(recipe, spec).fresh_state(0).params
+    batch = second.held_out.batch(0, slice(0, 8))
+    found = second.loss.sums(params, batch, jax.random.key(0), deterministic=True)
+    losses = []
+    for value in (0.5, 1e-12):
+        model = make_model(dataclasses.replace(spec, layer_norm_eps=value), recipe.objective)
+        loss = make_loss(model, recipe.objective)
+        losses.append(loss.sums(params, batch, jax.random.key(0), deterministic=True))
+    assert float(found["mlm_loss"][0]) == float(losses[0]["mlm_loss"][0])
+    assert float(found["mlm_loss"][0]) != pytest.approx(float(losses[1]["mlm_loss"][0]), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "phases, message",
+    [
+        (
+            {"phase_2": {"length": 32, "model": {"layer_norm_eps": 0.5}}},
+            r"config\.phase_2\.model\.layer_norm_eps=0\.5: it was 1e-12 in the phase before, which "
+            r"has the same length 32: change config\.phase_2\.length too, or leave layer_norm_eps",
+        ),
+        (
+            {"phase_1": {"model": {"layer_norm_eps": 0.5}}, "phase_2": {"length": 32}},
+            r"config\.phase_2\.model\.layer_norm_eps=1e-12: it was 0\.5 in the phase before",
+        ),
+        ({"phase_2": {"model": {"layer_norm_eps": "x"}}}, r"layer_norm_eps='x': must be a number"),
+        (
+            {"phase_2": {"model": {"layer_norm_eps": 2.0}}},
+            r"config\.phase_2\.model: layer_norm_eps",
+        ),
+    ],
+)
+def test_a_field_of_a_phase_that_does_not_fit(changeable, phases, message):
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(tiny_config("corpus", **phases))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 99, 1001])

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # top-level file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
 _BELOW_RUNS = [
     *["base", "text", "corpus", "examples", "tasks"],
-    *["layers", "attention", "encoders", "heads", "optimizer"],
+    *["layers", "attention", "encoders", "heads", "optimizers"],
     *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
     "features",
 ]
@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "attention": ["layers"],
     "encoders": ["base", "layers", "attention"],
     "heads": ["base", "layers", "encoders"],
-    "optimizer": ["base"],
+    "optimizers": ["base"],
     # floor 2: placement
     "sharding": ["base"],
     # floor 3: training; independent of models
@@ -71,7 +71,7 @@ _DEVICE_FILES = [
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
     )
-] + ["bertjax/optimizer.py"]
+] + ["bertjax/optimizers/*"]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
@@ -95,7 +95,7 @@ OUTSIDE = {
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
-    "optax": ["bertjax/optimizer.py", "bertjax/training/*", "bertjax/runs/recipe.py"],
+    "optax": ["bertjax/optimizers/*", "bertjax/training/*", "bertjax/runs/recipe.py"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],

@@ -1,6 +1,7 @@
 """How a model is computed; the function that it computes stays the same."""
 
 import dataclasses
+from typing import ClassVar
 
 from bertjax.attention.implementations import IMPLEMENTATIONS
 from bertjax.base.json_kinds import is_of
@@ -24,10 +25,13 @@ class Computation:
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the attention, or whole layers.
       attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`.
+      of_phase: names of a family's fields that a phase of another length may change; no field.
 
     Raises:
       ValueError: a value that does not fit, naming the field.
     """
+
+    of_phase: ClassVar[tuple[str, ...]] = ()
 
     compute_dtype: str = "float32"
     gradient_dtype: str = "float32"

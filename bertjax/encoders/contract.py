@@ -29,6 +29,8 @@ class EncoderSpec(Protocol):
       max_position_embeddings: the longest sequence.
       type_vocab_size: how many token types it tells apart.
       causal: whether a token sees only those before it.
+      of_phase: names of the fields that a phase of pre-training may change together with its
+        length, such as the base of rotary frequencies; a class variable. They decide no shape.
       hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, layer_norm_eps,
         hidden_act: see BERT's.
     """

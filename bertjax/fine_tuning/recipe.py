@@ -12,7 +12,7 @@ from bertjax.base.limits import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
-from bertjax.optimizer import OptimizerSpec
+from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import build, check_tensors, plain_config
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout

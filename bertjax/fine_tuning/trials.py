@@ -13,7 +13,8 @@ from bertjax.fine_tuning.data import Split, TaskData
 from bertjax.fine_tuning.model import Predictor, TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.optimizer import make_adjustable_optimizer, make_schedule, with_schedule
+from bertjax.optimizers.optimizer import make_adjustable_optimizer, with_schedule
+from bertjax.optimizers.schedule import make_schedule
 from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import HostBatch, Placement, part_tokens
@@ -22,7 +23,7 @@ from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer, last_line, restore
-from bertjax.training.state import abstract_state, compiled_init
+from bertjax.training.state import abstract_state, compiled_init, logical_axes
 
 
 class Trials:
@@ -61,7 +62,9 @@ class Trials:
             model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens
         )
         self.buckets = choose_lengths(data.train.lengths, max_length, recipe.buckets)
-        optimizer = make_adjustable_optimizer(recipe.optimizer.spec(1.0, 1))
+        optimizer = make_adjustable_optimizer(
+            recipe.optimizer.spec(1.0, 1), partial(logical_axes, model.init)
+        )
         self._abstract = abstract_state(model.init, optimizer, placement)
         self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
         self._trainer = Trainer(

@@ -36,7 +36,8 @@ class Objective(abc.ABC):
       loss_weights: {name of a loss: its weight}. What is minimized is the sum of the means of these
         losses, each times its weight (section A.2: all weights are 1).
       frozen: parts of the parameters that stay as they are initialized, such as a teacher's. They
-        lie and are saved with the others. Their outputs go through `jax.lax.stop_gradient`.
+        lie and are saved with the others, without optimizer state. Their outputs go through
+        `jax.lax.stop_gradient`.
       columns: the metrics that evaluation shows, in order.
     """
 

@@ -1,5 +1,6 @@
 """The report before the pod: the very step of a run, compiled for TPUs that are not there."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,14 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.runs.initialize import with_sizes_of
 from bertjax.runs.open_model import open_model
-from bertjax.runs.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe, Training, make_training
+from bertjax.runs.recipe import (
+    PAPER_VOCABULARY,
+    PhaseSpec,
+    Recipe,
+    Training,
+    make_training,
+    phase_loss,
+)
 
 
 def run(
@@ -76,7 +84,8 @@ def _report(
 ) -> Report:
     predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
     batch = recipe.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
-    lowered = training.trainer.lowered_step(training.abstract, batch, phase.accumulate)
+    loss = phase_loss(recipe, spec, dataclasses.replace(spec, **phase.model))
+    lowered = training.trainer.lowered_step(training.abstract, batch, phase.accumulate, loss)
     tokens = phase.batch_size * phase.length
     step = Step(
         length=phase.length,

@@ -33,7 +33,8 @@ HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
 
 # Of a config: where it ran and how often it looked. The corpus is named without its path.
 _NOT_THE_RECIPE = (
-    *("corpus", "init_from", "mesh", "layout", "dry_run", "intervals", "eval_batch_size"),
+    *("corpus", "init_from", "decay_from", "mesh", "layout", "dry_run", "intervals"),
+    *("eval_batch_size",),
     *("keep_checkpoints", "keep_checkpoint_every"),
     *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
 )
@@ -126,8 +127,9 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
     """A run's recipe and its figures, for the card."""
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
     recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.plain)
-    if trained.recipe.init_from:
-        recipe["init_from"] = Path(trained.recipe.init_from).name
+    for key in ("init_from", "decay_from"):
+        if source := getattr(trained.recipe, key):
+            recipe[key] = Path(source).name
     return recipe, _figures(folder, trained.step)
 
 
@@ -142,7 +144,9 @@ def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any
 def _recipe(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that decides what is learned."""
     return {
-        key: value for key, value in flat(plain).items() if key.split(".")[0] not in _NOT_THE_RECIPE
+        key: value
+        for key, value in flat(plain).items()
+        if not {key.split(".")[0], key.split(".")[-1]} & set(_NOT_THE_RECIPE)
     }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
 from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
+from bertjax.runs.branch import branch_config, branch_state, source_of
 from bertjax.runs.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.runs.open_model import open_model
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
@@ -21,7 +23,7 @@ from bertjax.sharding.hosts import agreed, in_step
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.hardware import keep_freed_memory
-from bertjax.training.journal import Journal
+from bertjax.training.journal import Journal, copy_lines
 from bertjax.training.loop import last_line, restore
 
 # What may differ when a run goes on: where it runs, where its corpus lies (its content may not)
@@ -61,9 +63,13 @@ def run(
     check_devices(chips)
     with agreed():
         # ---------------------------------------------------------------- what is read
+        if not workdir:
+            raise InputError("--workdir is empty: say where the run shall lie")
         recipe = Recipe.from_config(config)
         given = None
-        if recipe.init_from:
+        if recipe.decay_from:
+            recipe = Recipe.from_config(branch_config(recipe, workdir, _FREE))
+        elif recipe.init_from:
             # Once begun, a run has the sizes in its config and the weights in its checkpoints.
             begun = _begun(workdir, recipe)
             given = None if begun else open_model(recipe.init_from)
@@ -71,8 +77,6 @@ def run(
             recipe = Recipe.from_config({**recipe.plain, "model": model})
         if not recipe.corpus:
             raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
-        if not workdir:
-            raise InputError("--workdir is empty: say where the run shall lie")
         folder = reach(workdir, write=True)
         tokenizer = open_tokenizer(recipe.corpus[0])
         identity = tokenizer.identity
@@ -87,8 +91,18 @@ def run(
         train = TokenStore.open(recipe.corpus, TRAIN, tokenizer_identity=identity, verify=verify)
         held_out = TokenStore.open(recipe.corpus, HELDOUT, tokenizer_identity=identity)
         spec = recipe.spec(tokenizer.vocabulary_size)
-        phases = make_phases(recipe, spec, tokenizer, train, held_out)
+        trains = {
+            phase.corpus: TokenStore.open(
+                phase.corpus, TRAIN, tokenizer_identity=identity, verify=verify
+            )
+            for phase in recipe.phases
+            if phase.corpus
+        }
+        phases = make_phases(recipe, spec, tokenizer, train, held_out, trains)
         data = {"train": train.identity, "heldout": held_out.identity}
+        for number, phase in enumerate(recipe.phases, 1):
+            if phase.corpus:
+                data[f"phase {number}"] = trains[phase.corpus].identity
 
         # ------------------------------------------------------------ where everything lies
         training = make_training(recipe, spec)
@@ -128,15 +142,20 @@ def run(
         stack.enter_context(contextlib.closing(checkpoints))
         stack.enter_context(in_step(exit_code_when_lost=EXIT_STOPPED))
         state, window = restore(checkpoints, abstract, data)
-        if state is None:
+        branches = state is None and bool(recipe.decay_from)
+        if branches:
+            state, window = branch_state(recipe.decay_from, abstract, data)
+        elif state is None:
             state = training.fresh_state(recipe.seed)
             if given:
-                state = state.replace(params=load_into(state.params, given, spec))
+                state = state.started(partial(load_into, given=given, spec=spec))
         journal = None
         if is_first:
             tokenizer.save(folder)
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             step = int(state.step)
+            if branches:
+                copy_lines(source_of(recipe.decay_from)[0], folder, step)
             journal = Journal(folder, step, last_line(step, window))
             stack.enter_context(contextlib.closing(journal))
         metadata = {"data": data, "config": recipe.plain}

@@ -63,7 +63,9 @@ def run(config: Any) -> list[Row]:
     device = placement.mesh.devices.flat[0].device_kind
     print(f"layout {recipe.layout!r} on {placement.mesh.size} x {device}: {mesh}\n")
     _print_table(rows)
-    for name, tree in (("parameters", state.params), ("optimizer state", state.opt_state)):
+    average = (("average of the parameters", state.average),) if state.average else ()
+    parts = (("parameters", state.params), ("optimizer state", state.opt_state), *average)
+    for name, tree in parts:
         leaves = jax.tree.leaves(tree)
         here = sum(_device_bytes(leaf, leaf.sharding) for leaf in leaves)
         whole = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -21,7 +21,7 @@ from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import METRICS_FILE
-from bertjax.training.state import placed
+from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
@@ -40,8 +40,9 @@ _OF_TRIAL = {
 }
 # What runs did that were begun before a key was there.
 _BEFORE = {
-    **{"init_from": "", "packed": False},
+    **{"init_from": "", "decay_from": "", "packed": False, "ema": 0.0},
     **{"model.gradient_dtype": "float32", "model.encoder": "bert"},
+    **{"optimizer.schedule": "linear", "optimizer.decay_steps": 0},
 }
 
 
@@ -56,9 +57,14 @@ def read_config(run: str | Path) -> dict[str, Any]:
     Raises:
       InputError: not a run folder, or one in a bucket that cannot be read; a damaged config.json.
     """
-    for config in _recorded(reach(run)):
+    if config := recorded_config(run):
         return config
     raise InputError(f"{run}: not a run: it has no config.json")
+
+
+def recorded_config(run: str | Path) -> dict[str, Any]:
+    """The same; {} if nothing in the folder knows of a run. Raises as `read_config`."""
+    return next(_recorded(reach(run)), {})
 
 
 def _recorded(run: Path) -> Iterator[dict[str, Any]]:
@@ -98,12 +104,12 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
     """A folder holds one run: the config must be the one it was begun with.
 
     Args:
-      free: the keys, or first parts of them, that may differ.
+      free: the keys, or parts of them, that may differ.
 
     Raises:
       InputError: another one differs, naming it; or nobody knows the run's config.
     """
-    recorded, now = [flat(config) for config in _recorded(run)], flat(plain)
+    recorded = list(_recorded(run))
     left = [name for name in _LEFT_BY_RUNS if (run / name).exists()]
     if not recorded and (left or newest_metadata(checkpoints_folder(run))):
         raise InputError(
@@ -111,24 +117,36 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
             "config.json: restore that from a copy, or choose another --workdir"
         )
     for begun in recorded:
-        _check_same(run, begun, now, free)
+        if difference := config_difference(begun, plain, free):
+            raise InputError(
+                f"{run} holds a run with another config: {difference}: choose another --workdir, "
+                "or the config it was begun with"
+            )
 
 
-def _check_same(
-    run: Path, begun: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str]
-) -> None:
+def config_difference(
+    begun: Mapping[str, Any], plain: Mapping[str, Any], free: Sequence[str]
+) -> str:
+    """Describes the first key that differs from the config that a run was begun with; or "".
+
+    Args:
+      free: see `check_same_config`.
+    """
+    begun, now = flat(begun), flat(plain)
     for key in sorted(begun.keys() | now.keys()):
         was = begun.get(key, _BEFORE.get(key))
-        if not {key, key.split(".")[0]} & set(free) and was != now.get(key):
-            raise InputError(
-                f"{run} holds a run with another config: {key} was {was!r}, is "
-                f"{now.get(key)!r}: choose another --workdir, or the config it was begun with"
-            )
+        if not {key, *key.split(".")} & set(free) and was != now.get(key):
+            return f"{key} was {was!r}, is {now.get(key)!r}"
+    return ""
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun:
-    """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters."""
+    """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
+
+    The model computes as in the phase of that checkpoint; where the run keeps an average of its
+    parameters, `params` is that.
+    """
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -157,16 +175,21 @@ def load_run(run: str | Path) -> LoadedRun:
         )
     recipe = Recipe.from_config(config)
     tokenizer = Tokenizer.open(run)
-    model = make_model(recipe.spec(tokenizer.vocabulary_size), recipe.objective)
+    spec = recipe.spec(tokenizer.vocabulary_size)
+    model = make_model(spec, recipe.objective)
     # As many devices as divide a batch.
     devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
     placement = Placement(make_mesh(MeshSpec(), devices), layout("data"))
     boxed = jax.eval_shape(partial(init_params, model), jax.random.key(0))
+    weights = placed(boxed, placement)
+    part = {"average": Average(weights, recipe.ema)} if recipe.ema else {"params": weights}
     restored = None
     if checkpoints_folder(run).is_dir():
         checkpoints = Checkpoints(checkpoints_folder(run), keep=1, read_only=True)
-        restored = checkpoints.restore({"params": placed(boxed, placement)})
+        restored = checkpoints.restore(part)
     if restored is None:
         raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
     parts, metadata = restored
-    return LoadedRun(recipe, tokenizer, model, placement, parts["params"], metadata["step"])
+    params = parts["average"].weights if recipe.ema else parts["params"]
+    model = make_model(recipe.spec_at(metadata["step"], spec), recipe.objective)
+    return LoadedRun(recipe, tokenizer, model, placement, params, metadata["step"])

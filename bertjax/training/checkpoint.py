@@ -57,15 +57,19 @@ def _unsealed(sealed: dict[str, str]) -> dict[str, Any]:
     return json.loads(sealed["json"])
 
 
+def saved_steps(directory: Path) -> list[int]:
+    """The steps of the checkpoints in a folder, ascending; [] if the folder does not exist."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal())
+
+
 def newest_metadata(directory: Path) -> dict[str, Any]:
     """The metadata of the newest checkpoint whose metadata is not damaged; {} if none exists.
 
     It reads no array, and no process waits for another.
     """
-    if not directory.is_dir():
-        return {}
-    steps = [int(each.name) for each in directory.iterdir() if each.name.isdecimal()]
-    for step in sorted(steps, reverse=True):
+    for step in reversed(saved_steps(directory)):
         with contextlib.suppress(Exception):  # `Checkpoints.restore` reports the damage
             path = directory / str(step)
             path = path if in_bucket(path) else path.absolute()
@@ -156,7 +160,9 @@ class Checkpoints:
                 if not folder.name.isdecimal():
                     tree_to_disk(folder)
 
-    def restore(self, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def restore(
+        self, abstract: dict[str, Any], only: int | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restores parts and metadata of the newest complete checkpoint; None if none exists.
 
         A checkpoint with a missing or damaged part is skipped with a warning.
@@ -164,11 +170,12 @@ class Checkpoints:
         Args:
           abstract: name -> shapes, dtypes and shardings of a part; the shardings may differ from
             those of the saved arrays.
+          only: the step of the only checkpoint that is tried; None: all are.
 
         Raises:
           InputError: all existing checkpoints are damaged; or a permission is missing to read one.
         """
-        steps = [checkpoint.step for checkpoint in self._checkpointer.checkpoints]
+        steps = [each.step for each in self._checkpointer.checkpoints if only in (None, each.step)]
         targets = {name: _abstract_part(tree)._asdict() for name, tree in abstract.items()}
         for step in sorted(steps, reverse=True):
             self._check_access(step)

@@ -142,6 +142,14 @@ def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
     return rows
 
 
+def copy_lines(source: str | os.PathLike, folder: Path, step: int) -> None:
+    """Gives a run that begins with another's checkpoint of `step` the other's lines up to it."""
+    with atomic_write(folder / METRICS_FILE, "w") as file:
+        file.writelines(
+            json.dumps(row) + "\n" for row in read_metrics(source) if row["step"] <= step
+        )
+
+
 def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The valid lines and the damaged lines."""
     path = path_of(folder) / METRICS_FILE

@@ -44,6 +44,8 @@ class Phase:
       accumulate: equal parts that a batch of one part is computed in, to save memory.
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; as the tokens.
+      loss: what is minimized, where it is not the trainer's: the same parameters, computed with in
+        another way.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Phase:
     accumulate: int
     tokens: int
     flops: float
+    loss: LossFunction | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Trainer:
     """One loss function, one optimizer, one placement: all that is compiled, for any run with them.
 
     Args:
-      loss, optimizer: see `bertjax.training.step.train_step`.
+      loss, optimizer: see `bertjax.training.step.train_step`; a phase may have another loss.
       placement: where everything lies.
     """
 
@@ -88,35 +91,57 @@ class Trainer:
         placement: Placement,
     ):
         self._loss, self._optimizer, self._placement = loss, optimizer, placement
-        self._evaluator = Evaluator(loss, placement)
-        self._steps: dict[int, CompiledStep] = {}
+        # By the identity of the loss, which what is compiled keeps alive.
+        self._evaluators: dict[int, Evaluator] = {}
+        self._steps: dict[tuple[int, int], CompiledStep] = {}
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
 
-    def step(self, abstract: TrainState, accumulate: int) -> CompiledStep:
-        """The update, for a state of these shapes and shardings."""
-        if accumulate not in self._steps:
-            self._steps[accumulate] = CompiledStep(
-                self._loss, self._optimizer, self._placement, abstract, accumulate
+    def step(
+        self, abstract: TrainState, accumulate: int, loss: LossFunction | None = None
+    ) -> CompiledStep:
+        """The update, for a state of these shapes and shardings; `loss` is a phase's own."""
+        loss = loss or self._loss
+        key = id(loss), accumulate
+        if key not in self._steps:
+            self._steps[key] = CompiledStep(
+                loss, self._optimizer, self._placement, abstract, accumulate
             )
-        return self._steps[accumulate]
+        return self._steps[key]
 
-    def lowered_step(self, abstract: TrainState, batch: Any, accumulate: int) -> jax.stages.Lowered:
+    def lowered_step(
+        self,
+        abstract: TrainState,
+        batch: Any,
+        accumulate: int,
+        loss: LossFunction | None = None,
+    ) -> jax.stages.Lowered:
         """The same for devices that are only described.
 
         Args:
           batch: shapes and dtypes of the batch's arrays.
         """
         with self._placement.active():
-            return self.step(abstract, accumulate).lower(abstract, batch)
+            return self.step(abstract, accumulate, loss).lower(abstract, batch)
 
     def update(
-        self, state: TrainState, parts: Sequence[Batch], accumulate: int, seed: int
+        self,
+        state: TrainState,
+        parts: Sequence[Batch],
+        accumulate: int,
+        seed: int,
+        loss: LossFunction | None = None,
     ) -> tuple[TrainState, Sums]:
         """One update with a batch as `put` gives it; the state is donated."""
         with self._placement.active():
-            return self.step(state, accumulate)(state, parts, seed)
+            return self.step(state, accumulate, loss)(state, parts, seed)
+
+    def _evaluate(self, state: TrainState, phase: Phase, batches: int) -> dict[str, float]:
+        loss = phase.loss or self._loss
+        if id(loss) not in self._evaluators:
+            self._evaluators[id(loss)] = Evaluator(loss, self._placement)
+        return self._evaluators[id(loss)].evaluate(state.evaluated(), phase.held_out, batches)
 
     def put(self, phase: Phase, number: int) -> list[Batch]:
         """The parts of batch `number` of a phase, on the devices."""
@@ -135,8 +160,8 @@ class Trainer:
         """One update and one evaluation of every phase: what each gives."""
         results = {}
         for phase in phases:
-            state, sums = self.update(state, self.put(phase, 0), phase.accumulate, seed)
-            held_out = self._evaluator.evaluate(state.params, phase.held_out, 1)
+            state, sums = self.update(state, self.put(phase, 0), phase.accumulate, seed, phase.loss)
+            held_out = self._evaluate(state, phase, 1)
             results[phase.name] = {"train": means(sums), "heldout": held_out}
         return results
 
@@ -206,7 +231,7 @@ class Trainer:
         for number, parts in feed:
             compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
             with compiling:
-                state, sums = self.update(state, parts, phase.accumulate, session.seed)
+                state, sums = self.update(state, parts, phase.accumulate, session.seed, phase.loss)
             # The update before, read while the devices work on this one.
             if unread:
                 self._read(unread, step, phase, session, clock)
@@ -253,9 +278,7 @@ class Trainer:
             clock.restart()
         with clock.paused():
             if phase.held_out and (step % intervals.evaluate == 0 or at_end):
-                metrics = self._evaluator.evaluate(
-                    state.params, phase.held_out, intervals.eval_batches
-                )
+                metrics = self._evaluate(state, phase, intervals.eval_batches)
                 if journal:
                     journal.write(step, HELDOUT, metrics)
                     if warning := self._loss.warning(metrics):
@@ -289,17 +312,18 @@ def last_line(step: int, window: Mapping[str, Any]) -> int:
 
 
 def restore(
-    checkpoints: Checkpoints, abstract: TrainState, data: dict[str, str]
+    checkpoints: Checkpoints, abstract: TrainState, data: dict[str, str], step: int | None = None
 ) -> tuple[TrainState | None, dict[str, Any]]:
     """The state that a run goes on from (None: it has not begun), and the window of `train`.
 
     Args:
       data: the identity of what it is trained on, as in `train`'s metadata under "data".
+      step: of the checkpoint; None: the newest whole one.
 
     Raises:
-      InputError: it was begun on other data.
+      InputError: it was begun on other data; or no checkpoint of the step is whole.
     """
-    restored = checkpoints.restore(abstract.parts())
+    restored = checkpoints.restore(abstract.parts(), step)
     if restored is None:
         return None, {}
     parts, metadata = restored

@@ -13,42 +13,98 @@ from bertjax.sharding.placement import Placement
 
 
 @flax.struct.dataclass
+class Average:
+    """An exponential moving average of the parameters (EMA), which begins as they do.
+
+    Attributes:
+      weights: like the parameters, float32; they lie where the optimizer's state does.
+      decay: the share of the average that an update keeps.
+    """
+
+    weights: Any
+    decay: float = flax.struct.field(pytree_node=False)
+
+    def after(self, params: Any) -> "Average":
+        """The average after an update that has led to `params`."""
+        new = 1.0 - self.decay
+        return self.replace(
+            weights=jax.tree.map(lambda a, p: self.decay * a + new * p, self.weights, params)
+        )
+
+
+@flax.struct.dataclass
 class TrainState:
-    """The parameters, the optimizer state, and the number of updates so far (int32 scalar)."""
+    """The parameters, the optimizer state, and the number of updates so far (int32 scalar).
+
+    Attributes:
+      average: of the parameters; None: none is kept.
+    """
 
     step: jax.Array
     params: Any
     opt_state: Any
+    average: Average | None = None
 
     def parts(self) -> dict[str, Any]:
         """The parts of a checkpoint; so parameters can be restored without the optimizer."""
-        return {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+        average = {"average": self.average} if self.average else {}
+        optimizer = {"step": self.step, "state": self.opt_state}
+        return {"params": self.params, "optimizer": optimizer} | average
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> "TrainState":
         """The inverse of `parts`."""
         optimizer = parts["optimizer"]
-        return cls(optimizer["step"], parts["params"], optimizer["state"])
+        return cls(optimizer["step"], parts["params"], optimizer["state"], parts.get("average"))
+
+    def started(self, start: Callable[[Any], Any]) -> "TrainState":
+        """The state with other parameters, `start(params)`; an average begins with them."""
+        average = self.average and self.average.replace(weights=start(self.average.weights))
+        return self.replace(params=start(self.params), average=average)
+
+    def evaluated(self) -> Any:
+        """The weights that the run is judged and opened by, where the parameters lie."""
+        if not self.average:
+            return self.params
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.params)
+        return jax.device_put(self.average.weights, shardings)
+
+
+def logical_axes(init: Callable[[jax.Array], Any]) -> Any:
+    """The tree of the parameters that `init` makes, with a tuple of logical axes for each."""
+    return jax.tree.map(
+        lambda leaf: leaf.names,
+        jax.eval_shape(init, jax.random.key(0)),
+        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
+    )
 
 
 def abstract_state(
     init: Callable[[jax.Array], Any],
     optimizer: optax.GradientTransformation,
     placement: Placement,
+    ema: float = 0.0,
 ) -> TrainState:
     """The shapes, dtypes and shardings of the state; no array is made.
 
     Args:
       init: maps a key to parameters, with logical axes on every leaf.
+      ema: the decay of the average of the parameters; 0: none is kept.
     """
 
     def make(key):
-        params = init(key)
-        return TrainState(jnp.int32(0), params, optimizer.init(params))
+        return _fresh(init(key), optimizer, ema)
 
     boxed = jax.eval_shape(make, jax.random.key(0))
-    placed_state = placed(boxed, placement)
-    return placed_state.replace(opt_state=placed(boxed.opt_state, placement, of_optimizer=True))
+    return placed(boxed, placement).replace(
+        opt_state=placed(boxed.opt_state, placement, of_optimizer=True),
+        average=placed(boxed.average, placement, of_optimizer=True),
+    )
+
+
+def _fresh(params: Any, optimizer: optax.GradientTransformation, ema: float) -> TrainState:
+    average = Average(params, ema) if ema else None
+    return TrainState(jnp.int32(0), params, optimizer.init(params), average)
 
 
 def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> Any:
@@ -61,9 +117,24 @@ def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> A
 
 
 def where_updated(abstract: TrainState) -> Any:
-    """The shardings in which parameters are updated, which are those of the optimizer's moments."""
-    moments = optax.tree.get(abstract.opt_state, "mu", abstract.params)
-    return jax.tree.map(lambda leaf: leaf.sharding, moments)
+    """The shardings in which parameters are updated: those of the optimizer's moments.
+
+    The moments of a parameter have its names at the end of their path. A parameter without moments
+    is updated where it lies.
+    """
+    moments = {
+        _names(path): leaf.sharding for path, leaf in jax.tree.leaves_with_path(abstract.opt_state)
+    }
+    return jax.tree.map_with_path(
+        lambda path, leaf: moments.get(_names(path), leaf.sharding), abstract.params
+    )
+
+
+def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of the dicts at the end of a path."""
+    names = [getattr(key, "key", None) for key in path]
+    first = max((i + 1 for i, name in enumerate(names) if not isinstance(name, str)), default=0)
+    return tuple(names[first:])
 
 
 def init_state(
@@ -82,9 +153,9 @@ def compiled_init(
     abstract: TrainState,
 ) -> Callable[[int], TrainState]:
     """A compiled function that maps a seed to a new state."""
+    ema = abstract.average.decay if abstract.average else 0.0
 
     def make(seed):
-        params = nn.unbox(init(jax.random.key(seed)))
-        return TrainState(jnp.int32(0), params, optimizer.init(params))
+        return _fresh(nn.unbox(init(jax.random.key(seed))), optimizer, ema)
 
     return jax.jit(make, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, abstract))

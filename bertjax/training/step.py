@@ -101,11 +101,12 @@ def updated(
         old = spread(state.params)
         updates, opt_state = optimizer.update(grads, state.opt_state, old)
         params = optax.apply_updates(old, updates)
+        average = state.average and state.average.after(params)
         norm = optax.tree.norm(grads)
     one = jnp.float32(1)
     sums["loss"] = (_total(sums, counts, weights), one)
     sums["grad_norm"] = (norm, one)
-    return TrainState(state.step + 1, params, opt_state), sums
+    return TrainState(state.step + 1, params, opt_state, average), sums
 
 
 def train_step(

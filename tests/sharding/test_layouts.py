@@ -10,14 +10,15 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.optimizer import OptimizerSpec, make_optimizer
+from bertjax.optimizers.optimizer import make_optimizer
+from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import init_params, make_loss, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Phase, Trainer
-from bertjax.training.state import abstract_state, init_state
+from bertjax.training.state import abstract_state, init_state, logical_axes
 from bertjax.training.step import means
 
 pytestmark = pytest.mark.devices(8)
@@ -59,14 +60,21 @@ def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
-def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
+def _train(
+    name: str,
+    grid: tuple[int, int],
+    spec: BertSpec,
+    accumulate: int,
+    settings: OptimizerSpec = OPTIMIZER,
+    ema: float = 0.0,
+):
     """Trains; returns the metrics of every step, and the parameters after the last."""
     mesh = make_mesh(MeshSpec(*grid), jax.devices()[: grid[0] * grid[1]])
     placement = Placement(mesh, layout(name))
     model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
-    optimizer = make_optimizer(OPTIMIZER, STEPS)
     init = partial(init_params, model)
-    abstract = abstract_state(init, optimizer, placement)
+    optimizer = make_optimizer(settings, STEPS, axes=partial(logical_axes, init))
+    abstract = abstract_state(init, optimizer, placement, ema)
     trainer = Trainer(
         loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
@@ -91,7 +99,7 @@ def _train(name: str, grid: tuple[int, int], spec: BertSpec, accumulate: int):
         metrics.append(means(jax.device_get(sums)))
     for leaf, expected in zip(jax.tree.leaves(state), jax.tree.leaves(abstract), strict=True):
         assert leaf.sharding == expected.sharding
-    return metrics, flatten_dict(jax.device_get(state.params), sep="/")
+    return metrics, flatten_dict(jax.device_get(state.evaluated()), sep="/")
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +107,10 @@ def one_device():
     """The results of one device, computed once for each kind of step."""
     runs = {}
 
-    def run(spec, accumulate):
-        if (spec, accumulate) not in runs:
-            runs[spec, accumulate] = _train("data", (1, 1), spec, accumulate)
-        return runs[spec, accumulate]
+    def run(*how):
+        if how not in runs:
+            runs[how] = _train("data", (1, 1), *how)
+        return runs[how]
 
     return run
 
@@ -126,10 +134,26 @@ def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layer
     _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate)
 
 
-def _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate):
+@pytest.mark.parametrize(
+    "optimizer, name, grid, scan_layers",
+    [
+        ("muon", "zero1", (8, 1), True),
+        pytest.param("muon", "tensor_fsdp", (4, 2), False, marks=pytest.mark.slow),
+        pytest.param("stable_adamw", "tensor_zero1", (4, 2), False, marks=pytest.mark.slow),
+    ],
+)
+def test_every_optimizer_and_the_average_are_the_same_in_a_layout(
+    one_device, optimizer, name, grid, scan_layers
+):
+    """What is compared is the average; its updates are a fourth of the parameters'."""
+    settings = dataclasses.replace(OPTIMIZER, name=optimizer)
+    _assert_trains_the_same(one_device, name, grid, scan_layers, 1, settings, 0.75)
+
+
+def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
     spec = dataclasses.replace(SPEC, scan_layers=scan_layers)
-    expected_metrics, expected_params = one_device(spec, accumulate)
-    metrics, params = _train(name, grid, spec, accumulate)
+    expected_metrics, expected_params = one_device(spec, *how)
+    metrics, params = _train(name, grid, spec, *how)
     for step, (actual, expected) in enumerate(zip(metrics, expected_metrics, strict=True)):
         assert actual == pytest.approx(expected, rel=LOSS_TOLERANCE), step
     assert params.keys() == expected_params.keys()

@@ -76,14 +76,14 @@ def placement(devices: int = 8, name: str = "data") -> Placement:
     return Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout(name))
 
 
-def abstract(where: Placement) -> TrainState:
+def abstract(where: Placement, ema: float = 0.0) -> TrainState:
     """Shapes and shardings of the state."""
-    return abstract_state(init, OPTIMIZER, where)
+    return abstract_state(init, OPTIMIZER, where, ema)
 
 
-def fresh(where: Placement) -> TrainState:
+def fresh(where: Placement, ema: float = 0.0) -> TrainState:
     """The state at step 0."""
-    return init_state(init, OPTIMIZER, abstract(where), SEED)
+    return init_state(init, OPTIMIZER, abstract(where, ema), SEED)
 
 
 def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:

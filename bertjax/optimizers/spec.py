@@ -1,0 +1,73 @@
+"""The hyperparameters of an optimizer and of its schedule."""
+
+import dataclasses
+
+ADAMW, LAMB, STABLE_ADAMW, MUON = "adamw", "lamb", "stable_adamw", "muon"
+NAMES = (ADAMW, LAMB, STABLE_ADAMW, MUON)
+PER_TENSOR = (LAMB, STABLE_ADAMW)  # they adapt the rate of each tensor
+
+LINEAR, WSD = "linear", "wsd"
+SCHEDULES = (LINEAR, WSD)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSpec:
+    """Hyperparameters; the defaults are section A.2's.
+
+    Attributes:
+      name: "adamw"; "lamb" (arXiv 1904.00962), which normalizes each tensor's update;
+        "stable_adamw" (arXiv 2304.13013), which cuts each tensor's update; or "muon" (arXiv
+        2502.16982), which orthogonalizes the updates of the layers' matrices, and is AdamW for
+        all other parameters.
+      learning_rate: the peak.
+      schedule: after the warm-up, "linear" falls to 0 until the run's end. "wsd" (warm-up, stable,
+        decay) stays at the peak, and falls to 0 in the last `decay_steps` updates.
+      warmup_steps: updates of linear warm-up.
+      decay_steps: of "wsd" only; 0: the rate never falls.
+      beta1, beta2, epsilon: of Adam's moments.
+      weight_decay: of matrices and embeddings; never of LayerNorm or biases.
+      clip_norm: the gradient's global norm is cut to this; not by stable_adamw, which has no need.
+      bias_correction: False for the reference's form of Adam; stable_adamw is defined with it.
+
+    Raises:
+      ValueError: a value that does not fit; the message names the field.
+    """
+
+    name: str = ADAMW
+    learning_rate: float = 1e-4
+    schedule: str = LINEAR
+    warmup_steps: int = 10_000
+    decay_steps: int = 0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    bias_correction: bool = True
+
+    def __post_init__(self):
+        for field, choices in (("name", NAMES), ("schedule", SCHEDULES)):
+            if getattr(self, field) not in choices:
+                raise ValueError(
+                    f"optimizer {field}={getattr(self, field)!r}: must be one of "
+                    f"{', '.join(choices)}"
+                )
+        for field in ("learning_rate", "epsilon", "clip_norm"):
+            if not getattr(self, field) > 0:
+                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be positive")
+        for field in ("beta1", "beta2", "weight_decay"):
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(f"optimizer {field}={getattr(self, field)}: must be in [0, 1)")
+        for field in ("warmup_steps", "decay_steps"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"optimizer {field}={getattr(self, field)}: must not be negative")
+        if self.decay_steps and self.schedule != WSD:
+            raise ValueError(
+                f"optimizer decay_steps={self.decay_steps}: is of schedule={WSD!r}, and the "
+                f"schedule is {self.schedule!r}: set it to 0, or change the schedule"
+            )
+        if self.name == STABLE_ADAMW and not self.bias_correction:
+            raise ValueError(
+                f"optimizer bias_correction=False: {STABLE_ADAMW} is defined with corrected "
+                "moments: set it to True"
+            )

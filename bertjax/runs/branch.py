@@ -1,0 +1,141 @@
+"""A run that decays apart: it goes on from another run's checkpoint, with a rate that falls.
+
+The other run keeps its rate constant (the schedule "wsd"), and is only read. The new run does what
+the other would have done, had its decay begun at that checkpoint: it has the same parameters,
+moments, batches and dropout.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.runs.recipe import Recipe, phase_keys
+from bertjax.runs.run_folder import (
+    checkpoints_folder,
+    config_difference,
+    read_config,
+    recorded_config,
+)
+from bertjax.training.checkpoint import Checkpoints, saved_steps
+from bertjax.training.loop import restore
+from bertjax.training.state import TrainState
+
+
+def source_of(decay_from: str) -> tuple[str, int | None]:
+    """Splits "RUN@STEP" into ("RUN", STEP); "RUN" without a step becomes ("RUN", None)."""
+    run, _, step = decay_from.rpartition("@")
+    return (run, int(step)) if run and step.isdecimal() else (decay_from, None)
+
+
+def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str, Any]:
+    """The whole config of a run that decays apart.
+
+    Args:
+      recipe: of the other run's config, with `decay_from` and the new `optimizer.decay_steps`.
+      workdir: of the new run. Once begun, it keeps the checkpoint that it has begun with, and no
+        longer needs the other run.
+      free: the keys, or parts of them, that may differ from the other run's.
+
+    Returns:
+      `recipe.plain` with the step in `decay_from`. The steps of the run end where the rate has
+      fallen to 0, and the shares of its phases leave every step in the phase that it was in.
+
+    Raises:
+      InputError: there is no such run or checkpoint, its rate is not constant there, or the config
+        is not that run's.
+    """
+    run, step = source_of(recipe.decay_from)
+    begun = recorded_config(workdir)
+    begun_from, begun_at = source_of(str(begun.get("decay_from", "")))
+    if begun_from == run and step in (None, begun_at):
+        Recipe.from_config(begun)  # raises for a damaged one
+        return _with_steps_of(begun, _with_sizes_of(begun, recipe.plain))
+
+    config = read_config(run)
+    if "task" in config:
+        raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
+    theirs = Recipe.from_config(config)
+    plain = _with_sizes_of(config, recipe.plain)
+    if difference := config_difference(config, plain, (*free, "decay_from", "decay_steps")):
+        raise InputError(
+            f"config.decay_from={run}: that run has another config: {difference}: give the config "
+            "it was begun with, and change only config.decay_from and config.optimizer.decay_steps"
+        )
+    step = _checked_step(theirs, run, step)
+    total_steps = step + recipe.optimizer.decay_steps
+    steps = dict(decay_from=f"{run}@{step}", total_steps=total_steps)
+    for key, length in zip(phase_keys(config), _lengths(theirs, step, total_steps), strict=True):
+        steps[key] = {"share": length / total_steps}
+    return _with_steps_of(steps, plain)
+
+
+def _with_sizes_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the model of another, if both began with weights, which brought its sizes."""
+    given = plain.get("init_from")
+    same = given and given == other.get("init_from")
+    return {**plain, "model": other["model"]} if same else {**plain}
+
+
+def _with_steps_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the beginning, the steps and the shares of another."""
+    shares = {
+        key: {**plain[key], "share": other[key]["share"]}
+        for key in phase_keys(plain)
+        if key in other
+    }
+    return {**plain, **shares, **{key: other[key] for key in ("decay_from", "total_steps")}}
+
+
+def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
+    """The step of the checkpoint, the newest by default, if the run's rate is constant there."""
+    steps = saved_steps(checkpoints_folder(run))
+    if not steps:
+        raise InputError(f"config.decay_from={run}: it has no checkpoint yet")
+    step = steps[-1] if step is None else step
+    if step not in steps:
+        raise InputError(
+            f"config.decay_from={run}@{step}: no such checkpoint; there are {steps}: name one of "
+            "them, and keep more with config.keep_checkpoint_every"
+        )
+    first, last = theirs.optimizer.warmup_steps, theirs.total_steps - theirs.optimizer.decay_steps
+    if not first <= step <= last:
+        raise InputError(
+            f"config.decay_from={run}@{step}: the rate of that run is constant from step {first} "
+            f"to {last}: name a checkpoint of these, as {run}@STEP"
+        )
+    return step
+
+
+def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
+    """The steps of each phase of a run that leaves another at `step`, in the phase that it is in.
+
+    At the end of a phase the next one begins; after the last step the last phase goes on.
+    """
+    ranges = theirs.ranges()
+    within = [number for number, steps in enumerate(ranges) if step < steps.stop]
+    last = within[0] if within else max(n for n, steps in enumerate(ranges) if steps)
+    lengths = [len(steps) for steps in ranges[:last]]
+    return lengths + [total_steps - sum(lengths)] + [0] * (len(ranges) - last - 1)
+
+
+def branch_state(
+    decay_from: str, abstract: TrainState, data: dict[str, str]
+) -> tuple[TrainState, dict[str, Any]]:
+    """The state that a run begins with: "RUN@STEP"'s; see `bertjax.training.loop.restore`.
+
+    Raises:
+      InputError: the checkpoint is gone or damaged, or its run has other data.
+    """
+    run, step = source_of(decay_from)
+    folder, state = checkpoints_folder(run), None
+    if step in saved_steps(folder):
+        checkpoints = Checkpoints(folder, keep=1, read_only=True)
+        with contextlib.closing(checkpoints):
+            state, window = restore(checkpoints, abstract, data, step)
+    if state is None:
+        raise InputError(
+            f"config.decay_from={decay_from}: that checkpoint is gone: begin with another one, in "
+            "another --workdir"
+        )
+    return state, window

@@ -1,0 +1,104 @@
+"""The moving average of the parameters: its values, where it lies, and how it is saved."""
+
+import contextlib
+
+import jax
+import numpy as np
+import pytest
+import toy
+
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.state import Average, TrainState, where_updated
+
+pytestmark = pytest.mark.devices(8)
+
+DECAY = 0.8
+
+
+def _updates(state, where, numbers):
+    """The states after updates with these batches, on the host."""
+    trainer, phase, states = toy.trainer(where), toy.phase(0, 9), []
+    for number in numbers:
+        state, _ = trainer.update(state, trainer.put(phase, number), 1, toy.SEED)
+        states.append(jax.device_get(state))
+    return state, states
+
+
+def test_it_is_the_average_by_numpy():
+    where = toy.placement(1)
+    fresh = toy.fresh(where, DECAY)
+    expected = jax.tree.map(np.float64, jax.device_get(fresh.params))
+    toy.assert_equal(fresh.average.weights, fresh.params)
+    for state in _updates(fresh, where, range(6))[1]:
+        expected = jax.tree.map(lambda a, p: 0.8 * a + 0.2 * p, expected, state.params)
+        for name, leaf in expected.items():
+            found = state.average.weights[name]
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, leaf, rtol=1e-6, atol=1e-7)
+        assert abs(expected["w"] - state.params["w"]).max() > 1e-2
+
+
+def test_it_changes_nothing_else():
+    where = toy.placement(1)
+    (_, with_it), (_, without) = (
+        _updates(toy.fresh(where, ema), where, range(3)) for ema in (DECAY, 0.0)
+    )
+    toy.assert_equal(with_it[-1].replace(average=None), without[-1])
+    assert without[-1].parts().keys() == {"params", "optimizer"}
+
+
+def test_it_lies_where_the_optimizers_state_does():
+    """In "fsdp" that is where the parameters lie; evaluated() brings it to them in any layout."""
+    where = toy.placement(8, "zero1")
+    split = toy.placement(8, "fsdp")
+    abstract = toy.abstract(where, DECAY).replace(
+        average=toy.abstract(split, DECAY).average,  # as a layout of another optimizer's table
+    )
+    assert abstract.average.weights["w"].sharding.spec != abstract.params["w"].sharding.spec
+    state, _ = _updates(toy.fresh(split, DECAY), split, range(2))
+    assert state.average.weights["w"].sharding == where_updated(state)["w"]
+    apart = state.replace(params=jax.device_put(state.params, where.replicated))
+    found = apart.evaluated()
+    assert found["w"].sharding == where.replicated
+    toy.assert_equal(found, state.average.weights)
+
+
+def test_it_is_saved_and_opened_alone(tmp_path):
+    """A run that goes on has the same average to the bit; readers need neither of the others."""
+    where = toy.placement(8, "fsdp")
+    half, _ = _updates(toy.fresh(where, DECAY), where, range(3))
+    with contextlib.closing(Checkpoints(tmp_path / "checkpoints", keep=1)) as checkpoints:
+        checkpoints.save(3, half.parts(), {"step": 3})
+        checkpoints.wait()
+        weights = toy.abstract(toy.placement(1)).params
+        parts, _ = checkpoints.restore({"average": Average(weights, DECAY)})
+        toy.assert_equal(parts["average"].weights, half.average.weights)
+        parts, _ = checkpoints.restore(toy.abstract(where, DECAY).parts())
+        again = TrainState.from_parts(parts)
+        old, _ = checkpoints.restore(toy.abstract(where).parts())  # a checkpoint has more parts
+    toy.assert_equal(TrainState.from_parts(old).params, half.params)
+    toy.assert_equal(_updates(again, where, range(3, 6))[0], _updates(half, where, range(3, 6))[0])
+
+
+def test_it_begins_with_given_weights():
+    state = toy.fresh(toy.placement(1), DECAY)
+    started = state.started(lambda tree: jax.tree.map(lambda leaf: leaf + 1, tree))
+    expected = jax.tree.map(lambda leaf: leaf + 1, state.params)
+    toy.assert_equal(started.params, expected)
+    toy.assert_equal(started.average.weights, expected)
+
+
+def test_evaluations_are_of_the_average():
+    where, loss = toy.placement(1), toy.LOSS
+    phase = toy.phase(0, 4)
+    state = toy.fresh(where, DECAY)
+    results = toy.trainer(where).dry_run(state, [phase], toy.SEED)["phase 1"]["heldout"]
+    _, (after,) = _updates(toy.fresh(where, DECAY), where, [0])
+    batch = phase.held_out.batch(0, slice(None))
+    sums = {
+        name: loss.sums(weights, batch, jax.random.key(0), deterministic=True)["mlm_loss"]
+        for name, weights in (("average", after.average.weights), ("last", after.params))
+    }
+    means = {name: float(total / count) for name, (total, count) in sums.items()}
+    assert results["loss"] == pytest.approx(means["average"], rel=1e-5)
+    assert results["loss"] != pytest.approx(means["last"], rel=1e-3)
