@@ -16,20 +16,20 @@ _SOURCE = flags.DEFINE_multi_string(
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 _LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
-_VOCABULARY = flags.DEFINE_string("vocabulary", None, "Use this vocab.txt or SentencePiece .model.")
+_VOCABULARY = flags.DEFINE_string(
+    "vocabulary", None, "Use this vocab.txt, SentencePiece .model or tokenizer.json (of a BPE)."
+)
 _DOMAIN_WORDS = flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
 )
 _TOKENIZER = flags.DEFINE_enum(
-    "tokenizer", None, ["wordpiece", "sentencepiece"], "What to learn (wordpiece by default)."
+    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe"], "What to learn (or wordpiece)."
 )
 _MODEL_TYPE = flags.DEFINE_enum(
     "model_type", "unigram", ["unigram", "bpe"], "The kind of SentencePiece model to learn."
 )
 _CASED = flags.DEFINE_boolean(
-    "cased",
-    None,
-    "Keep upper case. By default not where a vocabulary is learned, else as it looks.",
+    "cased", None, "Keep upper case. By default bpe does, others learned do not, a given one as is."
 )
 _HELD_OUT = flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
 _WORKERS = flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")

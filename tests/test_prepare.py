@@ -14,7 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
 from bertjax.corpus.build import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, store_directory
+from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, read_manifest, store_directory
 from bertjax.programs import prepare
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -55,6 +55,8 @@ def run(text, output, **more):
         {"cased": True},
         {"tokenizer": "sentencepiece"},
         {"tokenizer": "sentencepiece", "model_type": "bpe", "cased": True},
+        {"tokenizer": "bpe", "learn_vocabulary": 300},
+        {"tokenizer": "bpe", "learn_vocabulary": 300, "cased": False},
     ],
 )
 def test_learned_vocabulary_and_store(tmp_path, text, more):
@@ -62,8 +64,9 @@ def test_learned_vocabulary_and_store(tmp_path, text, more):
     report = run(text, output, verify=True, **more)
     tokenizer = Tokenizer.open(output)
     assert tokenizer.kind == more.get("tokenizer", "wordpiece")
-    assert tokenizer.cased == more.get("cased", False)
-    assert tokenizer.vocabulary_size == report["tokenizer"]["vocabulary_size"] == 150
+    assert tokenizer.cased == more.get("cased", tokenizer.kind == "bpe")
+    size = more.get("learn_vocabulary", 150)
+    assert tokenizer.vocabulary_size == report["tokenizer"]["vocabulary_size"] == size
 
     held_out = [d for d in DOCUMENTS if is_held_out(document_hash(d), 0.1)]
     assert report["heldout"]["documents"] == len(held_out)
@@ -83,7 +86,10 @@ def test_learned_vocabulary_and_store(tmp_path, text, more):
     expected = " ".join(held_out[0])
     if not tokenizer.cased:
         expected = expected.lower()
-    assert tokenizer.decode(first).replace(" ", "") == expected.replace(" ", "")
+    if tokenizer.keeps_spaces:
+        assert tokenizer.decode(first) == expected.replace(". ", ".\n")
+    else:
+        assert tokenizer.decode(first).replace(" ", "") == expected.replace(" ", "")
 
 
 def test_held_out_text_teaches_no_vocabulary(tmp_path):
@@ -171,6 +177,36 @@ def test_a_given_vocabulary(tmp_path, text):
     assert report["train"]["unknown_rate"] == 0 and report["train"]["tokens_per_word"] > 3
 
 
+def test_a_given_byte_level_bpe(tmp_path, text, capsys):
+    run(text, tmp_path / "one", tokenizer="bpe", learn_vocabulary=300)
+    taken = tmp_path / "tokenizer.json"
+    content = json.loads((tmp_path / "one/bpe.json").read_bytes())
+    taken.write_text(json.dumps(content | {"post_processor": None}, indent=2))
+    given = dict(learn_vocabulary=None, vocabulary=taken)
+    report = run(text, tmp_path / "two", **given)
+    assert report["tokenizer"] == {
+        "kind": "bpe",
+        "cased": True,
+        "vocabulary_size": 300,
+        "identity": Tokenizer.open(tmp_path / "one").identity,
+    }
+    identities = {read_manifest(tmp_path / name)["identity"] for name in ("one", "two")}
+    assert len(identities) == 1
+    assert "300 bpe pieces, cased" in capsys.readouterr().out
+    run(text, tmp_path / "two", **given)
+    assert "vocabulary and token store are there already" in capsys.readouterr().out
+    # What is left where learning was interrupted is no description.
+    (tmp_path / "one/vocabulary.json").unlink()
+    run(text, tmp_path / "one", tokenizer="bpe", learn_vocabulary=300)
+    assert len(identities | {read_manifest(tmp_path / "one")["identity"]}) == 1
+    with pytest.raises(InputError, match="is a bpe one, not --tokenizer=wordpiece"):
+        run(text, tmp_path / "three", tokenizer="wordpiece", **given)
+    with pytest.raises(InputError, match="says cased=True, asked for False"):
+        run(text, tmp_path / "three", cased=False, **given)
+    with pytest.raises(InputError, match="is a bpe one, and only a wordpiece one has"):
+        run(text, tmp_path / "three", domain_words=3, **given)
+
+
 def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
     report = run(text, tmp_path / "corpus", learn_vocabulary=30_000)
     size = report["tokenizer"]["vocabulary_size"]
@@ -188,6 +224,10 @@ def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
             "nowhere.txt: no such vocabulary",
         ),
         ({"learn_vocabulary": 5}, "--learn_vocabulary=5: too few pieces"),
+        (
+            {"tokenizer": "bpe", "learn_vocabulary": 260},
+            "--learn_vocabulary=260: too few pieces: 256 bytes and the special tokens make 261",
+        ),
         ({"tokenizer": "bytes"}, "--tokenizer=bytes: must be one of wordpiece, sentencepiece"),
         ({"model_type": "word"}, "--model_type=word: must be one of unigram, bpe"),
         ({"undecodable": "drop"}, "--undecodable=drop: must be one of error, skip"),

@@ -211,11 +211,7 @@ def build_shard(job: Job) -> dict[str, Any]:
                     skipped += 1
                     continue
                 held_out = is_held_out(document_hash(document), job.plan.held_out)
-                sentences = [
-                    sentence
-                    for paragraph in document
-                    for sentence in split_sentences(paragraph, job.plan.language)
-                ]
+                sentences = _sentences(document, job.plan.language, spaces=tokenizer.keeps_spaces)
                 words = sum(len(paragraph.split()) for paragraph in document)
                 batch.append((HELDOUT if held_out else TRAIN, words, sentences))
                 characters += sum(map(len, document))
@@ -240,6 +236,22 @@ def build_shard(job: Job) -> dict[str, Any]:
                 f"{job.number}: free some space and run again (complete shards are kept)."
             ) from error
         raise
+
+
+def _sentences(document: list[str], language: str, *, spaces: bool) -> list[str]:
+    """The sentences of a document, whose paragraphs are given.
+
+    With `spaces` all but the first have the character before them that separates them from the one
+    before: a space in a paragraph, a line feed between paragraphs. Their ids in a row are those of
+    the document's text.
+    """
+    sentences: list[str] = []
+    for paragraph in document:
+        separator = "\n"
+        for sentence in split_sentences(paragraph, language):
+            sentences.append(separator + sentence if spaces and sentences else sentence)
+            separator = " "
+    return sentences
 
 
 def _write(

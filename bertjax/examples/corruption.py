@@ -62,6 +62,7 @@ class MaskedTokens:
             mask_id=tokenizer.mask_id,
             ordinary=ordinary,
             continues_word=tokenizer.continues_word,
+            word_links=tokenizer.word_links,
         )
 
         def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:

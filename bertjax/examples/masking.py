@@ -60,13 +60,21 @@ class Masker:
       mask_id: the id of [MASK].
       ordinary: bool [V], False for special tokens, which are never masked or put in.
       continues_word: bool [V], True for pieces inside a word; needed for whole words.
+      word_links: None, or uint8 [2, V], which pieces can be neighbours in a word; see
+        `bertjax.text.tokenizer.Tokenizer`.
     """
 
     def __init__(
-        self, rule: MaskingRule, *, mask_id: int, ordinary: np.ndarray, continues_word: np.ndarray
+        self,
+        rule: MaskingRule,
+        *,
+        mask_id: int,
+        ordinary: np.ndarray,
+        continues_word: np.ndarray,
+        word_links: np.ndarray | None = None,
     ):
         self._rule, self._mask_id, self._ordinary = rule, mask_id, ordinary
-        self._continues_word = continues_word
+        self._continues_word, self._word_links = continues_word, word_links
         self._replacements = np.flatnonzero(ordinary).astype(np.int32)
 
     def mask(self, ids: np.ndarray, lengths: np.ndarray, draws: Draws, index: np.ndarray) -> Masked:
@@ -116,6 +124,9 @@ class Masker:
         """Gives all pieces of a word the random number of its first piece."""
         continues = self._continues_word.take(ids)
         continues[:, 1:] &= maskable[:, :-1]
+        if self._word_links is not None:
+            into, out_of = self._word_links
+            continues[:, 1:] &= (into.take(ids[:, 1:]) & out_of.take(ids[:, :-1])) != 0
         continues[:, 0] = False
         place = np.arange(ids.size, dtype=np.int32).reshape(ids.shape)
         first = np.maximum.accumulate(np.where(continues, 0, place).ravel())

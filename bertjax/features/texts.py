@@ -142,9 +142,7 @@ class TextEncoder:
                 yield _Half(ids, np.zeros(len(ids), np.int64), [])
             return
         words_of = [[word for word in _SPACES.split(text) if word] for text in texts]
-        pieces = iter(self._tokenizer.encode(list(chain.from_iterable(words_of))))
-        for words in words_of:
-            ids = [next(pieces) for _ in words]
+        for words, ids in zip(words_of, self._tokenizer.encode_words(words_of), strict=True):
             word_of = np.repeat(np.arange(len(words)), [len(each) for each in ids])
             yield _Half(list(chain.from_iterable(ids)), word_of, words)
 
@@ -175,7 +173,7 @@ class TextEncoder:
                 groups[1:] = -1
             return groups, np.zeros(1, np.int64), None
         if self._kind == TOKENS:
-            names = self._tokenizer.tokens
+            names = self._tokenizer.readable
             return np.arange(size, dtype=np.int32), np.arange(size), [names[i] for i in ids]
         in_word = word_of >= 0
         groups = np.full(size, -1, np.int32)

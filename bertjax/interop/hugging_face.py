@@ -307,7 +307,12 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
-    write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
+    write_tokenizer(
+        pretrained.tokenizer,
+        folder,
+        pretrained.spec.max_position_embeddings,
+        token_types=pretrained.spec.type_vocab_size > 1,
+    )
     write_json(folder / CONFIG_FILE, config)
 
 

@@ -62,7 +62,7 @@ LIBRARY = OptionalFields(
 )
 TOKENIZER_CONFIG = OptionalFields(
     dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool)
-    | {"tokenizer_class": str, "added_tokens_decoder": {str: _TOKEN}}
+    | {"add_prefix_space": bool, "tokenizer_class": str, "added_tokens_decoder": {str: _TOKEN}}
     | _NAMED_TOKENS
 )
 SPECIAL_TOKENS_MAP = OptionalFields(_NAMED_TOKENS)

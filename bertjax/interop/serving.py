@@ -91,7 +91,12 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     (folder / MODEL_FILE).write_bytes(exported.serialize())
-    write_tokenizer(pretrained.tokenizer, folder, pretrained.spec.max_position_embeddings)
+    write_tokenizer(
+        pretrained.tokenizer,
+        folder,
+        pretrained.spec.max_position_embeddings,
+        token_types=pretrained.spec.type_vocab_size > 1,
+    )
     write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))
     (folder / "README.md").write_text(_readme(pretrained, exported), "utf-8")
     return _prove(pretrained, module, folder)

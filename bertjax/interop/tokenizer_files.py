@@ -4,6 +4,7 @@ Read: a Hugging Face folder (tokenizer.json of the library `tokenizers`, or voca
 tokenizer_config.json), Google's releases (vocab.txt alone), and what is written here.
 """
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from bertjax.base.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
 from bertjax.interop.json_files import EXTRA_ROLES, SPECIAL_ROLES, read_json
 from bertjax.text.tokenizer import (
+    BPE,
     DESCRIPTION_FILE,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
@@ -67,11 +69,12 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     How text is normalized (lower case, accents, Chinese characters) says tokenizer_config.json,
     as to transformers' BertTokenizer; what that does not say, tokenizer.json; with neither, a
     vocabulary with upper case is a cased one. Of both vocab.txt and tokenizer.json, each must
-    hold the same pieces.
+    hold the same pieces. A byte-level BPE is its tokenizer.json.
 
     Raises:
-      InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece (or a
-        SentencePiece written here); special tokens under other names; added tokens.
+      InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
+        BPE, or a SentencePiece written here; special tokens under other names; tokens added to a
+        WordPiece, or to a BPE outside its tokenizer.json.
     """
     folder = Path(folder)
     config = read_json(folder / CONFIG_FILE, json_files.TOKENIZER_CONFIG) or {}
@@ -80,6 +83,8 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     if model_file.exists():
         cased = not config.get("do_lower_case", False)
         tokenizer = Tokenizer(SENTENCEPIECE, model_file.read_bytes(), str(model_file), cased=cased)
+    elif _is_bpe(folder, library):
+        return _read_bpe(folder, config, library)
     else:
         tokenizer = _read_wordpiece(folder, config, library)
     if library is not None:
@@ -87,17 +92,44 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     return tokenizer
 
 
+def _is_bpe(folder: Path, library: dict[str, Any] | None) -> bool:
+    if library is None or (folder / VOCABULARY_FILES[WORDPIECE]).exists():
+        return False
+    return library["model"].get("type") == "BPE"
+
+
+def _read_bpe(folder: Path, config: dict[str, Any], library: dict[str, Any]) -> Tokenizer:
+    """Reads a byte-level BPE; `bertjax.text.byte_level` checks its tokenizer.json."""
+    _check_class(folder / CONFIG_FILE, config, _PLAIN_CLASSES)
+    if config.get("add_prefix_space"):
+        raise InputError(
+            f"{folder / CONFIG_FILE}: add_prefix_space is true: bertjax reads tokenizers that "
+            "encode a text as it is"
+        )
+    special = _check_roles(folder, config)
+    known = set(map(_content, library.get("added_tokens") or ()))
+    for file, tokens in _tokens_outside(folder, config, special).items():
+        extra = [name for name in map(_content, tokens) if name not in known]
+        if extra:
+            raise InputError(
+                f"{folder / file}: {len(extra)} tokens that {LIBRARY_FILE} does not have among its "
+                f"added_tokens ({_first(extra)}): save the tokenizer again with transformers"
+            )
+    path = folder / LIBRARY_FILE
+    return Tokenizer(BPE, path.read_bytes(), str(path))
+
+
 def _read_wordpiece(
     folder: Path, config: dict[str, Any], library: dict[str, Any] | None
 ) -> Tokenizer:
     vocabulary_file = folder / VOCABULARY_FILES[WORDPIECE]
-    _check_class(folder / CONFIG_FILE, config)
+    _check_class(folder / CONFIG_FILE, config, (*_BERT_CLASSES, *_PLAIN_CLASSES))
     rules = _rules_in(config, {name: name for name in _RULES})
     if library is not None:
         _check_is_bert(folder / LIBRARY_FILE, library)
         said = _rules_in(library["normalizer"], _RULES)
         rules = said if config.get("tokenizer_class") in _PLAIN_CLASSES else said | rules
-    _check_special(folder, config, library or {})
+    _check_no_added_tokens(folder, config, library or {}, _check_roles(folder, config))
     if vocabulary_file.exists():
         origin, vocabulary = vocabulary_file, vocabulary_file.read_bytes()
     elif library is not None:
@@ -136,18 +168,17 @@ def _read_library(path: Path) -> dict[str, Any] | None:
     return library
 
 
-def _check_class(path: Path, config: dict[str, Any]) -> None:
+def _check_class(path: Path, config: dict[str, Any], known: Sequence[str]) -> None:
     name = config.get("tokenizer_class")
-    known = (*_BERT_CLASSES, *_PLAIN_CLASSES)
     if name is not None and name not in known:
         raise InputError(
             f"{path}: tokenizer_class is {name!r}; bertjax reads {', '.join(known)}. If the "
-            "vocabulary is BERT's WordPiece all the same, write BertTokenizer there."
+            f"tokenizer is of this kind all the same, write {known[0]} there."
         )
 
 
-def _check_special(folder: Path, config: dict[str, Any], library: dict[str, Any]) -> None:
-    """Refuses special tokens of other names, and tokens besides the vocabulary's."""
+def _check_roles(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Refuses special tokens of other names; returns special_tokens_map.json."""
     special = read_json(folder / SPECIAL_FILE, json_files.SPECIAL_TOKENS_MAP) or {}
     for file, named in ((CONFIG_FILE, config), (SPECIAL_FILE, special)):
         for role, expected in zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True):
@@ -158,21 +189,38 @@ def _check_special(folder: Path, config: dict[str, Any], library: dict[str, Any]
                     "knows only BERT's names. Rename it in this folder's files; ids stay as they "
                     "are."
                 )
-    added = {
-        LIBRARY_FILE: library.get("added_tokens") or (),
+    return special
+
+
+def _tokens_outside(
+    folder: Path, config: dict[str, Any], special: dict[str, Any]
+) -> dict[str, Iterable[Any]]:
+    """The tokens that are added in other files than tokenizer.json, by file."""
+    return {
         ADDED_FILE: read_json(folder / ADDED_FILE, json_files.ADDED_TOKENS) or (),
         CONFIG_FILE: [*(config.get("added_tokens_decoder") or {}).values(), *_extra(config)],
         SPECIAL_FILE: _extra(special),
     }
-    for file, tokens in added.items():
+
+
+def _check_no_added_tokens(
+    folder: Path, config: dict[str, Any], library: dict[str, Any], special: dict[str, Any]
+) -> None:
+    """Refuses tokens besides the vocabulary's."""
+    added = {LIBRARY_FILE: library.get("added_tokens") or ()}
+    for file, tokens in (added | _tokens_outside(folder, config, special)).items():
         extra = [name for name in map(_content, tokens) if name not in SPECIAL_TOKENS]
         if extra:
             raise InputError(
-                f"{folder / file}: {len(extra)} added tokens ({', '.join(map(repr, extra[:3]))}"
-                f"{', ...' if len(extra) > 3 else ''}): bertjax knows the pieces of a vocabulary "
-                "only. Remove them there; those with ids behind the vocabulary, append to it, "
-                "where they are found as whole words."
+                f"{folder / file}: {len(extra)} added tokens ({_first(extra)}): bertjax knows the "
+                "pieces of a vocabulary only. Remove them there; those with ids behind the "
+                "vocabulary, append to it, where they are found as whole words."
             )
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _extra(named: dict[str, Any]) -> list[Any]:
@@ -229,28 +277,32 @@ def _check_same_pieces(folder: Path, tokenizer: Tokenizer, pieces: Sequence[str]
 # ----------------------------------------------------------------------------------- out
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike, max_length: int) -> None:
+def write_tokenizer(
+    tokenizer: Tokenizer, folder: str | os.PathLike, max_length: int, *, token_types: bool = True
+) -> None:
     """Writes what transformers' AutoTokenizer and `tokenizers.Tokenizer.from_file` load.
 
-    tokenizer.json, tokenizer_config.json, special_tokens_map.json, and vocab.txt (WordPiece) or
-    sentencepiece.model (for `read_tokenizer` alone). Ids are those of
+    tokenizer.json, tokenizer_config.json, special_tokens_map.json; of a WordPiece vocab.txt, and of
+    a SentencePiece sentencepiece.model (for `read_tokenizer` alone). Ids are those of
     `tokenizer.encode(texts, special=True)`, in the template [CLS] A [SEP] B [SEP].
 
     Args:
       tokenizer: what to write.
       folder: an existing one.
       max_length: tokens that the model takes; transformers truncates there where asked to.
+      token_types: whether the model takes token_type_ids.
 
     Raises:
       InputError: a SentencePiece model that has no equal in `tokenizers`.
     """
     folder = Path(folder)
-    serialized = _library(tokenizer).to_str(pretty=True)
+    serialized = _serialized(tokenizer)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
     names = dict(zip(SPECIAL_ROLES, _special_pieces(tokenizer), strict=True))
     config: dict[str, Any] = {
         "do_lower_case": not tokenizer.cased,
         "model_max_length": max_length,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": inputs if token_types else [inputs[0], inputs[2]],
         **names,
     }
     if tokenizer.kind == WORDPIECE:
@@ -265,8 +317,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike, max_length:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
         }
-    with atomic_write(folder / VOCABULARY_FILES[tokenizer.kind]) as file:
-        file.write(tokenizer.vocabulary)
+    if tokenizer.kind != BPE:  # whose file is tokenizer.json
+        with atomic_write(folder / VOCABULARY_FILES[tokenizer.kind]) as file:
+            file.write(tokenizer.vocabulary)
     with atomic_write(folder / LIBRARY_FILE, "w") as file:
         file.write(serialized)
     write_json(folder / SPECIAL_FILE, names)
@@ -279,11 +332,14 @@ def _special_pieces(tokenizer: Tokenizer) -> list[str]:
     return [t.tokens[number] for number in (t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id)]
 
 
-def _library(tokenizer: Tokenizer):
-    """The tokenizer as a `tokenizers.Tokenizer`, with BERT's special tokens and template."""
+def _serialized(tokenizer: Tokenizer) -> str:
+    """The tokenizer.json, with BERT's special tokens and template."""
     from tokenizers import AddedToken, processors
+    from tokenizers import Tokenizer as Library
 
-    if tokenizer.kind == WORDPIECE:
+    if tokenizer.kind == BPE:
+        library = Library.from_buffer(tokenizer.vocabulary)
+    elif tokenizer.kind == WORDPIECE:
         library = bert_wordpiece(
             {piece: number for number, piece in enumerate(tokenizer.tokens)},
             cased=tokenizer.cased,
@@ -292,14 +348,20 @@ def _library(tokenizer: Tokenizer):
         )
     else:
         library = sentencepiece_model.as_library(tokenizer)
-    special = [AddedToken(p, normalized=False, special=True) for p in _special_pieces(tokenizer)]
-    library.add_special_tokens(special)
+    if tokenizer.kind != BPE:  # which has them
+        pieces = _special_pieces(tokenizer)
+        library.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in pieces])
     library.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)],
     )
-    return library
+    serialized = library.to_str(pretty=True)
+    if tokenizer.kind == BPE:  # it is its file, to which only the template comes
+        template = json.loads(serialized)["post_processor"]
+        whole = json.loads(tokenizer.vocabulary) | {"post_processor": template}
+        serialized = json.dumps(whole, ensure_ascii=False, indent=2)
+    return serialized
 
 
 def differences(

@@ -24,7 +24,7 @@ _STEP = 64  # batches are padded to a multiple of this, so few shapes are compil
 
 
 class Guess(NamedTuple):
-    """A word piece, and how probable the model finds it."""
+    """A piece, as `Tokenizer.readable` has it, and how probable the model finds it."""
 
     token: str
     probability: float
@@ -101,7 +101,7 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
 
 def _best(probabilities: np.ndarray, tokenizer: Tokenizer, top: int) -> list[Guess]:
     order = np.argsort(-probabilities, kind="stable")[:top]
-    return [Guess(tokenizer.tokens[i], float(probabilities[i])) for i in order]
+    return [Guess(tokenizer.readable[i], float(probabilities[i])) for i in order]
 
 
 @partial(jax.jit, static_argnums=(0, 1))

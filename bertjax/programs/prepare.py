@@ -1,9 +1,9 @@
 """Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
-vocab.txt or sentencepiece.model with vocabulary.json, store/, report.json, and where asked for
-domain_words.json and installed-docs.txt. Run again with the same arguments it does what is
-missing and nothing else.
+vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, report.json, and where
+asked for domain_words.json and installed-docs.txt. Run again with the same arguments it does what
+is missing and nothing else.
 """
 
 import os
@@ -28,6 +28,7 @@ from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
+from bertjax.text.byte_level import BYTES
 from bertjax.text.domain_words import (
     choose_words,
     count_pieces,
@@ -37,6 +38,7 @@ from bertjax.text.domain_words import (
 )
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
+    BPE,
     KINDS,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
@@ -45,7 +47,12 @@ from bertjax.text.tokenizer import (
     Tokenizer,
     description_file,
 )
-from bertjax.text.vocabulary import MODEL_TYPES, learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import (
+    MODEL_TYPES,
+    learn_byte_level_bpe,
+    learn_sentencepiece,
+    learn_wordpiece,
+)
 
 RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
@@ -59,7 +66,7 @@ _DOMAIN_WORDS = {
 
 # The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
 # or about as many sentences as SentencePiece can take.
-_SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20}
+_SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20, BPE: 128 << 20}
 # At most this multiple of the sample is read, to choose the sample from it.
 _READ_PER_SAMPLED = 8
 
@@ -88,12 +95,12 @@ def run(
       sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
-      vocabulary: a vocab.txt or SentencePiece .model to use.
+      vocabulary: a vocab.txt, a SentencePiece .model, or the tokenizer.json of a byte-level BPE.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
-      tokenizer: "wordpiece" (the default for a learned vocabulary) or "sentencepiece".
+      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece" or "bpe".
       model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
-      cased: whether upper case is kept. None: a learned vocabulary is uncased, and a given one is
-        used as it is.
+      cased: whether upper case is kept. None: a learned vocabulary is uncased, but a byte-level BPE
+        is cased; and a given one is used as it is.
       held_out: the fraction of the documents for evaluation.
       workers: the number of processes; None for one per CPU.
       language: the language of the sentence splitter.
@@ -220,7 +227,13 @@ def _vocabulary_request(
         return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
-    request = {"kind": kind or WORDPIECE, "cased": bool(cased), "learn": learn}
+    if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
+        raise InputError(
+            f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
+            f"make {first}; ModernBERT has 50368."
+        )
+    cased = kind == BPE if cased is None else cased
+    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn}
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
 
 
@@ -282,10 +295,11 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     path = output / VOCABULARY_FILES[kind]
     characters = sum(map(len, texts))
     print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
+    learned = size
     if kind == WORDPIECE:
         learned = learn_wordpiece(texts, path, size=size, cased=cased)
-        if learned < size:
-            print(f"The text has only {learned} pieces to learn, not {size}.")
+    elif kind == BPE:
+        learned = learn_byte_level_bpe(texts, path, size=size, cased=cased)
     else:
         sentences = (
             sentence
@@ -295,6 +309,8 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
         )
         model_type = request["model_type"]
         learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
+    if learned < size:
+        print(f"The text has only {learned} pieces to learn, not {size}.")
     Tokenizer.open(path, cased).save(output)
 
 

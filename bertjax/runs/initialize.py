@@ -12,7 +12,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import from_plain
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.domain_words import unused_ids
-from bertjax.text.tokenizer import Tokenizer
+from bertjax.text.tokenizer import BPE, Tokenizer
 
 # Fields of a spec that are how a model is trained, and which weights do not decide.
 _HOW = (
@@ -58,7 +58,9 @@ def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
     """The settings and pieces that decide the ids of a text, whatever the form of the file."""
     normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
     used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
-    return tokenizer.kind, *normalization, used
+    # The ids of a byte-level BPE depend on its merges, too.
+    rest = tokenizer.identity if tokenizer.kind == BPE else ""
+    return tokenizer.kind, *normalization, used, rest
 
 
 def load_into(params: dict[str, Any], given: Pretrained, spec: EncoderSpec) -> dict[str, Any]:

@@ -107,7 +107,8 @@ class Tagging:
           InputError: a sentence has no tags, or a tag is not one of the classes.
         """
         room = max_length - 2
-        pieces = tokenizer.encode([word for sentence in examples for word in sentence.words])
+        words = tokenizer.encode_words([sentence.words for sentence in examples])
+        pieces = list(chain.from_iterable(words))
         cut = {room: sum(len(ids) > room for ids in pieces)}
         pieces = [ids[:room] or [tokenizer.unk_id] for ids in pieces]
         sizes = np.array([len(ids) for ids in pieces], np.int64)

@@ -1,4 +1,4 @@
-"""One face over WordPiece and SentencePiece: text to piece ids and back.
+"""One face over WordPiece, SentencePiece and byte-level BPE: text to piece ids and back.
 
 WordPiece gives the ids of transformers' BertTokenizer, which is the library `tokenizers`: the
 cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
@@ -20,7 +20,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Self
 
@@ -29,16 +29,22 @@ import numpy as np
 from bertjax.base.cloud_storage import path_of, reach
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
+from bertjax.text.byte_level import ByteLevelBPE
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
-KINDS = (WORDPIECE, SENTENCEPIECE)
+BPE = "bpe"  # byte-level
+KINDS = (WORDPIECE, SENTENCEPIECE, BPE)
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 DESCRIPTION_FILE = "vocabulary.json"
 # Its name in folders that were written earlier. It is that of the library's own file, too.
 _EARLIER_DESCRIPTION_FILE = "tokenizer.json"
-VOCABULARY_FILES = {WORDPIECE: "vocab.txt", SENTENCEPIECE: "sentencepiece.model"}
+VOCABULARY_FILES = {
+    WORDPIECE: "vocab.txt",
+    SENTENCEPIECE: "sentencepiece.model",
+    BPE: "bpe.json",  # not tokenizer.json, which may be an earlier description
+}
 _RULES = ("strip_accents", "tokenize_chinese_chars")  # in the description, where not BERT's
 _WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
 
@@ -47,16 +53,22 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: "wordpiece" or "sentencepiece".
+      kind: "wordpiece", "sentencepiece" or "bpe".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece takes the accents off letters; BERT does where it
         lower-cases.
       tokenize_chinese_chars: whether each Chinese character is a word to WordPiece; BERT's are.
+      keeps_spaces: whether pieces have the white space of a text (byte-level BPE). Then the ids of
+        two texts in a row are those of the whole only if the second has the space between them.
       tokens: the piece of each id.
+      readable: the same for people; a piece of bytes as its text.
       vocabulary_size: number of ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       special_ids: those five, ascending.
       continues_word: bool [vocabulary_size], True for a piece that goes on a word.
+      word_links: None, or uint8 [2, vocabulary_size], for pieces that do not tell by themselves:
+        sets of classes of characters, as bits. A piece goes on a word only if its class, in the
+        first row, is in the second row's set of the piece before it.
       vocabulary: the bytes of the vocabulary file.
       identity: hex hash over the vocabulary file, kind, cased, and what is not BERT's rule.
     """
@@ -84,27 +96,36 @@ class Tokenizer:
         Raises:
           InputError: see `open`.
         """
-        if cased is None:
+        if kind == BPE:
+            pieces = ByteLevelBPE(vocabulary, origin, SPECIAL_TOKENS)
+            if cased not in (None, pieces.cased):
+                raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
+            vocabulary, cased = pieces.vocabulary, pieces.cased
+        elif cased is None:
             cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(vocabulary, origin))
         self.kind, self.cased, self.vocabulary = kind, cased, vocabulary
         self.strip_accents = not cased if strip_accents is None else strip_accents
         self.tokenize_chinese_chars = tokenize_chinese_chars
         if kind == WORDPIECE:
-            self._pieces = _WordPiece(
+            pieces = _WordPiece(
                 vocabulary,
                 origin,
                 cased=cased,
                 strip_accents=self.strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
             )
-        else:
-            self._pieces = _SentencePiece(vocabulary, cased, origin)
-        self.tokens: list[str] = self._pieces.tokens
+        elif kind == SENTENCEPIECE:
+            pieces = _SentencePiece(vocabulary, cased, origin)
+        self._pieces = pieces
+        self.keeps_spaces: bool = pieces.keeps_spaces
+        self.tokens: list[str] = pieces.tokens
+        self.readable: list[str] = pieces.readable
         self.vocabulary_size = len(self.tokens)
-        special = self._pieces.special_ids
+        special = pieces.special_ids
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
         self.special_ids = tuple(sorted(special))
-        self.continues_word: np.ndarray = self._pieces.continues_word
+        self.continues_word: np.ndarray = pieces.continues_word
+        self.word_links: np.ndarray | None = pieces.word_links
         rules = " ".join([kind, str(cased), *(f"{k}={v}" for k, v in self._own_rules().items())])
         self.identity = hashlib.sha256(vocabulary + f"\0{rules}".encode()).hexdigest()
 
@@ -116,12 +137,13 @@ class Tokenizer:
 
     @classmethod
     def open(cls, path: str | os.PathLike, cased: bool | None = None) -> Self:
-        """Opens a vocab.txt, a SentencePiece .model, or a folder that `save` wrote.
+        """Opens a vocab.txt, a SentencePiece .model, a tokenizer.json, or a folder of `save`.
 
         Args:
           path: the file or folder.
           cased: whether upper case is kept. None: as the folder says; for vocab.txt, whether any
-            piece has upper case; for .model, True (a model may fold case by itself).
+            piece has upper case; for .model, True (a model may fold case by itself); for .json, as
+            the file says.
 
         Raises:
           InputError: no vocabulary there, a damaged one, or one without the special tokens or
@@ -133,7 +155,7 @@ class Tokenizer:
         if not path.exists():
             raise InputError(f"{path}: no such vocabulary file.")
         data = path.read_bytes()
-        kind = SENTENCEPIECE if path.suffix == ".model" else WORDPIECE
+        kind = {".model": SENTENCEPIECE, ".json": BPE}.get(path.suffix, WORDPIECE)
         return cls(kind, data, str(path), cased=cased)
 
     @classmethod
@@ -184,12 +206,25 @@ class Tokenizer:
           InputError: half a surrogate pair in a text.
         """
         try:
-            if special:
-                return [self._encode_prompt(text) for text in texts]
-            return self._pieces.encode(texts)
+            return self._pieces.encode_prompts(texts) if special else self._pieces.encode(texts)
         except (TypeError, UnicodeEncodeError):  # so the libraries say it
             _refuse_surrogates(texts)
             raise
+
+    def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """The ids of each word of each text, which is given as its words.
+
+        All ids of a text are those of its words with spaces between them.
+
+        Raises:
+          InputError: half a surrogate pair in a word.
+        """
+        space = " " if self.keeps_spaces else ""
+        words = chain.from_iterable(
+            (space + word if number else word for number, word in enumerate(text)) for text in texts
+        )
+        ids = iter(self.encode(list(words)))
+        return [[next(ids) for _ in text] for text in texts]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
         """The ids of each text, as `encode` gives them, and where they stand in it.
@@ -198,8 +233,8 @@ class Tokenizer:
           For each text, its ids, and int32 [N, 2]: the characters [start, end) of the text that
           each of the N pieces was made of, without white space around them. Both columns ascend.
           Characters that the vocabulary's rules remove belong to no piece, but for accents, which
-          go with their letter. Pieces of one character ("\u00bd" to "1", "\u2044", "2") have it
-          in common, or all but one of them have no characters (start = end).
+          go with their letter. Pieces of one character ("\u00bd" to "1", "\u2044", "2", or its
+          bytes) have it in common, or all but one of them have no characters (start = end).
 
         Raises:
           InputError: half a surrogate pair in a text.
@@ -209,13 +244,6 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):  # so the libraries say it
             _refuse_surrogates(texts)
             raise
-
-    def _encode_prompt(self, text: str) -> list[int]:
-        special = dict(zip(SPECIAL_TOKENS, self._pieces.special_ids, strict=True))
-        parts = re.split("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")", text)
-        plain = iter(self._pieces.encode(parts[::2]))
-        between = ([special[part]] for part in parts[1::2])
-        return list(chain(next(plain), *(chain(a, b) for a, b in zip(between, plain, strict=True))))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; special tokens are written out."""
@@ -235,6 +263,32 @@ def _refuse_surrogates(texts: Sequence[str]) -> None:
                 f"text {number} (of {len(texts)}, from 0): its character {half.start()} is "
                 f"U+{ord(half[0]):X}, half a surrogate pair and no character: remove it."
             )
+
+
+class _Pieces:
+    """What WordPiece and SentencePiece have in common, unlike byte-level BPE."""
+
+    tokens: list[str]
+    special_ids: Sequence[int]
+    keeps_spaces = False
+    word_links = None
+
+    @property
+    def readable(self) -> list[str]:
+        return self.tokens
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        raise NotImplementedError
+
+    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        special = dict(zip(SPECIAL_TOKENS, self.special_ids, strict=True))
+        border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
+        encoded = []
+        for parts in map(border.split, texts):
+            plain, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
+            in_turn = chain.from_iterable(zip_longest(plain, between, fillvalue=()))
+            encoded.append(list(chain.from_iterable(in_turn)))
+        return encoded
 
 
 # --------------------------------------------------------------------------- WordPiece
@@ -258,7 +312,7 @@ def _has_upper_case(tokens: list[str]) -> bool:
     return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 
-class _WordPiece:
+class _WordPiece(_Pieces):
     """The `tokenizers` library's WordPiece, behind a cache of whole words."""
 
     # Most words have been seen before, and a dictionary look-up takes a third of the library's
@@ -360,7 +414,7 @@ def bert_wordpiece(
 # ----------------------------------------------------------------------- SentencePiece
 
 
-class _SentencePiece:
+class _SentencePiece(_Pieces):
     """A SentencePiece model whose special tokens are control symbols (text cannot make them)."""
 
     def __init__(self, data: bytes, cased: bool, origin: str):

@@ -1,4 +1,4 @@
-"""Learns a vocabulary from text, WordPiece or SentencePiece; equal texts give equal files."""
+"""Learns a vocabulary from text, for any kind of tokenizer; equal texts give equal files."""
 
 import io
 import os
@@ -10,6 +10,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.text.byte_level import empty_library
 from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, bert_wordpiece
 
 MODEL_TYPES = ("unigram", "bpe")
@@ -160,3 +161,47 @@ def learn_sentencepiece(
     with atomic_write(Path(path)) as file:
         file.write(model.getvalue())
     return size
+
+
+def learn_byte_level_bpe(
+    texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool
+) -> int:
+    """Learns a byte-level BPE and writes it as a tokenizer.json.
+
+    Its first pieces are the special tokens and the 256 bytes, so no text is unknown. As in
+    ModernBERT, [MASK] takes the space before it, which the piece in its place would have.
+
+    Args:
+      texts: the sample.
+      path: the .json file to write.
+      size: the wanted number of pieces, more than those first ones.
+      cased: whether upper case is kept.
+
+    Returns:
+      The number of pieces, which is below `size` if the text is too small.
+
+    Raises:
+      InputError: the text has no characters.
+    """
+    from tokenizers import AddedToken
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.trainers import BpeTrainer
+
+    if not any(map(str.strip, texts)):
+        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+    library = empty_library(cased=cased)
+    special = [
+        AddedToken(name, special=True, normalized=False, lstrip=name == MASK)
+        for name in SPECIAL_TOKENS
+    ]
+    trainer = BpeTrainer(
+        vocab_size=size,
+        special_tokens=special,
+        initial_alphabet=ByteLevel.alphabet(),
+        min_frequency=2,
+        show_progress=False,
+    )
+    library.train_from_iterator(texts, trainer)
+    with atomic_write(path, "w") as file:
+        file.write(library.to_str())
+    return library.get_vocab_size()

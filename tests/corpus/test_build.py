@@ -21,6 +21,7 @@ from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, TokenStore, read_manifest, store_directory
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.vocabulary import learn_byte_level_bpe
 
 WORDS = "the cat sat on a mat and saw one more dog near it all day long".split()
 
@@ -108,6 +109,20 @@ def test_the_store_holds_the_text(tmp_path, corpus):
     held_out = [shard["splits"][HELDOUT]["words"] for shard in read_manifest(corpus)["shards"]]
     assert sum(each["words"] for each in counts) + sum(held_out) == words
     assert sum(each["unknown"] for each in counts) == 0
+
+
+def test_sentences_have_the_space_before_them(tmp_path):
+    """Where a tokenizer keeps spaces, the sentences of a document in a row are its text."""
+    documents = [["The cat. Two dogs.", "A hen"], ["Four d!  Five e?", "Six f.", "Seven \u4e2d."]]
+    spec = write_text(tmp_path / "1.txt", documents)
+    learn_byte_level_bpe([str(documents)], tmp_path / "a.json", size=270, cased=True)
+    Tokenizer.open(tmp_path / "a.json").save(tmp_path)
+    tokenizer = Tokenizer.open(tmp_path)
+    build_store(tmp_path, plan_for(spec, held_out=0.0), workers=1)
+    assert read_documents(TokenStore.open(tmp_path), tokenizer) == [
+        ["The cat.", " Two dogs.", "\nA hen"],
+        ["Four d!", " Five e?", "\nSix f.", "\nSeven \u4e2d."],
+    ]
 
 
 def test_the_store_does_not_depend_on_who_builds_it(tmp_path):

@@ -133,6 +133,7 @@ def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamesp
         mask_id=MASK,
         special_ids=(PAD, UNK, CLS, SEP, MASK),
         continues_word=continues,
+        word_links=None,
     )
 
 

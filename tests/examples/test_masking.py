@@ -177,6 +177,30 @@ def test_whole_words_are_hidden_together(length, share):
     assert (hidden.sum(1) <= np.ceil(lengths * rule.rate)).all()
 
 
+def test_words_end_where_classes_differ():
+    """Pieces that could go on a word do so only behind a piece of their class."""
+    ids, lengths = rows_of([31] * 400, 31)
+    begins, ends = np.arange(SIZE) % 4, np.arange(SIZE) // 4 % 4  # classes; 0: of no word
+    links = np.array([0, 1, 2, 4], np.uint8)[np.stack([begins, ends])]
+    masker = Masker(
+        MaskingRule(rate=0.4, whole_words=True),
+        mask_id=MASK,
+        ordinary=np.arange(SIZE) >= FIRST,
+        continues_word=links[0] != 0,
+        word_links=links,
+    )
+    masked = masker.mask(ids.copy(), lengths, Draws(0, "m"), np.arange(len(ids)))
+    hidden = np.zeros(ids.shape, bool)
+    row, place = np.nonzero(masked.weights)
+    hidden[row, masked.positions[row, place]] = True
+    linked = (links[0][ids[:, 1:]] & links[1][ids[:, :-1]]) != 0
+    linked &= (ids[:, 1:] >= FIRST) & (ids[:, :-1] >= FIRST)
+    differ = hidden[:, 1:] != hidden[:, :-1]
+    assert linked.sum() > 1500 and not (differ & linked).any()
+    apart = (links[0][ids[:, 1:]] != 0) & ~linked & (ids[:, :-1] >= FIRST)
+    assert differ[apart].mean() > 0.3
+
+
 def test_whole_words_keep_the_rate():
     """Words of one piece fill the space that is left, so at most one token is missing."""
     ids, lengths = rows_of([128] * 4000, 128)

@@ -12,7 +12,7 @@ from bertjax.interop import json_files
 from bertjax.interop.json_files import read_json
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertjax.text.vocabulary import learn_sentencepiece
+from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 
 PIECES = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]
 DATA = "".join(f"{piece}\n" for piece in PIECES).encode()
@@ -20,6 +20,7 @@ TEXTS = [
     *["", "  ", "The cats, the caf\u00e9", "CAFE\u0301 a\u4e2d", "dog", "cat\u200bs\u2028the"],
     *["the [MASK]s", "[mask] [CLS][SEP]", " [MASK] , [MASK]", "[PAD][UNK]the", "the " * 600],
 ]
+LIBRARY, CONFIG, SPECIAL = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 ROLES = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
 
 
@@ -39,6 +40,20 @@ def model_file(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / f"{request.param}.model"
     sentences = [f"The cat number {n} sat on mat {n % 7}, not on {n * n}." for n in range(400)]
     learn_sentencepiece(sentences, path, size=120, cased=True, model_type=request.param)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bpe_file(tmp_path_factory) -> Path:
+    """A byte-level BPE in the form of ModernBERT's, with tokens behind its vocabulary."""
+    path = tmp_path_factory.mktemp("model") / "bpe.json"
+    sentences = [f"the cat's number {n} sat on caf\u00e9 {n * n}" for n in range(40)]
+    learn_byte_level_bpe(sentences, path, size=290, cased=True)
+    content = json.loads(path.read_bytes())
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    for number, name in enumerate(("  ", "|||IP|||", "[unused0]"), start=290):
+        content["added_tokens"].append({"id": number, "content": name, "normalized": True} | plain)
+    path.write_text(json.dumps(content))
     return path
 
 
@@ -103,6 +118,52 @@ def test_sentencepiece_written_and_read(tmp_path, model_file):
         assert read_tokenizer(tmp_path).identity == tokenizer.identity
 
 
+BPE_TEXTS = [*TEXTS[:-1], "a [MASK]  |||IP||| ", "e\u0301\n\n[unused0]", "\U0001f600\u3000 don't 5"]
+
+
+def test_byte_level_bpe_there_and_back(tmp_path, bpe_file):
+    tokenizer = Tokenizer.open(bpe_file)
+    write_tokenizer(tokenizer, tmp_path, 8192, token_types=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SPECIAL, LIBRARY, CONFIG]
+    assert differences(tokenizer, tmp_path, BPE_TEXTS) == []
+    config = json.loads((tmp_path / CONFIG).read_text())
+    assert config["model_input_names"] == ["input_ids", "attention_mask"]
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    library = Library.from_file(str(tmp_path / LIBRARY))
+    pair = library.encode("the cat", "[MASK] cat")
+    assert pair.tokens == ["[CLS]", "the", "\u0120cat", "[SEP]", "[MASK]", "\u0120cat", "[SEP]"]
+    for without in (CONFIG, SPECIAL):
+        (tmp_path / without).unlink()
+        again = read_tokenizer(tmp_path)
+        assert again.identity == tokenizer.identity
+        assert again.encode(BPE_TEXTS, special=True) == tokenizer.encode(BPE_TEXTS, special=True)
+
+
+@pytest.mark.parametrize(
+    "file, keys, value, message",
+    [
+        ("tokenizer.json", ["model", "type"], "Unigram", "model.type is 'Unigram', where BERT's"),
+        ("tokenizer.json", ["model", "byte_fallback"], True, "model.byte_fallback is True"),
+        ("tokenizer.json", ["added_tokens"], [], r"\[MASK\] not among its special tokens"),
+        ("tokenizer_config.json", ["tokenizer_class"], "BertTokenizer", "is 'BertTokenizer'; bert"),
+        ("tokenizer_config.json", ["add_prefix_space"], True, "add_prefix_space is true: bertjax"),
+        ("tokenizer_config.json", ["add_prefix_space"], 1, "add_prefix_space is 1, must be true"),
+        ("tokenizer_config.json", ["mask_token"], "<mask>", r"mask_token is '<mask>', where BERT"),
+        (
+            *("tokenizer_config.json", ["added_tokens_decoder"], {"7": {"content": "<x>"}}),
+            r"1 tokens that tokenizer.json does not have among its added_tokens \('<x>'\)",
+        ),
+    ],
+    ids=str,
+)
+def test_byte_level_bpe_that_is_refused(tmp_path, bpe_file, file, keys, value, message):
+    write_tokenizer(Tokenizer.open(bpe_file), tmp_path, 512)
+    change(tmp_path / file, *keys, value=value)
+    with pytest.raises(InputError, match=message) as raised:
+        read_tokenizer(tmp_path)
+    assert str(tmp_path / file) in str(raised.value) and "\n" not in str(raised.value)
+
+
 def test_files_of_a_written_folder(written):
     config = json.loads((written / "tokenizer_config.json").read_text())
     assert config["tokenizer_class"] == "BertTokenizer" and config["model_max_length"] == 512
@@ -160,7 +221,6 @@ def test_null_for_another_rule_is_as_absent(written):
 # ------------------------------------------------------------------------------ refused
 
 GAP = {piece: number + (number > 6) for number, piece in enumerate(PIECES)}
-LIBRARY, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
 @pytest.mark.parametrize(
@@ -284,21 +344,26 @@ def test_sentencepiece_models_without_an_equal(tmp_path, option, reason):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("with_config", [False, True], ids=["alone", "with config.json"])
-@pytest.mark.parametrize("kind", ["wordpiece", "german", "sentencepiece"])
-def test_transformers_opens_what_is_written(tmp_path, model_file, kind, with_config):
+@pytest.mark.parametrize("kind", ["wordpiece", "german", "sentencepiece", "bpe"])
+def test_transformers_opens_what_is_written(tmp_path, model_file, bpe_file, kind, with_config):
     from transformers import AutoTokenizer
 
     tokenizer = {
         "wordpiece": tokenizer_with,
         "german": lambda: tokenizer_with(strip_accents=False),
         "sentencepiece": lambda: Tokenizer.open(model_file),
+        "bpe": lambda: Tokenizer.open(bpe_file),
     }[kind]()
     write_tokenizer(tokenizer, tmp_path, 64)
     if with_config:
         (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    ids = tokenizer.encode(TEXTS[:-1], special=True)
-    assert theirs(TEXTS[:-1], add_special_tokens=False)["input_ids"] == ids
+    texts = BPE_TEXTS if kind == "bpe" else TEXTS[:-1]
+    ids = tokenizer.encode(texts, special=True)
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == ids
+    if kind == "bpe":
+        plain = theirs(texts, add_special_tokens=False, split_special_tokens=True)
+        assert plain["input_ids"] == tokenizer.encode(texts)
     pair = theirs("the [MASK]", "a cat")
     a, b = tokenizer.encode(["the [MASK]", "a cat"], special=True)
     expected = [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]
@@ -324,6 +389,19 @@ def test_what_transformers_writes(tmp_path):
         expected = theirs(TEXTS, add_special_tokens=False, verbose=False)["input_ids"]
         assert ours.encode(TEXTS, special=True) == expected
         assert differences(ours, folder, TEXTS) == []
+
+
+@pytest.mark.peers
+def test_a_byte_level_bpe_that_transformers_writes(tmp_path, bpe_file):
+    from transformers import PreTrainedTokenizerFast
+
+    names = dict(zip(ROLES, SPECIAL_TOKENS, strict=True))
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(bpe_file), **names)
+    theirs.save_pretrained(tmp_path)
+    ours = read_tokenizer(tmp_path)
+    assert ours.identity == Tokenizer.open(bpe_file).identity
+    expected = theirs(BPE_TEXTS, add_special_tokens=False)["input_ids"]
+    assert ours.encode(BPE_TEXTS, special=True) == expected
 
 
 @pytest.mark.peers

@@ -17,7 +17,7 @@ from bertjax.tasks.question_answering import (
     widest_windows,
 )
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertjax.text.vocabulary import learn_sentencepiece
+from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -36,6 +36,14 @@ def sentencepiece(tmp_path_factory) -> Tokenizer:
         f"Who sat on mat {n % 7}? The cat number {n} did, in caf\u00e9 {n}." for n in range(99)
     ]
     learn_sentencepiece(texts, path, size=80, cased=True)
+    return Tokenizer.open(path)
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory) -> Tokenizer:
+    """A byte-level BPE, in which rare characters are several tokens."""
+    path = tmp_path_factory.mktemp("model") / "bpe.json"
+    learn_byte_level_bpe([f"Who sat on mat {n % 7}?" for n in range(9)], path, size=275, cased=True)
     return Tokenizer.open(path)
 
 
@@ -153,7 +161,7 @@ HARD_PARAGRAPHS = {
 
 
 @pytest.mark.parametrize("name", HARD_PARAGRAPHS)
-@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece", "bpe"])
 def test_labels_of_hard_paragraphs(request, kind, name):
     """The labelled tokens are those of the answer: the text at their characters is the answer."""
     context, answer = HARD_PARAGRAPHS[name]
@@ -266,7 +274,7 @@ def naive_spans(example, encoded, outputs, longest, n_best):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["tokenizer", "sentencepiece", "bpe"])
 def test_decode_is_the_naive_search(request, kind, seed):
     numbers = np.random.default_rng(seed)
     letters = list("abcd  .\u00e9\u00bd")

@@ -8,6 +8,7 @@ from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.encoded import IGNORED
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.vocabulary import learn_byte_level_bpe
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -30,6 +31,16 @@ def tokens(tokenizer, encoded):
     """The text of each sequence."""
     bounds = zip(encoded.starts, encoded.starts[1:], strict=False)
     return [" ".join(tokenizer.tokens[i] for i in encoded.ids[a:b]) for a, b in bounds]
+
+
+def test_words_have_the_space_before_them(tmp_path):
+    """The ids of a sentence are those of its text, where the tokenizer keeps spaces."""
+    path = tmp_path / "bpe.json"
+    learn_byte_level_bpe(["the cat sat on the mat"] * 3, path, size=270, cased=True)
+    bpe = Tokenizer.open(path)
+    encoded = Tagging(CLASSES).encode([sentence("the cat é", "O O O")], bpe, 20, labelled=True)
+    assert encoded.ids[1:-1].tolist() == bpe.encode(["the cat é"])[0]
+    assert [bpe.decode([encoded.ids[i]]) for i in encoded.words[:2]] == ["the", " cat"]
 
 
 def outputs_of(encoded, class_ids):

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hard_texts import HARD_TEXTS, PIECES
 
+from bertjax.interop.tokenizer_files import write_tokenizer
 from bertjax.text.tokenizer import Tokenizer, bert_wordpiece
+from bertjax.text.vocabulary import learn_byte_level_bpe
 
 pytestmark = pytest.mark.peers
 
@@ -138,6 +140,22 @@ def test_every_line_of_wikipedia(shared_data, wikipedia, case):
         )["input_ids"]
         different = sum(a != b for a, b in zip(got, expected, strict=True))
         assert (different, len(got)) == (0, 108_824)
+
+
+@pytest.mark.slow
+def test_every_line_of_wikipedia_by_byte_level_bpe(wikipedia, tmp_path):
+    from transformers import AutoTokenizer
+
+    learn_byte_level_bpe(wikipedia[:20_000], tmp_path / "bpe.json", size=20_000, cased=True)
+    ours = Tokenizer.open(tmp_path / "bpe.json")
+    write_tokenizer(ours, tmp_path, 512)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    got = ours.encode(wikipedia)
+    assert sum(map(len, got)) > 10_000_000
+    assert all(map(str.__eq__, map(ours.decode, got[::50]), wikipedia[::50]))
+    expected = theirs(wikipedia, add_special_tokens=False, verbose=False)["input_ids"]
+    different = sum(a != b for a, b in zip(got, expected, strict=True))
+    assert (different, len(got)) == (0, 108_824)
 
 
 def _python_ids(path: Path, case: str, words: list[str]) -> list[list[int]]:

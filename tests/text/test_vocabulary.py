@@ -8,7 +8,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
 
 
 def made_up_text(sentences: int) -> list[str]:
@@ -61,7 +61,8 @@ LEARN = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 from test_vocabulary import TEXTS
-from bertjax.text.vocabulary import learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
+learn_byte_level_bpe(TEXTS, sys.argv[3] + "/bpe.json", size=450, cased=True)
 learn_wordpiece(TEXTS, sys.argv[3] + "/vocab.txt", size=300, cased=False)
 learn_sentencepiece(TEXTS, sys.argv[3] + "/unigram.model", size=150, cased=False)
 learn_sentencepiece(TEXTS, sys.argv[3] + "/bpe.model", size=150, cased=False, model_type="bpe")
@@ -77,7 +78,7 @@ def test_the_same_text_gives_the_same_file(tmp_path):
         folder.mkdir()
         here, root = __file__.rpartition("/")[0], bertjax.__file__.rpartition("/bertjax/")[0]
         subprocess.run([sys.executable, "-c", LEARN, here, root, folder], check=True)
-    for name in ("vocab.txt", "unigram.model", "bpe.model"):
+    for name in ("vocab.txt", "unigram.model", "bpe.model", "bpe.json"):
         assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
 
 
@@ -95,6 +96,23 @@ def test_learned_sentencepiece(tmp_path, model_type, cased):
         assert tokenizer.decode(ids) == (text if cased else text.lower())
 
 
+@pytest.mark.parametrize("cased", [False, True])
+def test_learned_byte_level_bpe(tmp_path, cased):
+    path = tmp_path / "bpe.json"
+    size = learn_byte_level_bpe(TEXTS, path, size=450, cased=cased)
+    tokenizer = Tokenizer.open(path)
+    assert size == tokenizer.vocabulary_size == 450 and tokenizer.cased == cased
+    assert tokenizer.tokens[:5] == list(SPECIAL_TOKENS)
+    assert {len(token) for token in tokenizer.tokens[5:261]} == {1}  # the bytes
+    encoded = tokenizer.encode([*TEXTS, "\U0001f600 \u0416"])
+    assert [tokenizer.decode(ids) for ids in encoded[:-1]] == [
+        text if cased else text.lower() for text in TEXTS
+    ]
+    assert tokenizer.decode(encoded[-1]) == ("\U0001f600 \u0416" if cased else "\U0001f600 \u0436")
+    assert sum(map(len, encoded)) < 0.6 * sum(map(len, TEXTS))
+    assert learn_byte_level_bpe(TEXTS, path, size=100_000, cased=cased) < 5000
+
+
 def test_too_little_text(tmp_path):
     path = tmp_path / "learned.model"
     with pytest.raises(InputError, match=r"cannot learn 30000 pieces from this text: .*smaller"):
@@ -104,4 +122,6 @@ def test_too_little_text(tmp_path):
             learn_sentencepiece(texts, path, size=100, cased=False)
         with pytest.raises(InputError, match="no characters"):
             learn_wordpiece(texts, path, size=100, cased=False)
+        with pytest.raises(InputError, match="no characters"):
+            learn_byte_level_bpe(texts, path, size=300, cased=True)
     assert list(tmp_path.iterdir()) == []
