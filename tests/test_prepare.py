@@ -14,7 +14,8 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
 from bertjax.corpus.build import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, store_directory
+from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
+from bertjax.corpus.store import TokenStore
 from bertjax.programs import prepare
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
