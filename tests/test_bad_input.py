@@ -18,13 +18,8 @@ from patience import PATIENCE
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
 from bertjax.base.errors import InputError, NonFiniteLoss
-from bertjax.corpus.store import (
-    HELDOUT,
-    TRAIN,
-    ShardWriter,
-    store_directory,
-    write_manifest,
-)
+from bertjax.corpus.manifest import write_manifest
+from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_folder
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
 from bertjax.runs import recipe

@@ -19,7 +19,9 @@ from bertjax.base import cloud_storage as buckets
 from bertjax.base.cloud_storage import in_bucket, path_of, reach
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, exclusive, write_json
-from bertjax.corpus.store import HELDOUT, TokenStore, read_manifest
+from bertjax.corpus.manifest import read_manifest
+from bertjax.corpus.shards import HELDOUT
+from bertjax.corpus.store import TokenStore
 from bertjax.features.compute import Options
 from bertjax.programs import (
     convert,

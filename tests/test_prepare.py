@@ -13,8 +13,10 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
 from bertjax.corpus.build import make_plan
+from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.store import HELDOUT, SPLITS, TokenStore, read_manifest, store_directory
+from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
+from bertjax.corpus.store import TokenStore
 from bertjax.programs import prepare
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -24,10 +24,9 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, size_in_words
 from bertjax.base.json_kinds import Either
 from bertjax.base.progress import Progress
+from bertjax.corpus.manifest import FORMAT_VERSION, write_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.sources import Document, Range, open_source
-from bertjax.corpus.store import (
-    FORMAT_VERSION,
+from bertjax.corpus.shards import (
     HELDOUT,
     SPLITS,
     TRAIN,
@@ -35,8 +34,8 @@ from bertjax.corpus.store import (
     shard_file,
     split_files,
     store_directory,
-    write_manifest,
 )
+from bertjax.corpus.sources import Document, Range, open_source
 from bertjax.corpus.workers import worker_context
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
@@ -193,7 +192,7 @@ _stop: Any = None  # the event that makes a local worker stop early
 
 
 def build_shard(job: Job) -> dict[str, Any]:
-    """Makes one shard and returns its description (see `bertjax.corpus.store.ShardWriter`)."""
+    """Makes one shard and returns its description (see `bertjax.corpus.shards.ShardWriter`)."""
     start = time.monotonic()
     tokenizer = _open_tokenizer(job.directory)
     dropped = skipped = 0

@@ -25,9 +25,10 @@ from bertjax.corpus.build import (
     read_shards,
 )
 from bertjax.corpus.installed_docs import write_installed_docs
+from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.sampling import sample_documents
+from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
-from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, read_manifest
 from bertjax.text.byte_level import BYTES
 from bertjax.text.domain_words import (
     choose_words,

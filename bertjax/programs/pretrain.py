@@ -11,7 +11,8 @@ import jax
 from bertjax.base.cloud_storage import reach
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
-from bertjax.corpus.store import HELDOUT, TRAIN, TokenStore, open_tokenizer
+from bertjax.corpus.shards import HELDOUT, TRAIN
+from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.branch import branch_config, branch_state, source_of
 from bertjax.runs.initialize import check_tokenizer, load_into, with_sizes_of

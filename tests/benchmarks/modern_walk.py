@@ -91,7 +91,8 @@ def _merged(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def evaluate(run: Path, corpus: str) -> dict[str, float]:
     """The loss and the accuracy of a run on the masked text that all runs share."""
-    from bertjax.corpus.store import HELDOUT, TokenStore
+    from bertjax.corpus.shards import HELDOUT
+    from bertjax.corpus.store import TokenStore
     from bertjax.examples.batches import Examples, ExampleSpec
     from bertjax.examples.corruption import MaskedTokens
     from bertjax.examples.layout import SINGLE_SPANS

@@ -17,8 +17,10 @@ from patience import PATIENCE
 from bertjax.base.errors import InputError
 from bertjax.corpus import build as module
 from bertjax.corpus.build import build_shard, build_store, build_store_with_beam, make_plan
+from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, TokenStore, read_manifest, store_directory
+from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
+from bertjax.corpus.store import TokenStore
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe

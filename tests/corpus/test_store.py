@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.corpus.manifest import write_manifest
+from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, ShardWriter, store_directory
 from bertjax.corpus.staging import staged
-from bertjax.corpus.store import (
-    HELDOUT,
-    SPLITS,
-    TRAIN,
-    ShardWriter,
-    TokenStore,
-    store_directory,
-    write_manifest,
-)
+from bertjax.corpus.store import TokenStore
 
 SIZE = 1000
 

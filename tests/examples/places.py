@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.corpus.store import HELDOUT, SPLITS, TRAIN, ShardWriter, TokenStore, write_manifest
+from bertjax.corpus.manifest import write_manifest
+from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, ShardWriter
+from bertjax.corpus.store import TokenStore
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE

@@ -5,7 +5,7 @@ import pytest
 from places import Corpus, assert_rate, assert_uniform, decode, many, some_documents
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import HELDOUT
+from bertjax.corpus.shards import HELDOUT
 from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.objectives.registry import OBJECTIVES
