@@ -25,8 +25,8 @@ launch() {
 launch "A corpus: the documentation of Python and of the packages installed here" \
   prepare_corpus.py --source=installed-docs --learn_vocabulary=8000 --output="$folder/corpus"
 
-launch "Pre-training: masked LM and next sentence, at length 128, then at 512" \
-  pretrain.py --config="$REPOSITORY/configs/pretrain_tiny.py" \
+launch "Pre-training: masked LM by the recipe of ModernBERT, in packed rows of 256 tokens" \
+  pretrain.py --config="$REPOSITORY/configs/pretrain_modern_tiny.py" \
   --config.corpus="$folder/corpus" --workdir="$folder/run" "$@"
 
 launch "Held-out documents" \
@@ -43,5 +43,6 @@ cat <<TEXT
 == Where everything is
 $folder/corpus   the vocabulary, the token store, report.json
 $folder/run      config.json, metrics.jsonl, loss.png, tensorboard/, checkpoints/
+BERT's own recipe: launch/pretrain.py --config=configs/pretrain_tiny.py with the same corpus.
 Your own text: see "Your own text" in README.md.
 TEXT

@@ -29,6 +29,10 @@ _SMALL = [
 ]
 
 
+# The same for a config of one phase, whose rate is constant and then falls.
+_SMALL_MODERN = [flag for flag in _SMALL if "phase_2" not in flag]
+_SMALL_MODERN.append("--config.optimizer.decay_steps=1")
+
 _LONGEST_README = 7_000  # characters
 
 
@@ -141,7 +145,7 @@ _PROGRAMS = {
     *("launch/compile_check.py", "launch/show_sharding.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
-    *(f"tests/benchmarks/{name}.py" for name in ("tpu_estimates", "train_step")),
+    *(f"tests/benchmarks/{name}.py" for name in ("tpu_estimates", "train_step", "modern_walk")),
     "gcloud",
 }
 _SETTING = re.compile(r"[A-Z]+=")  # a line that sets a variable of the shell
@@ -207,6 +211,11 @@ def test_your_own_text_in_five_commands(commands, repository, tmp_path):
     assert "the artifact: " in _run(serve, tmp_path, repository)
     assert (tmp_path / "served" / "model.stablehlo").exists()
 
+    pretrain, fill_mask, export, _ = commands["docs/modern.md"]
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL_MODERN)
+    assert _run(fill_mask, tmp_path, repository).splitlines()[1].count("%") == 5
+    assert "read back: " in _run(export, tmp_path, repository)
+
 
 @pytest.mark.slow
 def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
@@ -252,7 +261,7 @@ def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path
     if not (Path(sys.prefix) / ".bertjax-package").exists():
         pytest.skip("this environment was not made by launch/environment.sh")
     command = commands["README.md"][0]
-    extra = [str(tmp_path / "out"), *_SMALL]
+    extra = [str(tmp_path / "out"), *_SMALL_MODERN]
     first = _run(command, repository, repository, extra, plain=False)
     assert "4 steps done" in first
     assert "Where everything is" in first

@@ -21,6 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import tables
+
 from bertjax.base import figures
 from bertjax.base.files import write_json
 from bertjax.config import paper_config
@@ -119,24 +121,6 @@ def evaluate(run: Path, corpus: str) -> dict[str, float]:
     return {name: metrics[name] for name in ("mlm_loss", "mlm_accuracy")}
 
 
-def table(results: dict[str, Any]) -> str:
-    """A Markdown table: loss and accuracy of each step, with the deviation over the seeds."""
-    rows = ["| change | held-out loss | accuracy | s a run |", "| --- | --- | --- | --- |"]
-    for name, seeds in results.items():
-        loss, accuracy = (
-            _spread([seed[key] * scale for seed in seeds.values()], digits)
-            for key, scale, digits in (("mlm_loss", 1, 3), ("mlm_accuracy", 100, 1))
-        )
-        seconds = statistics.mean(seed["seconds"] for seed in seeds.values())
-        rows.append(f"| {name} | {loss} | {accuracy} % | {seconds:.0f} |")
-    return "\n".join(rows)
-
-
-def _spread(values: list[float], digits: int) -> str:
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
-
-
 def draw(results: dict[str, Any], path: Path) -> None:
     """A PNG: the loss after each change, a point for each seed."""
     with figures.png(path, figsize=(8, 0.5 + 0.4 * len(results))) as figure:
@@ -182,7 +166,7 @@ def main() -> None:
             report["walk"][name][str(seed)] = found
             write_json(arguments.output, report)
             print(f"{name}, seed {seed}: {found}", flush=True)
-    print(table(report["walk"]))
+    print(tables.walk(report))
     draw(report["walk"], arguments.output.with_suffix(".png"))
 
 

@@ -230,6 +230,29 @@ def enwiki_mini(results: Path) -> str:
     return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
 
 
+def modern_walk(results: Path) -> str:
+    """The loss after each change between BERT and ModernBERT."""
+    return walk(_read(results / "modern_walk.json"))
+
+
+def walk(content: dict[str, Any]) -> str:
+    """The table of a report of modern_walk.py."""
+    rows = []
+    for change, seeds in content["walk"].items():
+        figures = (
+            _spread([seed["mlm_loss"] for seed in seeds.values()]),
+            _spread([100 * seed["mlm_accuracy"] for seed in seeds.values()]),
+            f"{statistics.mean(seed['seconds'] for seed in seeds.values()):.0f}",
+        )
+        rows.append((change, *figures))
+    counts = {len(seeds) for seeds in content["walk"].values()}
+    caption = (
+        f"{content['steps']:,} steps of 32 x 128 tokens, {' or '.join(map(str, sorted(counts)))} "
+        f"seeds. {_machine(content)}"
+    )
+    return _table(caption, ("change", "loss, nats", "accuracy, %", "s a run"), rows)
+
+
 # ----------------------------------------------------------------- estimated by the TPU compiler
 
 
@@ -423,7 +446,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
+        *(enwiki_mini, modern_walk, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
     )
 }
 
