@@ -8,7 +8,7 @@ import jax
 import ml_collections
 import numpy as np
 import pytest
-from tiny_run import tiny_config
+from tiny_run import SOUNDS, tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config
@@ -16,6 +16,7 @@ from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.programs import prepare
 from bertjax.runs.recipe import (
     Recipe,
     init_params,
@@ -333,6 +334,26 @@ def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
 def test_a_field_of_a_phase_that_does_not_fit(changeable, phases, message):
     with pytest.raises(InputError, match=message):
         Recipe.from_config(tiny_config("corpus", **phases))
+
+
+def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
+    """Whole words are hidden, which have the space before them; the text is whole between them."""
+    source = f"text:{tiny_corpus.parent / 'text.txt'}"
+    prepare.run([source], tmp_path, learn_vocabulary=290, tokenizer="bpe", held_out=0.1, workers=1)
+    config = tiny_config(tmp_path, masking={"whole_words": True, "mask": 1.0, "random": 0.0})
+    first, _ = phases_of(config, tmp_path)
+    batch, tokenizer = first.parts(0)[0](slice(0, 16)), Tokenizer.open(tmp_path)
+    ids = batch["input_ids"]
+    row, place = np.nonzero(batch["masked_lm_weights"])
+    hidden = batch["masked_lm_positions"][row, place]
+    assert (ids[row, hidden] == tokenizer.mask_id).all() and len(row) > 16
+    after = ids[row, hidden + 1]  # what goes on a word is not seen behind a part of it
+    into, out_of = tokenizer.word_links
+    joined = into[after] & out_of[batch["masked_lm_ids"][row, place]] != 0
+    assert not joined[~np.isin(after, tokenizer.special_ids)].any()
+    ids[row, hidden] = batch["masked_lm_ids"][row, place]
+    words = {word.strip(".").lower() for word in tokenizer.decode(ids[0]).split()[1:-1]}
+    assert words & set(SOUNDS)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 99, 1001])
