@@ -1,11 +1,12 @@
 """The layout of packed documents: several in a row, each of which sees only itself."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from bertjax.base.fields import DOCUMENTS, INPUT
+from bertjax.base.fields import DOCUMENTS, INPUT, Field
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.layout import LaidOut, ragged_arange
 from bertjax.examples.packing import SPECIALS, RowPacker
@@ -16,7 +17,7 @@ from bertjax.text.tokenizer import Tokenizer
 class PackedLayout:
     """[CLS] text [SEP] [CLS] text [SEP] ... [PAD]...: documents, or pieces of long documents."""
 
-    fields: ClassVar = INPUT | DOCUMENTS
+    fields: ClassVar[Mapping[str, Field]] = INPUT | DOCUMENTS
     has_short_rows: ClassVar[bool] = False
 
     def open(self, store, tokenizer, *, length, draws, short_probability) -> "PackedRows":
