@@ -11,7 +11,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _ROOT = REPOSITORY / ".cache" / "tests"
-_CODE = ("bertjax/**/*.py", "configs/*.py", "tests/*.py")
+_CODE = ("bertjax/**/*.py", "configs/*.py", "tests/**/*.py")
 _LIBRARIES = ("jax", "flax", "optax", "orbax-checkpoint", "tokenizers")
 
 

@@ -165,6 +165,12 @@ def _pretrained(name: str, config) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pretrained_once():
+    """A function from a name and a config to a finished run, built once; do not write into it."""
+    return _pretrained
+
+
+@pytest.fixture(scope="session")
 def tiny_run(tiny_corpus: Path) -> Path:
     """A finished run over `tiny_corpus` that has learned its language; do not write into it."""
     from tiny_run import tiny_config

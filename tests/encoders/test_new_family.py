@@ -6,6 +6,7 @@ line in the registry.
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -83,18 +84,16 @@ def test_what_its_config_may_say(tiny_corpus):
 
 
 @pytest.fixture(scope="module")
-def run(tiny_corpus, tmp_path_factory):
+def run(tiny_corpus, pretrained_once):
     """A finished run of 12 steps; do not write into it."""
-    folder = tmp_path_factory.mktemp("toy") / "run"
-    assert pretrain.run(_config(tiny_corpus), str(folder)) == 0
-    return folder
+    return pretrained_once("toy_run", _config(tiny_corpus))
 
 
 @pytest.mark.slow
 def test_it_learns_and_is_evaluated(run, tmp_path):
     rows = [row for row in metrics_of(run) if row["split"] == "train"]
     assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
-    figures = evaluate.run(str(run), None, 2)
+    figures = evaluate.run(str(shutil.copytree(run, tmp_path / "run")), None, 2)
     assert figures.keys() == {"32", "64"}
     assert figures["64"]["mlm_loss"] < rows[0]["mlm_loss"]
     (guesses,) = fill(open_model(str(run)), ["moo [MASK] moo moo."], 3)

@@ -1,8 +1,10 @@
 """An objective that is defined in tests alone goes the whole way of one that is in the registry."""
 
 import dataclasses
+import functools
 import json
 import os
+import shutil
 import signal
 
 import jax
@@ -25,6 +27,7 @@ from bertjax.training.journal import Journal
 from bertjax.training.step import means
 
 STEPS = 24
+_PADDED = {"vocab_multiple": 8}
 METRICS = {"parity_loss", "parity_accuracy", "distance_loss"}
 
 
@@ -38,17 +41,15 @@ def registered():
 
 def _config(corpus, **changes):
     phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
-    intervals = {"log": 2, "evaluate": 12, "checkpoint": 9, "eval_batches": 2}
+    intervals = {"log": 2, "evaluate": 12, "checkpoint": STEPS, "eval_batches": 2}
     changes = dict(total_steps=STEPS, intervals=intervals) | phases | changes
     return tiny_config(corpus, objective=PARITY.name, **changes)
 
 
 @pytest.fixture(scope="module")
-def run(tiny_corpus, tmp_path_factory):
-    """A finished run."""
-    folder = tmp_path_factory.mktemp("parity") / "run"
-    assert pretrain.run(_config(tiny_corpus), str(folder)) == 0
-    return folder
+def run(tiny_corpus, pretrained_once):
+    """A finished run; do not write into it."""
+    return pretrained_once("parity_run", _config(tiny_corpus))
 
 
 def _params(run):
@@ -96,24 +97,25 @@ def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, _params(tmp_path / "run"), _params(run))
 
 
-def test_evaluation(run, capsys):
+def test_evaluation(run, tmp_path, capsys):
     """The figures are those of the run, with the same hidden tokens, in the columns it asks for."""
-    results = evaluate.run(str(run), None, batches=2)
+    copy = shutil.copytree(run, tmp_path / "run")
+    results = evaluate.run(str(copy), None, batches=2)
     last = metrics_of(run)[-1]
     assert last["split"] == "heldout"
     assert results["32"] == pytest.approx({name: last[name] for name in results["32"]}, rel=1e-6)
-    assert json.loads((run / "evaluation.json").read_text())["32"] == results["32"]
+    assert json.loads((copy / "evaluation.json").read_text())["32"] == results["32"]
     table = capsys.readouterr().out.splitlines()
     assert table[1].split() == ["length", *PARITY.columns]
     assert [line.split()[0] for line in table[2:]] == ["32", "64"]
 
 
-def test_its_warning_is_shown(run, capsys, monkeypatch):
+def test_its_warning_is_shown(run, tmp_path, capsys, monkeypatch):
     loaded = load_run(run)
     head = {"kernel": np.zeros((32, 2), np.float32), "bias": np.array([0, 1], np.float32)}
     other = dataclasses.replace(loaded, params=dict(loaded.params) | {"parity": head})
     monkeypatch.setattr(evaluate, "load_run", lambda model: other)
-    results = evaluate.run(str(run), None, batches=2)
+    results = evaluate.run(str(tmp_path), None, batches=2)
     assert all(metrics["parity_accuracy"] < 0.5 for metrics in results.values())
     printed = capsys.readouterr().out.splitlines()[4:]
     assert printed == [f"length {length}: no better than a coin" for length in (32, 64)]
@@ -122,6 +124,11 @@ def test_its_warning_is_shown(run, capsys, monkeypatch):
 def test_other_programs_have_no_use_for_its_model(run):
     with pytest.raises(InputError, match="run: a run with config.objective='parity', whose model"):
         open_model(str(run))
+
+
+@functools.cache
+def _three_steps_of_one_device(corpus):
+    return _three_steps(_config(corpus, model=_PADDED), corpus, 1)
 
 
 def _three_steps(config, corpus, devices):
@@ -143,9 +150,8 @@ def _three_steps(config, corpus, devices):
     "name, model", [pytest.param("zero1", 1, marks=pytest.mark.slow), ("tensor_fsdp", 2)]
 )
 def test_layouts_train_what_one_device_trains(tiny_corpus, name, model):
-    config = _config(tiny_corpus, model={"vocab_multiple": 8})
-    expected_metrics, expected = _three_steps(config, tiny_corpus, 1)
-    config |= dict(layout=name, mesh={"model": model})
+    expected_metrics, expected = _three_steps_of_one_device(tiny_corpus)
+    config = _config(tiny_corpus, model=_PADDED, layout=name, mesh={"model": model})
     metrics, params = _three_steps(config, tiny_corpus, 8)
     for actual, of_one in zip(metrics, expected_metrics, strict=True):
         assert actual == pytest.approx(of_one, rel=1e-4)
