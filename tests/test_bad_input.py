@@ -259,7 +259,8 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
 def test_a_run_begun_before_a_key_was_there(tmp_path):
     older = {"seed": 0, "model": {"size": "tiny"}}
     (tmp_path / "config.json").write_text(json.dumps(older))
-    now = {**older, "init_from": "", "model": {"size": "tiny", "gradient_dtype": "float32"}}
+    now = {**older, "init_from": "", "packed": False}
+    now["model"] = {"size": "tiny", "gradient_dtype": "float32"}
     check_same_config(tmp_path, now, free=())
     now["model"]["gradient_dtype"] = "bfloat16"
     with pytest.raises(InputError, match="gradient_dtype was 'float32', is 'bfloat16'"):
