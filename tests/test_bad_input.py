@@ -254,7 +254,8 @@ def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):
 def test_a_run_without_a_newer_key(tmp_path):
     older = {"seed": 0, "model": {"size": "tiny"}}
     (tmp_path / "config.json").write_text(json.dumps(older))
-    now = {**older, "init_from": "", "model": {"size": "tiny", "gradient_dtype": "float32"}}
+    now = {**older, "init_from": "", "packed": False}
+    now["model"] = {"size": "tiny", "gradient_dtype": "float32"}
     now |= {"ema": 0.0, "decay_from": "", "optimizer": {"schedule": "linear", "decay_steps": 0}}
     check_same_config(tmp_path, now, free=())
     with pytest.raises(InputError, match=r"ema was 0\.0, is 0\.9"):
