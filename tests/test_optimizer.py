@@ -334,13 +334,16 @@ def test_muon_is_optaxs_on_every_matrix_of_a_layer():
     ours = others = _arrays(0)
     theirs = _as_matrices(ours)
     state, adamw_state, peer_state = optimizer.init(ours), adamw.init(ours), peer.init(theirs)
+    ours_update, adamw_update, peer_update = map(
+        jax.jit, (optimizer.update, adamw.update, peer.update)
+    )
     for seed in range(1, 5):
         gradient = _arrays(seed)
-        updates, state = optimizer.update(gradient, state, ours)
+        updates, state = ours_update(gradient, state, ours)
         ours = optax.apply_updates(ours, updates)
-        updates, adamw_state = adamw.update(gradient, adamw_state, others)
+        updates, adamw_state = adamw_update(gradient, adamw_state, others)
         others = optax.apply_updates(others, updates)
-        updates, peer_state = peer.update(_as_matrices(gradient), peer_state, theirs)
+        updates, peer_state = peer_update(_as_matrices(gradient), peer_state, theirs)
         theirs = optax.apply_updates(theirs, updates)
     expected = _as_matrices(others) | {k: v for k, v in theirs.items() if k.startswith("matrix")}
     for name, leaf in _as_matrices(ours).items():
