@@ -490,7 +490,7 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/encoders/bert/heads.py",
+        "bertjax/layers/decoder.py",
         "jnp.arange(spec.padded_vocab_size) < spec.vocab_size",
         "jnp.arange(spec.padded_vocab_size) <= spec.vocab_size",
         (
@@ -606,7 +606,7 @@ CHANGES = [
         ("tests/test_decay_apart.py",),
     ),
     Change(
-        "bertjax/runs/recipe.py",
+        "bertjax/runs/assembly.py",
         "    phase = dataclasses.replace(phase, masking=recipe.masking)\n",
         "",
         ("tests/test_recipe.py",),
@@ -896,9 +896,9 @@ CHANGES = [
         ),
     ),
     Change(
-        "bertjax/programs/finetune_task.py",
-        'for part in (spec.encoder, "pooler")',
-        "for part in (spec.encoder,)",
+        "bertjax/interop/pretrained.py",
+        'dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec)))',
+        "dict.fromkeys(ARCHITECTURES[kind].parts(self.spec)[:1])",
         (
             "tests/test_finetune.py::test_each_family_learns_and_writes_its_files[CoLA]",
             "tests/test_finetune.py::test_the_model_is_that_of_the_best_trial",

@@ -22,7 +22,7 @@ from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_folder
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
-from bertjax.runs import recipe
+from bertjax.runs import assembly
 from bertjax.runs.run_folder import check_same_config
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal
@@ -31,7 +31,7 @@ from bertjax.training.journal import Journal
 def refuse(config, folder, message, **options):
     """Asserts that the run is refused with `message`, makes no model, and leaves no file."""
     before = sorted(folder.rglob("*"))
-    with mock.patch.object(recipe, "init_state", None), pytest.raises(InputError, match=message):
+    with mock.patch.object(assembly, "init_state", None), pytest.raises(InputError, match=message):
         pretrain.run(config, str(folder / "run"), **options)
     assert sorted(folder.rglob("*")) == before
 

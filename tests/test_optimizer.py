@@ -23,7 +23,7 @@ from bertjax.optimizers.optimizer import (
 )
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.recipe import init_params
+from bertjax.runs.assembly import init_params
 from bertjax.training.state import logical_axes
 
 STEPS = 20

@@ -17,14 +17,8 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.programs import prepare
-from bertjax.runs.recipe import (
-    Recipe,
-    init_params,
-    make_loss,
-    make_model,
-    make_phases,
-    make_training,
-)
+from bertjax.runs.assembly import init_params, make_loss, make_model, make_phases, make_training
+from bertjax.runs.recipe import Recipe
 from bertjax.text.tokenizer import Tokenizer
 from configs import pretrain_tiny
 

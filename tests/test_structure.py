@@ -81,7 +81,7 @@ OUTSIDE = {
     "flax": [
         *["bertjax/layers/*", "bertjax/encoders/*", "bertjax/heads/*"],
         *["bertjax/sharding/*", "bertjax/training/*"],
-        *["bertjax/objectives/*", "bertjax/runs/recipe.py"],
+        *["bertjax/objectives/*", "bertjax/runs/assembly.py"],
         *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
         "bertjax/programs/show_sharding.py",
     ],
@@ -90,12 +90,15 @@ OUTSIDE = {
     "IPython": ["bertjax/programs/notebook.py"],
     "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
-        *["configs/*", "launch/*", "bertjax/config.py", "bertjax/runs/recipe.py"],
-        "bertjax/fine_tuning/recipe.py",
+        *["configs/*", "launch/*", "bertjax/config.py"],
+        *["bertjax/runs/recipe.py", "bertjax/runs/sections.py", "bertjax/fine_tuning/recipe.py"],
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "numpy": ["bertjax/*"],
-    "optax": ["bertjax/optimizers/*", "bertjax/training/*", "bertjax/runs/recipe.py"],
+    "optax": [
+        *["bertjax/optimizers/*", "bertjax/training/*"],
+        *["bertjax/runs/recipe.py", "bertjax/runs/assembly.py"],
+    ],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],

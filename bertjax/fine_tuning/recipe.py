@@ -13,7 +13,8 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.activations import CHOICES
 from bertjax.interop.pretrained import Pretrained
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.recipe import build, check_tensors, plain_config
+from bertjax.runs.recipe import check_tensors
+from bertjax.runs.sections import build, plain_config
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout
 from bertjax.tasks.conll import Conll

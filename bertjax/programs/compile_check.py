@@ -15,16 +15,10 @@ from bertjax.compile_report.topology import Slice, describe
 from bertjax.corpus.store import open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
+from bertjax.runs.assembly import Training, make_training, phase_loss
 from bertjax.runs.initialize import with_sizes_of
 from bertjax.runs.open_model import open_model
-from bertjax.runs.recipe import (
-    PAPER_VOCABULARY,
-    PhaseSpec,
-    Recipe,
-    Training,
-    make_training,
-    phase_loss,
-)
+from bertjax.runs.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe
 
 
 def run(

@@ -19,7 +19,6 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
 from bertjax.runs.open_model import is_fine_tuned, is_run, of_run, open_model
-from bertjax.runs.recipe import flat
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     LoadedRun,
@@ -27,6 +26,7 @@ from bertjax.runs.run_folder import (
     read_config,
     read_results,
 )
+from bertjax.runs.sections import flat
 from bertjax.training.journal import HELDOUT, read_metrics
 
 HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins

@@ -5,7 +5,7 @@ from bertjax.base.files import write_json
 from bertjax.base.limits import check_numbers
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.runs.recipe import held_out_examples, make_loss
+from bertjax.runs.assembly import held_out_examples, make_loss
 from bertjax.runs.run_folder import EVALUATION_FILE, load_run
 from bertjax.training.evaluation import Evaluator
 

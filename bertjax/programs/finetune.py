@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bertjax.programs import finetune_features, finetune_glue, finetune_task
-from bertjax.runs.recipe import plain_config
+from bertjax.runs.sections import plain_config
 
 
 def run(config: Any, workdir: str) -> int:

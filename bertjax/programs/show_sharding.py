@@ -10,7 +10,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
-from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe, make_training
+from bertjax.runs.assembly import make_training
+from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.sharding.placement import Placement
 
 _MIB = 2**20

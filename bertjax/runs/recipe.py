@@ -1,41 +1,27 @@
-"""A config file turned into the pieces of a run; every mistake in it is found here."""
+"""A config file becomes a recipe; every mistake in it is found here."""
 
 import dataclasses
-import functools
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar, get_origin
+from typing import Any
 
-import jax
 import ml_collections
 import optax
-from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.base.json_kinds import is_of
-from bertjax.base.limits import check_numbers
-from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
-from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.batches import ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import find_objective
-from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
+from bertjax.runs.sections import build, check_section, check_types, plain_config
+from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import layout
-from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.evaluation import HeldOut
-from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state, logical_axes
-from bertjax.training.step import LossFunction
-
-T = TypeVar("T")
+from bertjax.training.loop import Intervals
 
 PAPER_VOCABULARY = 30_522  # pieces; where a config is looked at without a corpus
 
@@ -167,7 +153,7 @@ class Recipe:
                         f"config.{section}.{name}: must be the same in all phases; those of this "
                         f"encoder's fields that a phase may change: {which}"
                     )
-            _check_types(f"config.{section}", type(spec), phase.model)
+            check_types(f"config.{section}", type(spec), phase.model)
             now = build(section, partial(dataclasses.replace, spec), phase.model)
             for name in spec.of_phase if before and before[0] == phase.length else ():
                 was, value = getattr(before[1], name), getattr(now, name)
@@ -192,7 +178,7 @@ class Recipe:
                 f"config.objective={self.objective.name!r}: {name} has no head for it: choose "
                 "another objective, such as 'masked_lm', or another config.model.encoder"
             )
-        _check_types("config.model", family.spec, fields)
+        check_types("config.model", family.spec, fields)
         spec = build("model", family.spec.named if "size" in fields else family.spec, fields)
         if spec.vocab_size < vocab_size:
             raise InputError(
@@ -239,23 +225,6 @@ class Recipe:
         )
 
 
-def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    """A config as config.json holds it: nested dicts, and lists for tuples.
-
-    Raises:
-      InputError: no config, or a number in it that cannot be meant.
-    """
-    if not isinstance(config, ml_collections.ConfigDict | Mapping):
-        raise InputError(
-            f"--config: get_config returned {config!r:.80}: it must return an "
-            "ml_collections.ConfigDict, as the files in configs/ do"
-        )
-    plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
-    plain = json.loads(json.dumps(plain))
-    check_numbers("config", plain)
-    return plain
-
-
 def check_tensors(optimizer: str, spec: EncoderSpec) -> None:
     """Raises InputError for an optimizer that is another one with layers stored as `spec` has."""
     if optimizer in PER_TENSOR and spec.scan_layers:
@@ -263,17 +232,6 @@ def check_tensors(optimizer: str, spec: EncoderSpec) -> None:
             f"config.optimizer.name={optimizer!r} adapts the rate of each tensor, and "
             "config.model.scan_layers=True makes one tensor of all layers: set it to False"
         )
-
-
-def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"model.size": ...} from {"model": {"size": ...}}."""
-    found = {}
-    for key, value in plain.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
 
 
 def phase_keys(config: Mapping[str, Any]) -> list[str]:
@@ -289,176 +247,11 @@ def _corpora(names: Any) -> tuple[str, ...]:
 
 def _build_phase(key: str, section: Any, masking: Mapping[str, Any]) -> PhaseSpec:
     """A phase of the config; a field of masking that its section lacks is that of `masking`."""
-    _check_section(f"config.{key}", section)
+    check_section(f"config.{key}", section)
     rule = section.get("masking", {})
-    _check_section(f"config.{key}.masking", rule)
+    check_section(f"config.{key}.masking", rule)
     own = dict(
         masking=build(f"{key}.masking", MaskingRule, {**masking, **rule}),
         corpus=_corpora(section.get("corpus", "")),
     )
     return build(key, PhaseSpec, {**section, **own})
-
-
-def _check_section(prefix: str, fields: Any) -> None:
-    if not isinstance(fields, Mapping):
-        raise InputError(f"{prefix}={fields!r}: must be a dict of keys")
-
-
-def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
-    """make(**fields), and any mistake raised as one in a section ("": the whole) of the config."""
-    prefix = f"config.{section}" if section else "config"
-    _check_section(prefix, fields)
-    if dataclasses.is_dataclass(make):
-        _check_types(prefix, make, fields)
-    try:
-        return make(**fields)
-    except TypeError as error:  # an unknown key, or a missing one
-        message = str(error).split("()", 1)[-1].replace("argument", "key").strip()
-        raise InputError(f"{prefix}: {message}") from error
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{prefix}: {error}") from error
-
-
-# How messages about a config call the types of fields.
-_WORDS = {
-    **{int: "a whole number", float: "a number", str: "a text", bool: "True or False"},
-    Mapping: "a dict of keys",
-}
-
-
-def _check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
-    """Raises InputError for a field of a dataclass that is of another type than it says."""
-    for field in dataclasses.fields(make):
-        kind = get_origin(field.type) or field.type
-        if kind not in _WORDS or field.name not in fields:
-            continue
-        value = fields[field.name]
-        if not is_of(value, {} if kind is Mapping else kind):
-            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_WORDS[kind]}")
-
-
-def make_phases(
-    recipe: Recipe,
-    spec: EncoderSpec,
-    tokenizer: Tokenizer,
-    train: TokenStore,
-    held_out: TokenStore,
-    trains: Mapping[tuple[str, ...], TokenStore] | None = None,
-) -> list[Phase]:
-    """The run's phases over a corpus; phases without steps are left out.
-
-    Args:
-      trains: what phases with a corpus of their own read, by `PhaseSpec.corpus`; all others read
-        `train`.
-
-    Raises:
-      InputError: the corpus cannot give such examples.
-    """
-    phases, loss_of = [], functools.cache(partial(phase_loss, recipe, spec))
-    for name, phase, steps in recipe.steps():
-        store = trains[phase.corpus] if phase.corpus else train
-        examples = Examples(store, tokenizer, recipe.example_spec(phase, name, phase.batch_size))
-        tokens = phase.batch_size * phase.length
-        phases.append(
-            Phase(
-                name=name,
-                first_step=steps.start,
-                last_step=steps.stop,
-                parts=lambda number, batch=examples.batch: [partial(batch, number)],
-                held_out=held_out_examples(recipe, phase, tokenizer, held_out),
-                rows=phase.batch_size,
-                accumulate=phase.accumulate,
-                tokens=tokens,
-                flops=tokens * spec.flops_per_token(phase.length, examples.spec.predicted),
-                loss=loss_of(dataclasses.replace(spec, **phase.model)),
-            )
-        )
-    return phases
-
-
-def phase_loss(recipe: Recipe, spec: EncoderSpec, of_phase: EncoderSpec) -> LossFunction | None:
-    """The loss of a phase that computes the model as `of_phase`; None where that is the run's."""
-    if of_phase == spec:
-        return None
-    return make_loss(make_model(of_phase, recipe.objective), recipe.objective)
-
-
-def held_out_examples(
-    recipe: Recipe, phase: PhaseSpec, tokenizer: Tokenizer, store: TokenStore
-) -> HeldOut:
-    """The same held-out examples at every evaluation, masked by config.masking in all phases."""
-    phase = dataclasses.replace(phase, masking=recipe.masking)
-    spec = recipe.example_spec(phase, f"heldout {phase.length}", recipe.eval_batch_size)
-    return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
-
-
-def make_model(spec: EncoderSpec, objective: PretrainingObjective) -> nn.Module:
-    """The model with the heads that an objective trains."""
-    return objective.model(spec)
-
-
-def make_loss(model: nn.Module, objective: PretrainingObjective) -> LossFunction:
-    """The loss of a model of `make_model`, as the training step wants it."""
-
-    def apply(params, batch, key: jax.Array | None):
-        return model.apply(
-            {"params": params},
-            *(batch[name] for name in objective.inputs),
-            **{name: batch[name] for name in objective.named_inputs},
-            deterministic=key is None,
-            rngs=None if key is None else {"dropout": key},
-        )
-
-    return objective.loss(apply)
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """The objects that train a recipe's model on given devices; nothing is computed yet."""
-
-    placement: Placement
-    optimizer: optax.GradientTransformation
-    init: Callable[[jax.Array], Any]
-    abstract: TrainState
-    trainer: Trainer
-
-    def fresh_state(self, seed: int) -> TrainState:
-        """The state at step 0, made on the devices that hold it."""
-        return init_state(self.init, self.optimizer, self.abstract, seed)
-
-
-def make_training(
-    recipe: Recipe, spec: EncoderSpec, devices: Sequence[jax.Device] | None = None
-) -> Training:
-    """Puts a recipe's pieces together.
-
-    Args:
-      devices: all of the job's by default.
-
-    Raises:
-      InputError: a mesh or a layout that does not fit the devices.
-    """
-    placement = Placement(make_mesh(recipe.mesh, devices), layout(recipe.layout))
-    model = make_model(spec, recipe.objective)
-    init = partial(init_params, model)
-    optimizer = make_optimizer(
-        recipe.optimizer,
-        recipe.total_steps,
-        recipe.objective.frozen,
-        partial(logical_axes, init),
-    )
-    trainer = Trainer(
-        loss=make_loss(model, recipe.objective),
-        optimizer=optimizer,
-        placement=placement,
-    )
-    abstract = abstract_state(init, optimizer, placement, recipe.ema)
-    return Training(placement, optimizer, init, abstract, trainer)
-
-
-def init_params(model: nn.Module, key: jax.Array):
-    """Fresh parameters, each with its logical axes."""
-    ids = jax.numpy.zeros((1, 8), "int32")
-    return model.init(key, ids, ids, ids, deterministic=True)["params"]

@@ -14,7 +14,9 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.json_kinds import Either
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.runs.recipe import Recipe, flat, init_params, make_model
+from bertjax.runs.assembly import init_params, make_model
+from bertjax.runs.recipe import Recipe
+from bertjax.runs.sections import flat
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

@@ -100,7 +100,7 @@ def evaluate(run: Path, corpus: str) -> dict[str, float]:
     from bertjax.examples.layout import SINGLE_SPANS
     from bertjax.examples.masking import MaskingRule
     from bertjax.objectives.masked_lm import MASKED_LM
-    from bertjax.runs.recipe import make_loss
+    from bertjax.runs.assembly import make_loss
     from bertjax.runs.run_folder import load_run
     from bertjax.training.evaluation import Evaluator, HeldOut
 

@@ -12,7 +12,7 @@ from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.layers.positions import positions_of
 from bertjax.objectives.left_to_right import LEFT_TO_RIGHT, PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM, PACKED_MASKED_LM
-from bertjax.runs.recipe import make_loss
+from bertjax.runs.assembly import make_loss
 
 # The documents' lengths in each row of 13; the last row has one that fills it.
 ROWS = [[5, 3, 4], [7, 6], [2, 2, 1, 3, 4], [13]]

@@ -19,8 +19,9 @@ from bertjax.config import paper_config, place_on_pod
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.programs import compile_check, evaluate, pretrain
+from bertjax.runs.assembly import make_phases, make_training
 from bertjax.runs.open_model import open_model
-from bertjax.runs.recipe import Recipe, make_phases, make_training
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import Journal

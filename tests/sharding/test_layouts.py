@@ -12,7 +12,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.recipe import init_params, make_loss, make_model
+from bertjax.runs.assembly import init_params, make_loss, make_model
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout

@@ -21,7 +21,7 @@ from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.recipe import init_params, make_loss, make_model
+from bertjax.runs.assembly import init_params, make_loss, make_model
 from bertjax.sharding.hosts import join_processes
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement

@@ -13,7 +13,7 @@ from flax import linen as nn
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.runs.recipe import make_loss
+from bertjax.runs.assembly import make_loss
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.state import TrainState, abstract_state
 from bertjax.training.step import add_sums, means, train_step
