@@ -180,8 +180,8 @@ def test_a_damaged_export_does_not_appear(tiny_run, tmp_path, monkeypatch):
 def test_a_damaged_tokenizer_does_not_appear(tiny_run, tmp_path, monkeypatch):
     whole = hugging_face.write_tokenizer
 
-    def damaged(tokenizer, folder: Path, longest):
-        whole(tokenizer, folder, longest)
+    def damaged(tokenizer, folder: Path, longest, **more):
+        whole(tokenizer, folder, longest, **more)
         file = folder / "tokenizer.json"
         file.write_text(file.read_text().replace('"lowercase": true', '"lowercase": false'))
         file.write_text(file.read_text().replace('"lowercase":true', '"lowercase":false'))

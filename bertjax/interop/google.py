@@ -123,7 +123,7 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
 
 
 def _kind(variables: Iterable[str], origin: str) -> str:
-    parts = {part_of(name, BERT) for name in variables}
+    parts = {part_of(name, BERT, kinds.ENCODER) for name in variables}
     if "bert" not in parts:
         raise InputError(
             f"{origin}: no variables of a BERT in the checkpoint, but such as "

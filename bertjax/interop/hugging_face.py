@@ -243,7 +243,11 @@ def assemble(
 
 
 def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
-    """The part of a model that an array of theirs belongs to; None: to none that we know."""
+    """The part of a model that an array of theirs belongs to; None: to none that we know.
+
+    Args:
+      kind: of the model.
+    """
     fitting = {
         part: max(map(len, begins))
         for part, prefixes in family.hugging_face.prefixes.items()

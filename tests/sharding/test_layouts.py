@@ -163,7 +163,7 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
 
 def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
     """A small version of the slow tests above, which do this in every layout."""
-    _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), scan_layers=True, accumulate=2)
+    _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), True, 2)
 
 
 def test_dropout_is_at_work(one_device):
