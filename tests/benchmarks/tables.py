@@ -230,11 +230,6 @@ def enwiki_mini(results: Path) -> str:
     return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
 
 
-def modern_walk(results: Path) -> str:
-    """The loss after each change between BERT and ModernBERT."""
-    return walk(_read(results / "modern_walk.json"))
-
-
 def walk(content: dict[str, Any]) -> str:
     """The table of a report of modern_walk.py."""
     rows = []
@@ -446,7 +441,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, modern_walk, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
+        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
     )
 }
 
