@@ -308,6 +308,36 @@ CHANGES = [
         ("tests/model/test_packed.py",),
     ),
     Change(
+        "bertjax/encoders/modernbert/encoder.py",
+        "None if spec.is_global(self.layer) else spec.local_attention // 2",
+        "None if spec.is_global(self.layer) else spec.local_attention",
+        ("tests/encoders/test_modernbert.py",),
+    ),
+    Change(
+        "bertjax/encoders/modernbert/encoder.py",
+        "if before and self.layer else x",
+        "if before else x",
+        ("tests/encoders/test_modernbert.py",),
+    ),
+    Change(
+        "bertjax/encoders/modernbert/heads.py",
+        "/ jnp.maximum(mask.sum(1), 1)",
+        "/ sequence.shape[1]",
+        ("tests/encoders/test_modernbert.py",),
+    ),
+    Change(
+        "bertjax/layers/rotary.py",
+        "jnp.concatenate([-second, first], -1)",
+        "jnp.concatenate([second, -first], -1)",
+        ("tests/encoders/test_modernbert.py",),
+    ),
+    Change(
+        "bertjax/attention/local.py",
+        "mask = mask & (own == ",
+        "mask = mask & (own >= ",
+        ("tests/model/test_local_attention.py", "tests/model/test_packed.py"),
+    ),
+    Change(
         "bertjax/encoders/bert/encoder.py",
         "Keys(input_mask, documents), deterministic, all_layers=False",
         "Keys(input_mask), deterministic, all_layers=False",

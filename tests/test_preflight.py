@@ -10,7 +10,7 @@ from tiny_run import tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.programs import pretrain
-from bertjax.runs import preflight, recipe
+from bertjax.runs import assembly, preflight
 
 pytestmark = pytest.mark.devices(8)
 
@@ -117,7 +117,7 @@ def test_the_preflight_comes_before_the_compile(tiny_corpus, tmp_path, monkeypat
     def compiles(*_):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(recipe, "init_state", compiles)
+    monkeypatch.setattr(assembly, "init_state", compiles)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(InputError, match="free, 3 checkpoints of .* need"):
         pretrain.run(tiny_config(tiny_corpus), str(tmp_path / "run"))

@@ -147,7 +147,9 @@ def main() -> None:
     from bertjax.programs import pretrain
 
     report = {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
         "versions": {"jax": version("jax")},
         "steps": arguments.steps,
         "walk": {name: {} for name, _ in WALK},

@@ -61,19 +61,16 @@ def _batch(kind: str, length: int, seed: int = 0):
     return ids, mask.astype(int)
 
 
-@pytest.mark.peers
-@pytest.mark.parametrize("length", [1, 11, LENGTH])  # beyond 12, windows are taken by blocks
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_outputs_of_transformers(kind, length):
+def _assert_outputs_of_transformers(kind: str, spec: ModernBertSpec, length: int):
     import torch
 
-    params = random_params(kind)
-    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, num_classes(kind))
-    peer = _peer(kind, SPEC, names.to_theirs(params, entries))
+    params = random_params(kind, spec)
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, num_classes(kind))
+    peer = _peer(kind, spec, names.to_theirs(params, entries))
     ids, mask = _batch(kind, length)
     with torch.inference_mode():
         theirs = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
-    module = ARCHITECTURES[kind].build(SPEC, num_classes(kind))
+    module = ARCHITECTURES[kind].build(spec, num_classes(kind))
     ours = module.apply({"params": params}, ids, mask, 0 * ids, deterministic=True)
     assert ours.keys() <= OUTPUTS.keys()
     for name, output in ours.items():
@@ -85,7 +82,21 @@ def test_the_outputs_of_transformers(kind, length):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("changes", [{}, {"classifier_pooling": "mean", "hidden_act": "gelu_tanh"}])
+@pytest.mark.parametrize("length", [1, 11, LENGTH])  # beyond 12, windows are taken by blocks
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_outputs_of_transformers(kind, length):
+    _assert_outputs_of_transformers(kind, SPEC, length)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.MULTIPLE_CHOICE])
+def test_classifiers_that_read_the_mean_of_all_tokens(kind):
+    spec = dataclasses.replace(SPEC, classifier_pooling="mean")
+    _assert_outputs_of_transformers(kind, spec, 11)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_tanh"}])
 def test_hidden_states_loss_and_gradients_of_transformers(changes):
     import torch
 
@@ -187,6 +198,7 @@ def test_names_cover_the_parameters_of_every_variant(changes):
         assert leaf.shape == (ours[name].shape[0] + padding, *ours[name].shape[1:]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", ["layer", "attention"])
 def test_remat_changes_nothing(remat):
     params = random_params(kinds.ENCODER)["modernbert"]

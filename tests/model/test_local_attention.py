@@ -21,8 +21,10 @@ def _case(length: int, packed: bool):
     return qkv, Keys(jnp.asarray(tokens), documents)
 
 
-@pytest.mark.parametrize("length, window", [(1, 1), (5, 3), (16, 4), (37, 3)])
-@pytest.mark.parametrize("packed, causal", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    "length, window, packed, causal",
+    [(1, 1, False, False), (16, 4, True, False), (37, 3, True, True), (37, 3, False, False)],
+)
 def test_values_and_gradients(length, window, packed, causal):
     qkv, keys = _case(length, packed)
     pattern = Pattern(causal, window)
