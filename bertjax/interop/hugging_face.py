@@ -218,7 +218,10 @@ def assemble(
             f"its {len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
     parts = dict.fromkeys(part_of(name, family, kind) for name in sorted(found))
-    width = len(found["classifier.weight"]) if "classifier" in parts else len(classes)
+    width = len(classes)
+    if "classifier" in parts:
+        weight = array_names(["classifier"], spec, 0)[0].theirs
+        width = len(found.get(weight, classes))
     if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
             f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
