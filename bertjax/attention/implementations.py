@@ -18,9 +18,8 @@ def attention(name: str, qkv, keys: Keys, pattern: Pattern, *, rate: float, seed
 
     The other arguments and the result are those of `bertjax.attention.contract`.
     """
-    length = qkv.shape[1]
-    # A program that is exported for any length has no blocks.
-    if pattern.window is not None and isinstance(length, int):
-        if length > 2 * block_length(pattern.window):
-            return local_attention(qkv, keys, pattern, rate=rate, seed=seed)
+    length, window = qkv.shape[1], pattern.window
+    known = isinstance(length, int)  # a program that is exported for any length has no blocks
+    if window is not None and known and length > 2 * block_length(window):
+        return local_attention(qkv, keys, pattern, rate=rate, seed=seed)
     return IMPLEMENTATIONS[name].attend(qkv, keys, pattern, rate=rate, seed=seed)

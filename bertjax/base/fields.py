@@ -20,5 +20,5 @@ INPUT = {
     "input_mask": Field("BS", "int32"),  # 1 on tokens, 0 on padding
     "token_type_ids": Field("BS", "int32"),  # 0 on [CLS] A [SEP], 1 on B [SEP]
 }
-# Of rows in which documents are packed: 1, 2, ... on the tokens of each, 0 on padding.
+# Rows of packed documents also have this: 1, 2, ... on the tokens of each, and 0 on padding.
 DOCUMENTS = {"documents": Field("BS", "int32")}

@@ -44,6 +44,11 @@ class Computation:
         for name, choices in (*_CHOICES.items(), ("attention", tuple(IMPLEMENTATIONS))):
             check_choice(self, name, choices)
         _check_counts(self)
+        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
+            raise ValueError(
+                f'attention="{self.attention}" cannot drop attention probabilities: '
+                "set attention_probs_dropout_prob=0.0"
+            )
 
     @property
     def padded_vocab_size(self) -> int:
@@ -72,6 +77,15 @@ def check_shares(spec, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(spec, name) < 1:
             raise ValueError(f"{name}={getattr(spec, name)}: must be in [0, 1)")
+
+
+def check_heads(spec) -> None:
+    """Raises ValueError if the width of a model does not divide over its attention heads."""
+    if spec.hidden_size % spec.num_attention_heads:
+        raise ValueError(
+            f"hidden_size={spec.hidden_size} does not divide over "
+            f"num_attention_heads={spec.num_attention_heads}"
+        )
 
 
 def plain(spec):

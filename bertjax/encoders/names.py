@@ -11,6 +11,30 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
 
+# transformers' names of activations -> `hidden_act` of a spec. "gelu_new" and "gelu_pytorch_tanh"
+# are one function.
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+
+def read_activation(config: Mapping[str, Any], field: str) -> str:
+    """The `hidden_act` that a field of config.json names; gelu without the field.
+
+    Raises:
+      ValueError: no encoder here has that activation.
+    """
+    name = config.get(field, "gelu")
+    if name not in ACTIVATIONS:
+        raise ValueError(f"{field}={name!r}: must be one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def check_wanted(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises ValueError if a field of config.json has another value than the only one wanted."""
+    for field, value in wanted.items():
+        if config.get(field, value) != value:
+            raise ValueError(f"{field}={config[field]!r}: only {value!r} can be read")
+
 
 class Entry(NamedTuple):
     """One array of theirs, and where it lies here.

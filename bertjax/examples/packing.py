@@ -1,4 +1,4 @@
-"""Which text stands in a row of packed documents.
+"""Decides which text stands in a row of packed documents.
 
 A document of n tokens is cut into pieces of `room` tokens, and one piece of the rest. So a document
 of at most `room` tokens stays whole. The place of the rest among the other pieces is drawn anew in
@@ -158,10 +158,10 @@ class RowPacker:
 
 
 def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where all pieces begin if the rest is the last piece of its document: int64 [pieces].
+    """The position where each piece begins if the rest is the last piece: int64 [pieces].
 
-    They are sorted by source and length. Also returns int64 [sources, room + 2], where each length
-    from 0 on begins among them.
+    The pieces are sorted by source and length. Also returns int64 [sources, room + 2], where each
+    length from 0 on begins among them.
     """
     begins, class_starts, total = [], [], 0
     for source in store.sources:

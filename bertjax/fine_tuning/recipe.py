@@ -11,6 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.limits import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.activations import CHOICES
+from bertjax.interop.hugging_face import fields_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import check_tensors
@@ -224,10 +225,7 @@ class TaskRecipe:
             )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
-        try:  # the model is stored as transformers has it
-            given.family.hugging_face.write_config(spec)
-        except ValueError as error:
-            raise InputError(f"{given.origin}: {error}") from error
+        fields_of(spec, given.origin)  # the model is stored as transformers has it
         return spec
 
 

@@ -25,7 +25,7 @@ def _output_layer(spec: EncoderSpec, width: int) -> Dense:
 
 
 def _token_head(spec: EncoderSpec) -> Callable[[jax.Array], jax.Array]:
-    """What stands between the encoder and the output layer of a head of tokens."""
+    """The layers between the encoder and the output layer of a head of tokens, if any."""
     head = family_of(spec).token_head
     return head(spec) if head else lambda sequence: sequence
 

@@ -323,8 +323,20 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     write_json(folder / CONFIG_FILE, config)
 
 
+def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
+    """The fields of config.json for a spec. `spec_of` reads them.
+
+    Raises:
+      InputError: transformers has no such model.
+    """
+    try:
+        return family_of(spec).hugging_face.write_config(spec)
+    except ValueError as error:
+        raise InputError(f"{origin}: {error}") from error
+
+
 def config_of(pretrained: Pretrained) -> dict[str, Any]:
-    """The config.json of a model. `spec_of` reads it.
+    """The config.json of a model.
 
     Raises:
       InputError: transformers has no such model.
@@ -333,14 +345,10 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     special = {"pad": tokenizer.pad_id, "cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
     special |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
     ids = {f"{role}_token_id": number for role, number in special.items()}
-    try:
-        fields = theirs.write_config(pretrained.spec)
-    except ValueError as error:
-        raise InputError(f"{pretrained.origin}: {error}") from error
     config = {
         "architectures": [pretrained.class_name],
         "model_type": pretrained.family.name,
-        **fields,
+        **fields_of(pretrained.spec, pretrained.origin),
         **{name: number for name, number in ids.items() if name in theirs.fields},
         "tie_word_embeddings": True,
         "dtype": "float32",

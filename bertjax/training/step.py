@@ -145,14 +145,14 @@ def train_step(
 
         parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
         first = jax.tree.map(lambda x: x[0], parts)
-        zeros = zero_total(part_gradient, state.params, first, counts, key)
+        zeros = _zero_total(part_gradient, state.params, first, counts, key)
         (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
     return updated(
         state, grads, sums, counts, weights=loss.weights, optimizer=optimizer, spread=spread
     )
 
 
-def zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:
+def _zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:
     """Zeros of the shapes that `part_gradient(*arguments)` has."""
     shapes = jax.eval_shape(part_gradient, *arguments)
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -70,7 +70,7 @@ def config_of(step: int, seed: int, arguments: argparse.Namespace) -> dict[str, 
     merged = config.to_dict()
     for _, changes in WALK[: step + 1]:
         if "encoder" in changes.get("model", {}):
-            merged["model"] = _merged(_computation(merged["model"]), {})
+            merged["model"] = _computation(merged["model"])
         merged = _merged(merged, changes)
     if merged["optimizer"].get("schedule") == "wsd":
         merged["optimizer"]["decay_steps"] = arguments.steps // 5

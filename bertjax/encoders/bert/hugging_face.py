@@ -8,7 +8,14 @@ from typing import Any
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.spec import BertArchitecture, BertSpec
 from bertjax.encoders.contract import HuggingFace
-from bertjax.encoders.names import Entry, dense, norm
+from bertjax.encoders.names import (
+    WRITTEN_ACTIVATIONS,
+    Entry,
+    check_wanted,
+    dense,
+    norm,
+    read_activation,
+)
 
 _CLASSES = {
     kinds.ENCODER: "BertModel",
@@ -25,29 +32,21 @@ _SIZES = tuple(
     for field in dataclasses.fields(BertArchitecture)
     if field.name not in ("hidden_act", "causal")
 )
-# "gelu_new" and "gelu_pytorch_tanh" are one function.
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 # With another value in one of these fields of config.json, the model computes something else.
 _WANTED = {"position_embedding_type": "absolute", "add_cross_attention": False}
 
 
 def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    for key, wanted in _WANTED.items():
-        if config.get(key, wanted) != wanted:
-            raise ValueError(f"{key}={config[key]!r}: only {wanted!r} can be read")
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f"hidden_act={activation!r}: must be one of {', '.join(_ACTIVATIONS)}")
+    check_wanted(config, _WANTED)
+    hidden_act = read_activation(config, "hidden_act")
     sizes = {name: config[name] for name in _SIZES if name in config}
-    hidden_act = _ACTIVATIONS[activation]
     return sizes | {"hidden_act": hidden_act, "causal": bool(config.get("is_decoder"))}
 
 
 def _write_config(spec: BertSpec) -> dict[str, Any]:
     config = {
         **{name: getattr(spec, name) for name in _SIZES},
-        "hidden_act": _WRITTEN[spec.hidden_act],
+        "hidden_act": WRITTEN_ACTIVATIONS[spec.hidden_act],
         "classifier_dropout": None,
         "position_embedding_type": "absolute",
     }

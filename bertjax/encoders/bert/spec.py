@@ -3,8 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from bertjax.attention.implementations import IMPLEMENTATIONS
-from bertjax.encoders.computation import Computation, check_choice, check_shares
+from bertjax.encoders.computation import Computation, check_choice, check_heads, check_shares
 
 # (layers, hidden size, attention heads); the feed-forward width is 4 times the hidden size.
 SIZES = {
@@ -56,16 +55,7 @@ class BertSpec(Computation, BertArchitecture):
         super().__post_init__()
         check_choice(self, "hidden_act", ("gelu", "gelu_tanh"))
         check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} does not divide over "
-                f"num_attention_heads={self.num_attention_heads}"
-            )
-        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
-            raise ValueError(
-                f'attention="{self.attention}" cannot drop attention probabilities: '
-                "set attention_probs_dropout_prob=0.0"
-            )
+        check_heads(self)
 
     @classmethod
     def named(cls, size: str, **fields) -> "BertSpec":

@@ -7,7 +7,15 @@ from bertjax.base.json_kinds import OptionalFields
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, ModernBertSpec
-from bertjax.encoders.names import Entry, dense, norm
+from bertjax.encoders.names import (
+    ACTIVATIONS,
+    WRITTEN_ACTIVATIONS,
+    Entry,
+    check_wanted,
+    dense,
+    norm,
+    read_activation,
+)
 
 _CLASSES = {
     kinds.ENCODER: "ModernBertModel",
@@ -37,8 +45,6 @@ _NUMBERS = {
     "global_rope_theta": "global_rope_theta",
     "local_rope_theta": "local_rope_theta",
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 # With another value in one of these fields of config.json, the model computes something else.
 _WANTED = {
     "attention_bias": False,
@@ -53,21 +59,17 @@ _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_ro
 
 
 def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    for key, wanted in _WANTED.items():
-        if config.get(key, wanted) != wanted:
-            raise ValueError(f"{key}={config[key]!r}: only {wanted!r} can be read")
-    activation = config.get("hidden_activation", "gelu")
-    if activation not in _ACTIVATIONS:
-        choices = ", ".join(_ACTIVATIONS)
-        raise ValueError(f"hidden_activation={activation!r}: must be one of {choices}")
-    of_heads = config.get("classifier_activation", activation)
-    if _ACTIVATIONS.get(of_heads) != _ACTIVATIONS[activation]:
+    check_wanted(config, _WANTED)
+    hidden_act = read_activation(config, "hidden_activation")
+    of_layers = config.get("hidden_activation", "gelu")
+    of_heads = config.get("classifier_activation", of_layers)
+    if ACTIVATIONS.get(of_heads) != hidden_act:
         raise ValueError(
-            f"classifier_activation={of_heads!r}: only that of the layers, {activation!r}, can be "
+            f"classifier_activation={of_heads!r}: only that of the layers, {of_layers!r}, can be "
             "read"
         )
     fields = {ours: config[key] for key, ours in (_SIZES | _NUMBERS).items() if key in config}
-    fields["hidden_act"] = _ACTIVATIONS[activation]
+    fields["hidden_act"] = hidden_act
     fields["classifier_pooling"] = config.get("classifier_pooling", "cls")
     for layers, rope in (config.get("rope_parameters") or {}).items():
         if rope.get("rope_type", "default") != "default":
@@ -106,8 +108,8 @@ def _write_config(spec: ModernBertSpec) -> dict[str, Any]:
     return {
         **{key: getattr(spec, ours) for key, ours in names.items()},
         **_WANTED,
-        "hidden_activation": _WRITTEN[spec.hidden_act],
-        "classifier_activation": _WRITTEN[spec.hidden_act],
+        "hidden_activation": WRITTEN_ACTIVATIONS[spec.hidden_act],
+        "classifier_activation": WRITTEN_ACTIVATIONS[spec.hidden_act],
         "classifier_pooling": spec.classifier_pooling,
         "mlp_dropout": spec.hidden_dropout_prob,
         "classifier_dropout": spec.hidden_dropout_prob,

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from bertjax.attention.implementations import IMPLEMENTATIONS
-from bertjax.encoders.computation import Computation, check_choice, check_shares
+from bertjax.encoders.computation import Computation, check_choice, check_heads, check_shares
 
 # (layers, hidden size, attention heads, feed-forward width)
 SIZES = {
@@ -82,11 +81,7 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
         check_choice(self, "classifier_pooling", ("cls", "mean"))
         check_choice(self, "hidden_act", ("gelu", "gelu_tanh"))
         check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} does not divide over "
-                f"num_attention_heads={self.num_attention_heads}"
-            )
+        check_heads(self)
         if self.positions == ROTARY and self.head_width % 2:
             raise ValueError(
                 f"hidden_size={self.hidden_size} gives each of num_attention_heads="
@@ -100,11 +95,6 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
         for theta in ("global_rope_theta", "local_rope_theta"):
             if not getattr(self, theta) > 1:
                 raise ValueError(f"{theta}={getattr(self, theta)}: must be above 1")
-        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
-            raise ValueError(
-                f'attention="{self.attention}" cannot drop attention probabilities: '
-                "set attention_probs_dropout_prob=0.0"
-            )
         if self.scan_layers:
             raise ValueError(
                 "scan_layers=True: the layers of modernbert are not alike, so they cannot be "
