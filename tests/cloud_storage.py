@@ -46,8 +46,8 @@ class Cloud:
     """The server's state, which the tests read and change.
 
     Attributes:
-      refused: method ("GET", "POST", "DELETE", ...) -> the status of all such requests; "BUCKET"
-        means requests about a bucket itself.
+      refused: method ("GET", "POST", "DELETE", ...) -> the status of all such requests, or 0 if
+        the connection is closed without an answer; "BUCKET" means requests about a bucket itself.
       requests: method and path of every request.
     """
 
@@ -102,6 +102,9 @@ class _Handler(RequestHandler):
             self._say(412, "another generation")
 
     def _say(self, status: int, message: str) -> None:
+        if not status:
+            self.close_connection = True
+            return
         body = json.dumps({"error": {"code": status, "message": message}}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -91,10 +91,13 @@ def test_the_files(reported):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, topology",
-    [("base_16", "v5e:4x4"), ("large_64", "v5e:8x8"), ("large_64_lamb", "v5e:8x8")],
+    [
+        *[("base_16", "v5e:4x4"), ("large_64", "v5e:8x8"), ("large_64_lamb", "v5e:8x8")],
+        *[("modern_base_16", "v5e:4x4"), ("modern_large_64", "v5e:8x8")],
+    ],
 )
 def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
-    """The steps of the shipped configs are compiled; README shows these reports."""
+    """The steps of the shipped configs are compiled; docs/tpu.md shows these reports."""
     config = importlib.import_module(f"configs.pretrain_{name}").get_config()
     on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
     for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from slow_cases import others_slow
 from tiny_run import tiny_config
 
 from bertjax.base.errors import InputError
@@ -203,7 +204,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", others_slow(HEADS, "SQuAD 2.0", "NER"))
 def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
     _, run = fine_tuned(name)
     found = convert.run(str(run), f"hf:{tmp_path / 'my-model'}")

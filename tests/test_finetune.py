@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import task_files
 from built_once import built_once
+from slow_cases import others_slow
 from task_files import FAMILIES, change, tiny_finetuning
 from tiny_run import metrics_of
 
@@ -72,7 +73,7 @@ def finished(searched, tmp_path):
     return lambda name: shutil.copytree(searched / name, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", others_slow(FAMILIES, "MRPC", "own questions", "own tags"))
 def test_each_family_learns_and_writes_its_files(fine_tuned, name):
     config, run = fine_tuned(name)
     family = FAMILIES[name]

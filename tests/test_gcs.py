@@ -174,6 +174,28 @@ def test_a_bucket_that_closes_in_mid_run(cloud, bucket, status, message, monkeyp
         checkpoints.restore(ones)
 
 
+def test_a_connection_that_is_lost_in_mid_run(cloud, bucket, monkeypatch):
+    monkeypatch.setattr("gcsfs.retry.is_retriable", lambda error: False)
+    run = path_of(f"gs://{bucket}/run")
+    journal = Journal(run, 0)
+    cloud.refused.update(POST=0, PUT=0)
+    lost = pytest.raises(InputError, match=f"^gs://{bucket}/run/.*: cannot be reached: check the")
+    with lost:
+        write_json(run / "a.json", {})
+    with lost:
+        journal.write(1, "heldout", {"loss": 1.0})
+
+
+def test_a_connection_that_tensorstore_lost(cloud, tmp_path):
+    """TensorStore tries again for a quarter of an hour, so its error is raised here."""
+    message = 'UNAVAILABLE: Error writing "gs://b/run/d": CURL error Could not connect to server'
+    with pytest.raises(InputError, match="^gs://b/run: cannot be reached: .*CURL error"):
+        with buckets.telling(path_of("gs://b/run")):
+            raise ValueError(message)
+    with pytest.raises(ValueError, match="UNAVAILABLE"), buckets.telling(tmp_path):
+        raise ValueError(message)
+
+
 def test_no_such_bucket(cloud):
     cure = "no such bucket: gcloud storage buckets create gs://nobodys"
     with pytest.raises(InputError, match=f"^gs://nobodys/run: {cure}"):

@@ -19,6 +19,7 @@ GOLDEN = Path(__file__).resolve().parent / "golden_shardings"
 SHOWN = {
     "base_16": (16, "pretrain_base_16", {}),
     "large_64": (64, "pretrain_large_64", {}),
+    "modern_base_16": (16, "pretrain_modern_base_16", {}),
     "large_64_lamb": (64, "pretrain_large_64_lamb", {}),
     "large_64_fsdp": (64, "pretrain_large_64", {"layout": "fsdp"}),
     "large_64_tensor_zero1": (64, "pretrain_large_64", {"layout": "tensor_zero1", "mesh.model": 4}),

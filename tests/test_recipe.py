@@ -167,7 +167,7 @@ BAD = {
     ),
     "a model of a phase": (
         {"phase_2": {"model": {"hidden_size": 64}}},
-        r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: none",
+        r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: remat",
     ),
     "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
 }

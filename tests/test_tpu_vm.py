@@ -213,6 +213,7 @@ def test_up_begins_again_after_a_preemption(cloud):
     assert (cloud.home(0, pod=2) / "run.exit").read_text() == "0\n"
 
 
+@pytest.mark.slow
 def test_up_is_never_tired_of_preemptions(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, runs=["preempt"] * 4 + ["0"])
     assert code == 0, error
@@ -237,6 +238,7 @@ def test_up_shows_bad_input_and_does_not_try_again(cloud):
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
 
 
+@pytest.mark.slow
 def test_up_gives_up_after_failures_without_a_new_checkpoint(cloud):
     runs = ["1", "1@10", "1", "1", "1", "1"]  # the second one does save something
     code, _, error = cloud("up", *SLICE, *RUN, runs=runs)
@@ -249,6 +251,7 @@ def test_up_gives_up_after_failures_without_a_new_checkpoint(cloud):
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
 
 
+@pytest.mark.slow
 def test_up_ends_hosts_that_hang_after_another_has_died(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, runs=["lost", "0"])
     assert code == 0, error

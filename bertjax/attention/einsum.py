@@ -1,6 +1,8 @@
 """Scaled dot-product self-attention by einsum, with its gradient written by hand."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +10,14 @@ import jax.numpy as jnp
 from bertjax.attention.contract import Keys, Pattern, visible
 from bertjax.layers.dropout import kept
 
+# Makes query, key and value, with the heads first, of the array that holds them.
+Parts = Callable[[Any], Sequence[jax.Array]]
+
 
 def einsum_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
-    """Section 3 of "Attention is all you need", softmax in float32: `bertjax.attention.contract`.
+    """See `bertjax.attention.contract`; softmax is computed in float32.
 
-    Softmax's division comes after the product with the values: of H columns, not of S.
+    It is section 3.2 of "Attention is all you need" (arXiv 1706.03762).
     """
     if seed is None:
         rate, seed = 0.0, jnp.uint32(0)
@@ -21,83 +26,116 @@ def einsum_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) ->
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _attend(qkv, mask, seed, rate):
-    """softmax(query key^T / sqrt(H)), dropped, times value.
-
-    Written with its gradient, so that of all the [B, N, S, S] arrays just one is kept for it:
-    exp(score - highest score of its row), with a minus sign where dropout takes it out.
-    """
     return _forward(qkv, mask, seed, rate)[0]
 
 
 def _forward(qkv, mask, seed, rate):
-    exponentials = jax.lax.platform_dependent(
-        qkv, mask, tpu=_exponentials_by_two_products, default=_exponentials
-    )
-    signed = exponentials.astype(qkv.dtype)
-    if rate:
-        signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
-    signed = _barrier(signed)
-    total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [B, N, S, 1]
-    _, _, value = _heads_first(qkv)
-    context = jnp.einsum(
-        "bnst,bnth->bnsh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
-    )
-    context = (context / (total * (1 - rate))).astype(value.dtype)
-    return _swap(context), (qkv, signed, total, context, mask.any(-1, keepdims=True))
+    context, residuals = forward(heads_first, qkv, mask, seed, rate)
+    return _swap(context), (qkv, residuals)
 
 
-def _scores(qkv, mask):
-    query, key, _ = _heads_first(qkv)
-    products = jnp.einsum("bnsh,bnth->bnst", query, key, preferred_element_type=jnp.float32)
-    return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
-
-
-def _exponentials(qkv, mask):
-    scores = _scores(qkv, mask)
-    return jnp.exp(scores - scores.max(-1, keepdims=True))
-
-
-def _exponentials_by_two_products(qkv, mask):
-    """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
-    highest = _scores(qkv, mask).max(-1, keepdims=True)
-    qkv, highest = _barrier((qkv, highest))
-    return jnp.exp(_scores(qkv, mask) - highest)
-
-
-def _backward(rate, kept_arrays, gradient):
-    qkv, signed, total, context, sees = kept_arrays
-    query, key, value = _heads_first(qkv)
-    gradient = _swap(gradient).astype(jnp.float32) / total
-    mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
-    gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
-    d_value = jnp.einsum("bnst,bnsh->bnth", _dropped(signed, rate), gradient)
-    d_weights = jnp.einsum("bnsh,bnth->bnst", gradient, value, preferred_element_type=jnp.float32)
-    if rate:
-        d_weights = jnp.where(signed > 0, d_weights, 0.0)
-    # Where a query sees no key, its scores are constant, and its exponentials all 1.
-    d_scores = (jnp.abs(signed) * jnp.where(sees, d_weights - mean, 0)).astype(query.dtype)
-    d_scores = _barrier(d_scores)  # computed once, for two products
-    d_query = jnp.einsum("bnst,bnth->bnsh", d_scores, key) * _scale(qkv)
-    d_key = jnp.einsum("bnst,bnsh->bnth", d_scores, query)
-    return jnp.stack(list(map(_swap, (d_query, d_key, d_value))), axis=2), None, None
+def _backward(rate, residuals, gradient):
+    qkv, residuals = residuals
+    d_query, *others = backward(*heads_first(qkv), residuals, _swap(gradient), rate)
+    gradients = d_query * _scale(qkv), *others
+    return jnp.stack(list(map(_swap, gradients)), axis=2), None, None
 
 
 _attend.defvjp(_forward, _backward)
 
 
-def _heads_first(qkv: jax.Array) -> list[jax.Array]:
+def heads_first(qkv: jax.Array) -> list[jax.Array]:
     """[B, S, 3, N, H] -> query / sqrt(H), key, value: [B, N, S, H] each."""
     query, key, value = qkv.transpose(2, 0, 3, 1, 4)
     return [_on_cpu_apart(x) for x in (query * _scale(qkv), key, value)]
 
 
-def _scale(qkv: jax.Array) -> float:
-    return qkv.shape[-1] ** -0.5
+def _scale(x: jax.Array) -> float:
+    return x.shape[-1] ** -0.5
 
 
 def _swap(x: jax.Array) -> jax.Array:
     """[B, S, N, H] <-> [B, N, S, H]."""
     return x.transpose(0, 2, 1, 3)
+
+
+# ------------------------------------------------------------ on arrays with the heads first
+
+
+def forward(parts_of: Parts, source: Any, mask: jax.Array, seed, rate: float):
+    """softmax(query key^T), dropped, times value.
+
+    Written with its gradient, so that of all arrays [..., S, T] just one is kept for it:
+    exp(score - highest score of its row), with a minus sign where dropout takes it out. Softmax's
+    division comes after the product with the values: of H columns, not of T.
+
+    Args:
+      parts_of: makes of `source` the query [..., S, H], divided by sqrt(H), and the key and the
+        value [..., T, H]. Where a TPU computes the scores twice, it does so from `source`.
+      mask: bool, broadcastable to [..., S, T], True where a query sees a key.
+
+    Returns:
+      The context [..., S, H], and what `backward` needs of it.
+    """
+    exponentials = jax.lax.platform_dependent(
+        *(source, mask),
+        tpu=functools.partial(_exponentials_by_two_products, parts_of),
+        default=functools.partial(_exponentials, parts_of),
+    )
+    _, _, value = parts_of(source)
+    signed = exponentials.astype(value.dtype)
+    if rate:
+        signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
+    signed = _barrier(signed)
+    total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [..., S, 1]
+    context = jnp.einsum(
+        "...st,...th->...sh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
+    )
+    context = (context / (total * (1 - rate))).astype(value.dtype)
+    return context, (signed, total, context, mask.any(-1, keepdims=True))
+
+
+def backward(query, key, value, residuals, gradient, rate: float):
+    """The gradients of query, key and value.
+
+    Args:
+      residuals: from `forward`.
+      gradient: of the context.
+    """
+    signed, total, context, sees = residuals
+    gradient = gradient.astype(jnp.float32) / total
+    mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
+    gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
+    d_value = jnp.einsum("...st,...sh->...th", _dropped(signed, rate), gradient)
+    d_weights = jnp.einsum(
+        "...sh,...th->...st", gradient, value, preferred_element_type=jnp.float32
+    )
+    if rate:
+        d_weights = jnp.where(signed > 0, d_weights, 0.0)
+    # Where a query sees no key, its scores are constant, and its exponentials all 1.
+    d_scores = (jnp.abs(signed) * jnp.where(sees, d_weights - mean, 0)).astype(query.dtype)
+    d_scores = _barrier(d_scores)  # computed once, for two products
+    d_query = jnp.einsum("...st,...th->...sh", d_scores, key)
+    d_key = jnp.einsum("...st,...sh->...th", d_scores, query)
+    return d_query, d_key, d_value
+
+
+def _scores(parts_of, source, mask):
+    query, key, _ = parts_of(source)
+    products = jnp.einsum("...sh,...th->...st", query, key, preferred_element_type=jnp.float32)
+    return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
+
+
+def _exponentials(parts_of, source, mask):
+    scores = _scores(parts_of, source, mask)
+    return jnp.exp(scores - scores.max(-1, keepdims=True))
+
+
+def _exponentials_by_two_products(parts_of, source, mask):
+    """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
+    highest = _scores(parts_of, source, mask).max(-1, keepdims=True)
+    source, highest = _barrier((source, highest))
+    return jnp.exp(_scores(parts_of, source, mask) - highest)
 
 
 def _dropped(signed: jax.Array, rate: float) -> jax.Array:
@@ -121,7 +159,7 @@ def _sum_by_product(signed: jax.Array) -> jax.Array:
     """The same by the matrix unit of a TPU, which has 128 columns."""
     ones = jnp.ones((signed.shape[-1], 128), signed.dtype)
     sums = jnp.einsum(
-        "bnst,tc->bnsc",
+        "...st,tc->...sc",
         jnp.abs(signed),
         ones,
         precision=jax.lax.Precision.HIGHEST,

@@ -1,10 +1,12 @@
 """Attention within a window, by blocks of the sequence: its cost grows with S, not with S * S."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from bertjax.attention.contract import Keys, Pattern
-from bertjax.layers.dropout import kept
+from bertjax.attention.einsum import backward, forward, heads_first
 
 
 def block_length(window: int) -> int:
@@ -15,47 +17,70 @@ def block_length(window: int) -> int:
 def local_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
     """See `bertjax.attention.contract`; the pattern has a window w.
 
-    The queries are cut into blocks of 2 w, and each block is multiplied with the 4 w keys around
-    it. So all devices and platforms compute it with plain products.
+    The queries are cut into blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
+    around it. So all devices and platforms compute it with plain products.
     """
+    if seed is None:
+        rate, seed = 0.0, jnp.uint32(0)
+    return _attend(qkv, _visible(keys, pattern), seed, pattern.window, rate)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _attend(qkv, mask, seed, window, rate):
+    return _forward(qkv, mask, seed, window, rate)[0]
+
+
+def _forward(qkv, mask, seed, window, rate):
+    context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate)
     batch, length, _, heads, width = qkv.shape
-    block = block_length(pattern.window)
-    count = -(-length // block)
-    query = _blocks(qkv[:, :, 0], 0, count, block) * width**-0.5  # [B, K, s, N, H]
-    around = _around(qkv[:, :, 1:], pattern.window, count, block)  # [B, K, t, 2, N, H]
-    scores = jnp.einsum(
-        "bksnh,bktnh->bknst", query, around[:, :, :, 0], preferred_element_type=jnp.float32
-    )
-    mask = _visible(keys, pattern, count, block)  # [B, K, s or 1, t]
-    scores = jnp.where(mask[:, :, None], scores, jnp.finfo(jnp.float32).min)
-    weights = jax.nn.softmax(scores).astype(qkv.dtype)
-    if rate and seed is not None:
-        weights = jnp.where(kept(seed, weights.shape, rate), weights / (1 - rate), 0)
-    context = jnp.einsum("bknst,bktnh->bksnh", weights, around[:, :, :, 1])
-    return context.reshape(batch, count * block, heads, width)[:, :length]
+    context = context.reshape(batch, heads, -1, width)[:, :, :length]
+    return context.transpose(0, 2, 1, 3), (qkv, residuals)
 
 
-def _blocks(x: jax.Array, before: int, count: int, block: int) -> jax.Array:
-    """[B, S, ...] -> [B, count, block, ...], with `before` zeros before it, and zeros behind."""
-    behind = count * block - before - x.shape[1]
-    x = jnp.pad(x, [(0, 0), (before, behind)] + [(0, 0)] * (x.ndim - 2))
-    return x.reshape(x.shape[0], count, block, *x.shape[2:])
+def _backward(window, rate, residuals, gradient):
+    qkv, residuals = residuals
+    blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
+    gradient = _cut(gradient.transpose(0, 2, 1, 3), 0, block_length(window))
+    gradients = backward(*blocks, residuals, gradient, rate)
+    return *gradient_of_blocks(gradients), None, None
 
 
-def _around(x: jax.Array, window: int, count: int, block: int) -> jax.Array:
-    """The positions that the queries of each block may see: [B, S, ...] -> [B, K, 2 block, ...]."""
-    shifted = _blocks(x, window, count + 1, block)
-    return jnp.concatenate([shifted[:, :-1], shifted[:, 1:]], 2)
+_attend.defvjp(_forward, _backward)
 
 
-def _visible(keys: Keys, pattern: Pattern, count: int, block: int) -> jax.Array:
+def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Query / sqrt(H) [B, N, K, s, H], and the key and the value around it [B, N, K, t, H]."""
+    query, key, value = heads_first(qkv)
+    return _cut(query, 0, block_length(window)), _around(key, window), _around(value, window)
+
+
+def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
+    """[..., S, H] -> [..., K + more, s, H], with `before` zeros before it, and zeros behind."""
+    length = x.shape[-2]
+    count = -(-length // block) + more
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])
+    return x.reshape(*x.shape[:-2], count, block, x.shape[-1])
+
+
+def _around(x: jax.Array, window: int) -> jax.Array:
+    """The positions that the queries of each block may see: [..., S, H] -> [..., K, t, H]."""
+    shifted = _cut(x, window, block_length(window), more=1)
+    return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
+
+
+def _visible(keys: Keys, pattern: Pattern) -> jax.Array:
     """Bool [B, K, s or 1, t]: True where query s of a block sees key t around it."""
-    mask = _around(keys.tokens.astype(bool), pattern.window, count, block)[:, :, None]
-    distance = jnp.arange(2 * block) - pattern.window - jnp.arange(block)[:, None]  # [s, t]
-    mask = mask & (jnp.abs(distance) <= pattern.window)
+    window, block = pattern.window, block_length(pattern.window)
+
+    def around(x):  # [B, S] -> [B, K, 1, t]
+        return _around(x[..., None], window)[..., 0][:, :, None]
+
+    mask = around(keys.tokens.astype(bool))
+    distance = jnp.arange(2 * block) - window - jnp.arange(block)[:, None]  # [s, t]
+    mask = mask & (jnp.abs(distance) <= window)
     if pattern.causal:
         mask = mask & (distance <= 0)
     if keys.documents is not None:
-        own = _blocks(keys.documents, 0, count, block)[..., None]
-        mask = mask & (own == _around(keys.documents, pattern.window, count, block)[:, :, None])
+        own = _cut(keys.documents[..., None], 0, block)  # [B, K, s, 1]
+        mask = mask & (own == around(keys.documents))
     return mask

@@ -29,6 +29,11 @@ _REACH_SECONDS = 30.0  # the longest wait for a bucket that does not answer
 # Google's libraries, gcsfs and TensorStore raise different exceptions; their messages have these.
 _FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
 _UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
+# These are in the class's name or in the message, after the library has tried again in vain.
+_LOST = re.compile(
+    r"Connection|Connector|Disconnected|Timeout|CURL error|, 50[0234]$"
+    "|UNAVAILABLE|DEADLINE_EXCEEDED"
+)
 
 
 def in_bucket(name: str | os.PathLike) -> bool:
@@ -78,17 +83,18 @@ def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
 
 @contextlib.contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Reports it if a bucket refuses access to `path` in the block, during a run.
+    """Reports it if a bucket refuses access to `path` in the block, or answers no more.
 
     Raises:
-      InputError: a permission is missing now; the message says what to do. Other errors stay as
-        they are.
+      InputError: a permission is missing now, or the connection is lost; the message says what to
+        do. Other errors stay as they are.
     """
     try:
         yield
     except Exception as error:
         refused = _FORBIDDEN.search(str(error)) or _UNKNOWN.search(str(error))
-        if not (in_bucket(path) and refused):
+        lost = _LOST.search(f"{type(error).__name__}: {error}")
+        if not (in_bucket(path) and (refused or lost)):
             raise
         raise _input_error(error, path, write=True) from error
 
@@ -140,7 +146,7 @@ def _cure(error: Exception, path: Path, write: bool) -> str:
         )
     if "roject was not passed" in str(error):
         return "no project: set GOOGLE_CLOUD_PROJECT"
-    return "cannot be reached"
+    return "cannot be reached: check the network, then run the command again"
 
 
 def _parts(path: Path) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 OPTIMIZER, HEADS, COPIES, OTHER = "optimizer", "heads and losses", "layout copies", "other"
 # The first pattern that matches decides.
 _ENCODER = (
-    *("attention projections", "attention", "dropout", "layer norm"),
+    *("attention projections", "attention", "local attention", "dropout", "layer norm"),
     *("feed-forward", "embeddings"),
 )
 PARTS = (OPTIMIZER, *_ENCODER, HEADS, COPIES, OTHER)
@@ -35,6 +35,15 @@ def part_of(opcode: str, source: str, scopes: Scopes) -> str:
 def direction_of(source: str) -> str:
     """Returns "backward" for gradients and all that is computed from them, else "forward"."""
     return BACKWARD if "transpose(" in source or "optimizer/" in source else FORWARD
+
+
+def layer_of(source: str) -> tuple[str, int] | None:
+    """The kind and the number of the layer, if the encoder has layers of several kinds.
+
+    Such an encoder puts layer i into the scope KIND_layer, and names it layer_i.
+    """
+    match = re.search(r"/(\w+)_layer/(?:.*/)?layer_(\d+)/", source)
+    return (match[1], int(match[2])) if match else None
 
 
 def moved(kind: str, source: str) -> str:

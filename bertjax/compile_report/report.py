@@ -11,9 +11,11 @@ from bertjax.base.errors import InputError
 from bertjax.compile_report.parts import (
     BACKWARD,
     FORWARD,
+    OPTIMIZER,
     PARTS,
     Scopes,
     direction_of,
+    layer_of,
     moved,
     part_of,
 )
@@ -50,6 +52,15 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
+class LayerKind:
+    """The layers of one kind, of an encoder that has several: their number, and one's seconds."""
+
+    count: int
+    forward: float
+    backward: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The report of one phase on one slice. Bytes and seconds are for one device and one update.
 
@@ -57,6 +68,8 @@ class Report:
       arguments: the bytes of parameters, optimizer state and batch.
       temporaries: the bytes of all other arrays.
       parts: (part, "forward" or "backward") -> seconds.
+      layers: kind -> what one of its layers takes, without the update of its weights; empty if all
+        layers are alike.
       collective_seconds: the time of all collectives, if each could use the links at full speed.
       without_estimate: opcode -> the number of instructions without the compiler's estimate.
     """
@@ -70,6 +83,7 @@ class Report:
     collectives: tuple[Collective, ...]
     collective_seconds: float
     parts: dict[tuple[str, str], float]
+    layers: dict[str, LayerKind]
     without_estimate: dict[str, int]
     peak: float
 
@@ -133,12 +147,16 @@ def report_of(
     """Makes a report from the text of a compiled step and its bytes of memory on a device."""
     program = Program(text)
     parts: dict[tuple[str, str], float] = collections.Counter()
+    of_layers: dict[tuple[str, int], dict[str, float]] = {}
     missing: dict[str, int] = collections.Counter()
     for instruction, times in program.executed():
         source, opcode = instruction.source, instruction.opcode
         if instruction.cycles is not None:
-            key = part_of(opcode, source, scopes), direction_of(source)
-            parts[key] += instruction.cycles * times / where.chip.clock
+            part, way = part_of(opcode, source, scopes), direction_of(source)
+            seconds = instruction.cycles * times / where.chip.clock
+            parts[part, way] += seconds
+            if (layer := layer_of(source)) and part != OPTIMIZER:
+                of_layers.setdefault(layer, collections.Counter())[way] += seconds
         elif opcode.partition(" ")[0] in _COMPUTE and opcode.partition(" ")[2] not in _FREE:
             missing[opcode] += times * (instruction.bytes > _SMALL)
     collectives = _collectives(program)
@@ -153,9 +171,23 @@ def report_of(
         collectives=collectives,
         collective_seconds=sent * where.chip.devices / where.chip.links,
         parts=dict(parts),
+        layers=_mean_layers(of_layers),
         without_estimate={opcode: count for opcode, count in missing.items() if count},
         peak=where.peak,
     )
+
+
+def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerKind]:
+    kinds = collections.defaultdict(list)
+    for (kind, _), seconds in sorted(of_layers.items()):
+        kinds[kind].append(seconds)
+    return {
+        kind: LayerKind(
+            count=len(layers),
+            **{way: sum(each[way] for each in layers) / len(layers) for way in (FORWARD, BACKWARD)},
+        )
+        for kind, layers in kinds.items()
+    }
 
 
 def _collectives(program: Program) -> tuple[Collective, ...]:
@@ -210,6 +242,10 @@ def table(report: Report) -> str:
         if sum(ways):
             figures = " ".join(f"{1e3 * seconds:9.2f}" for seconds in (*ways, sum(ways)))
             lines.append(f"  {part:24} {figures} {sum(ways) / total:6.1%}")
+    for kind, layer in report.layers.items():
+        ways = layer.forward, layer.backward
+        figures = " ".join(f"{1e3 * seconds:9.2f}" for seconds in (*ways, sum(ways)))
+        lines.append(f"  {f'one of {layer.count} {kind} layers':24} {figures}")
     lines += ["", f"  {'collective':20} {'of':36} {'dtype':6} {'count':>5} {'MiB a device':>13}"]
     for row in report.collectives:
         size = f"{row.bytes / 2**20:13.2f}"

@@ -25,13 +25,13 @@ class Computation:
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the attention, or whole layers.
       attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`.
-      of_phase: names of a family's fields that a phase of another length may change; no field.
+      of_phase: names of fields that a phase of another length may change; no field itself.
 
     Raises:
       ValueError: a value that does not fit, naming the field.
     """
 
-    of_phase: ClassVar[tuple[str, ...]] = ()
+    of_phase: ClassVar[tuple[str, ...]] = ("remat",)
 
     compute_dtype: str = "float32"
     gradient_dtype: str = "float32"

@@ -148,7 +148,7 @@ class Recipe:
             section = f"phase_{number}.model"
             for name in phase.model:
                 if name not in spec.of_phase:
-                    which = ", ".join(spec.of_phase) or "none"
+                    which = ", ".join(spec.of_phase)
                     raise InputError(
                         f"config.{section}.{name}: must be the same in all phases; those of this "
                         f"encoder's fields that a phase may change: {which}"

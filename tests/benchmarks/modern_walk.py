@@ -3,9 +3,9 @@
   python tests/benchmarks/modern_walk.py --corpus=quickstart/corpus --output=modern_walk.json
 
 Each step of the walk keeps the changes before it. All runs see the same number of tokens, in
-batches of 32 x 128, and are compared on the same masked text: spans of 128 tokens of held-out
-documents, of which 15 % are masked, whatever the run was trained on. Results in the output are not
-computed again, and a stopped run goes on, so the command can be repeated with more seeds or steps.
+batches of 32 x 128, and are compared on the same masked text (masked_text.py), whatever the run was
+trained on. Results in the output are not computed again, and a stopped run goes on, so the command
+can be repeated with more seeds or steps.
 
 Beside the JSON it writes a picture of the same name, and prints the table.
 """
@@ -27,7 +27,7 @@ from bertjax.base import figures
 from bertjax.base.files import write_json
 from bertjax.config import paper_config
 
-LENGTH, BATCH, EVAL_BATCHES = 128, 32, 40
+LENGTH, BATCH = 128, 32
 BERT = dict(encoder="bert", size="tiny")
 # The modern family with BERT's parts; the walk exchanges them.
 FIRST = dict(
@@ -91,36 +91,6 @@ def _merged(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def evaluate(run: Path, corpus: str) -> dict[str, float]:
-    """The loss and the accuracy of a run on the masked text that all runs share."""
-    from bertjax.corpus.shards import HELDOUT
-    from bertjax.corpus.store import TokenStore
-    from bertjax.examples.batches import Examples, ExampleSpec
-    from bertjax.examples.corruption import MaskedTokens
-    from bertjax.examples.layout import SINGLE_SPANS
-    from bertjax.examples.masking import MaskingRule
-    from bertjax.objectives.masked_lm import MASKED_LM
-    from bertjax.runs.assembly import make_loss
-    from bertjax.runs.run_folder import load_run
-    from bertjax.training.evaluation import Evaluator, HeldOut
-
-    loaded = load_run(run)
-    store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
-    spec = ExampleSpec(
-        layout=SINGLE_SPANS,
-        corruption=MaskedTokens(MaskingRule()),
-        length=LENGTH,
-        batch_size=BATCH,
-        seed=0,
-        stream="modern walk",
-        short_probability=0.0,
-    )
-    examples = Examples(store, loaded.tokenizer, spec)
-    evaluator = Evaluator(make_loss(loaded.model, MASKED_LM), loaded.placement)
-    metrics = evaluator.evaluate(loaded.params, HeldOut(examples.batch, BATCH), EVAL_BATCHES)
-    return {name: metrics[name] for name in ("mlm_loss", "mlm_accuracy")}
-
-
 def draw(results: dict[str, Any], path: Path) -> None:
     """A PNG: the loss after each change, a point for each seed."""
     with figures.png(path, figsize=(8, 0.5 + 0.4 * len(results))) as figure:
@@ -144,6 +114,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
     arguments = parser.parse_args()
     work = arguments.work or arguments.output.with_suffix("")
+    from masked_text import evaluate
+
     from bertjax.programs import pretrain
 
     report = {
@@ -164,11 +136,11 @@ def main() -> None:
             if pretrain.run(config_of(step, seed, arguments), str(run)):
                 return
             seconds = time.perf_counter() - begin
-            found = evaluate(run, arguments.corpus) | {"seconds": seconds}
+            found = evaluate(str(run), arguments.corpus) | {"seconds": seconds}
             report["walk"][name][str(seed)] = found
             write_json(arguments.output, report)
             print(f"{name}, seed {seed}: {found}", flush=True)
-    print(tables.walk(report))
+    print(tables.table_of_walk(report))
     draw(report["walk"], arguments.output.with_suffix(".png"))
 
 

@@ -230,7 +230,35 @@ def enwiki_mini(results: Path) -> str:
     return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
 
 
-def walk(content: dict[str, Any]) -> str:
+def equal_minutes(results: Path) -> str:
+    """The models that were trained for equal minutes."""
+    return table_of_minutes(_read(results / "equal_minutes.json"))
+
+
+def table_of_minutes(content: dict[str, Any]) -> str:
+    """The same, from a report of equal_minutes.py."""
+    names = {
+        "bert": "bertjax, BERT's recipe",
+        "modernbert": "bertjax, the modern recipe",
+        "transformers": "transformers, Trainer with BertForMaskedLM",
+    }
+    rows = [
+        (
+            names[way],
+            f"{figures['steps']:,}",
+            f"{figures['tokens'] / 1e6:.2f}",
+            f"{figures['seconds'] / 60:.1f}",
+            f"{figures['mlm_loss']:.2f}",
+            f"{figures['mlm_accuracy']:.1%} ± {figures['mlm_accuracy_stderr']:.1%}",
+        )
+        for way, figures in content["ways"].items()
+    ]
+    caption = f"{content['minutes']:.0f} minutes each, one seed. {_machine(content)}"
+    titles = ("way", "updates", "million tokens", "minutes", "loss, nats", "accuracy")
+    return _table(caption, titles, rows)
+
+
+def table_of_walk(content: dict[str, Any]) -> str:
     """The table of a report of modern_walk.py."""
     rows = []
     for change, seeds in content["walk"].items():
@@ -257,7 +285,7 @@ def tpu_steps(results: Path) -> str:
         (
             config,
             phase["slice"],
-            f"{phase['step']['length']}",
+            f"{phase['step']['length']:,}",
             _sequences(phase["step"]),
             f"{_gib(phase):.2f} of {phase['memory'] / _GIB:.2f}",
             f"{phase['seconds'] * 1e3:,.1f}",
@@ -303,6 +331,31 @@ def tpu_parts(results: Path) -> str:
     ]
     titles = ("part", *(f"ms at length {phase['step']['length']}" for phase in phases))
     return _table("", titles, rows)
+
+
+def tpu_layers(results: Path) -> str:
+    """The time of one layer of each kind, of the encoders that have several."""
+    rows = []
+    for config, phases in _reports(results):
+        for phase in phases:
+            if kinds := phase.get("layers"):
+                step = phase["step"]
+                tokens = step["batch_size"] * step["length"] // phase["chips"]
+                rows.append(
+                    (
+                        config,
+                        phase["slice"],
+                        f"{step['length']:,}",
+                        f"{tokens:,}",
+                        *(_layer(kinds[kind]) for kind in ("global", "local")),
+                    )
+                )
+    titles = ("config", "slice", "length", "tokens of a chip", "a global layer", "a local layer")
+    return _table("", titles, rows)
+
+
+def _layer(kind: dict[str, float]) -> str:
+    return f"{1e3 * (kind['forward'] + kind['backward']):.1f} ms (of {kind['count']})"
 
 
 def tpu_estimates(results: Path) -> str:
@@ -441,7 +494,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_estimates, speed),
+        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 }
 

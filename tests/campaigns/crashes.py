@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -235,8 +236,8 @@ class _Campaign:
         needed = {each for name in programs for each in _PROGRAMS[name].needs.values()}
         last = max((_MADE.index(each) for each in needed if each in _MADE), default=-1)
         self._made = made.Made(folder / "made", at_once, wanted=_MADE[: last + 1])
-        with ThreadPoolExecutor(at_once) as pool:
-            self._whole = dict(zip(programs, pool.map(self._never_stopped, programs), strict=True))
+        self._whole: dict[str, _Whole] = {}
+        self._alone = {program: threading.Lock() for program in programs}
 
     def _start(self, program: str) -> tuple[_Process, doors.Job]:
         job = _PROGRAMS[program].job(
@@ -245,6 +246,13 @@ class _Campaign:
         return _Process(job), job
 
     def _never_stopped(self, program: str) -> _Whole:
+        """Runs a program to its end, before its first try."""
+        with self._alone[program]:
+            if program not in self._whole:
+                self._whole[program] = self._to_its_end(program)
+        return self._whole[program]
+
+    def _to_its_end(self, program: str) -> _Whole:
         process, job = self._start(program)
         while process.is_at_work():
             time.sleep(0.01)
@@ -276,7 +284,7 @@ class _Campaign:
         return sorted(found)
 
     def _try(self, program: str, number: signal.Signals, moment: str, place: float) -> Try:
-        whole, command = self._whole[program], _PROGRAMS[program]
+        whole, command = self._never_stopped(program), _PROGRAMS[program]
         process, job = self._start(program)
         begun = _stop(process, number, _MOMENTS[moment](place, whole.cpu))
         name = f"{moment} {place:.4f}" + (f", {_BEFORE}" if not begun else "")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from bertjax.compile_report.parts import direction_of, moved, part_of
+from bertjax.compile_report.parts import direction_of, layer_of, moved, part_of
 from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.modernbert.family import MODERNBERT
 
 LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
 
@@ -28,6 +29,33 @@ LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
 )
 def test_part(source, part):
     assert part_of("fusion", source, BERT.scopes) == part
+
+
+LAYERS = "jit(step)/transpose(jvp(ModernBert))/encoder"
+
+
+@pytest.mark.parametrize(
+    "source, part, layer",
+    [
+        (
+            f"{LAYERS}/global_layer/layer_12/attention/qkv/dot",
+            "attention projections",
+            ("global", 12),
+        ),
+        (f"{LAYERS}/global_layer/layer_12/attention/exp", "attention", ("global", 12)),
+        (f"{LAYERS}/local_layer/layer_5/attention/exp", "local attention", ("local", 5)),
+        (
+            f"{LAYERS}/local_layer/checkpoint/layer_5/attention/output/dot",
+            "attention projections",
+            ("local", 5),
+        ),
+        (f"{LAYERS}/local_layer/layer_5/feed_forward/dot", "feed-forward", ("local", 5)),
+        ("jit(step)/jvp(ModernBert)/embeddings/gather", "embeddings", None),
+    ],
+)
+def test_parts_and_kinds_of_modern_layers(source, part, layer):
+    assert part_of("fusion", source, MODERNBERT.scopes) == part
+    assert layer_of(source) == layer
 
 
 def test_what_only_moves_is_a_copy():

@@ -10,7 +10,9 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from modernbert_models import KINDS, SPEC, num_classes, random_params
+from tiny_run import tiny_config
 
+from bertjax.base.errors import InputError
 from bertjax.encoders import kinds, names
 from bertjax.encoders.modernbert.encoder import ModernBert
 from bertjax.encoders.modernbert.family import MODERNBERT
@@ -19,6 +21,7 @@ from bertjax.encoders.registry import array_names
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MASKED_LM
+from bertjax.runs.recipe import Recipe
 
 ROWS, LENGTH = 4, 31
 # Our outputs in the terms of transformers.
@@ -281,3 +284,26 @@ def test_useful_operations_of_both_kinds_of_layers():
     for length, window in ((5, 5), (50, 7)):
         wanted = 6.0 * (products + 2 * 24 * (length + window) + 3 / length * head)
         assert spec.flops_per_token(length, 3) == pytest.approx(wanted)
+
+
+def _config(corpus, **changes):
+    config = tiny_config(corpus, objective="masked_lm", **changes)
+    model = dict(encoder="modernbert", num_hidden_layers=2, max_position_embeddings=64)
+    model |= dict(size="tiny", hidden_size=32, num_attention_heads=2, local_attention=6)
+    return config | {"model": model | changes.get("model", {})}
+
+
+def test_what_its_config_may_say(tiny_corpus):
+    spec = Recipe.from_config(_config(tiny_corpus)).spec(37)
+    assert (spec.encoder, spec.local_attention, spec.positions) == ("modernbert", 6, "rotary")
+    for changes, message in (
+        (dict(model=dict(num_attention_heads=32)), "config.model: .* need an even width"),
+        (dict(model=dict(local_attention=1)), "config.model: local_attention=1: a window of no"),
+        (dict(model=dict(type_vocab_size=2)), "config.model: .*unexpected keyword"),
+        (dict(phase_2=dict(length=80)), "config.phase_2.length=80 is over the position table"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Recipe.from_config(_config(tiny_corpus, **changes))
+    config = _config(tiny_corpus) | {"objective": "masked_lm_next_sentence"}
+    with pytest.raises(InputError, match="'masked_lm_next_sentence': modernbert has no head for"):
+        Recipe.from_config(config)

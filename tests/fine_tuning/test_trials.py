@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+from slow_cases import others_slow
 from task_files import change
 
 from bertjax.config import finetune_config
@@ -90,7 +91,7 @@ _SIZES = """vocab_size hidden_size num_hidden_layers num_attention_heads interme
 TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", others_slow(FAMILIES, "classification", "questions"))
 def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     make_trials, tmp_path, name
 ):
@@ -159,7 +160,9 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
     )
 
 
-@pytest.mark.parametrize("name", ["classification", "tagging", "choice"])
+@pytest.mark.parametrize(
+    "name", others_slow(["classification", "tagging", "choice"], "tagging", "choice")
+)
 def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
     """Five examples in batches of eight train as in batches of five: each has a weight of 1/5."""
     encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)
@@ -235,7 +238,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     _assert_same((params, losses), (arrays, theirs))
 
 
-@pytest.mark.parametrize("layout", ["data", "fsdp"])
+@pytest.mark.parametrize("layout", others_slow(["data", "fsdp"], "data"))
 def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
     encoded = random_sequences(FAMILIES["questions"], examples=21)
     options = dict(layout=layout, buckets=2)

@@ -76,7 +76,7 @@ class SelfAttention(nn.Module):
 
         def attend(qkv, by, keys, seed):
             if by is not None:
-                qkv = jnp.concatenate([rotated(qkv[:, :, :2], by), qkv[:, :, 2:]], 2)
+                qkv = rotated(qkv, by)
             return attention(spec.attention, qkv, keys, self.pattern, rate=rate, seed=seed)
 
         if spec.remat == "attention":
@@ -151,7 +151,9 @@ class Layers(nn.Module):
         outputs = []
         for i in range(spec.num_hidden_layers):
             by = of_global if spec.is_global(i) else of_local
-            x = block(spec, i, deterministic, name=f"layer_{i}")(x, keys, by)
+            # The compile report tells the kinds of layers apart by this scope.
+            with jax.named_scope("global_layer" if spec.is_global(i) else "local_layer"):
+                x = block(spec, i, deterministic, name=f"layer_{i}")(x, keys, by)
             outputs.append(x)
         return outputs
 

@@ -24,6 +24,7 @@ MODERNBERT = EncoderFamily(
     hugging_face=HUGGING_FACE,
     scopes=(
         (r"/attention/(qkv|output)/", "attention projections"),
+        (r"/local_layer/.*/attention/", "local attention"),
         (r"/attention/", "attention"),
         (r"_dropout/|embeddings/dropout/", "dropout"),
         (r"_norm/|/norm/", "layer norm"),

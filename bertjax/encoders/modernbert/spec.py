@@ -71,7 +71,10 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
 
     encoder: ClassVar[str] = "modernbert"
     type_vocab_size: ClassVar[int] = 1  # it has no token types
-    of_phase: ClassVar[tuple[str, ...]] = ("global_rope_theta", "local_rope_theta")
+    of_phase: ClassVar[tuple[str, ...]] = (
+        *Computation.of_phase,
+        *("global_rope_theta", "local_rope_theta"),
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,0 +1,215 @@
+"""Masked-LM loss after equal minutes on the same machine, beside transformers' Trainer.
+
+  python tests/benchmarks/equal_minutes.py --corpus=corpora/enwiki-8k --minutes=20 \\
+    --output=equal_minutes.json
+
+All models have 4 layers of 256 and the vocabulary of the corpus, and compute in float32 without
+dropout:
+
+  bert          configs/pretrain_tiny.py with --config.model.size=mini, in batches of 16 x 128, rate
+                1e-3
+  modernbert    configs/pretrain_modern_tiny.py with --config.model.size=mini: 16 x 256
+  transformers  BertForMaskedLM and the Trainer: the documents one after the other, cut into rows of
+                128 tokens, its own collator (15 % masked), AdamW, batches of 16, rate 1e-3
+
+Schedules need their number of steps. So each way first takes a few steps, from whose time follows
+how many fit into the minutes; starting and compiling counts. All are compared on the same masked
+text (masked_text.py). Ways that the output already has are not run again. It needs the extra
+`peers`.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tables
+
+from bertjax.base.files import write_json
+
+SIZE, LENGTH, BATCH, RATE = "mini", 128, 16, 1e-3
+TRIAL_STEPS = 40
+
+
+class Trained(NamedTuple):
+    """A finished run: its model, as `open_model` names it, its time, and an update's."""
+
+    model: str
+    seconds: float
+    seconds_a_step: float
+    tokens_a_step: int
+
+
+def bert(corpus: str, steps: int, folder: Path) -> Trained:
+    """BERT's recipe, for masked tokens of pairs and the next sentence."""
+    from configs.pretrain_tiny import get_config
+
+    config = get_config()
+    config.phase_1.update(share=1.0, length=LENGTH, batch_size=BATCH)
+    del config.phase_2
+    config.optimizer.update(learning_rate=RATE, warmup_steps=steps // 10)
+    return _pretrain(config, corpus, steps, folder)
+
+
+def modernbert(corpus: str, steps: int, folder: Path) -> Trained:
+    """The modern recipe."""
+    from configs.pretrain_modern_tiny import get_config
+
+    config = get_config()
+    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
+    return _pretrain(config, corpus, steps, folder)
+
+
+def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
+    from bertjax.programs import pretrain
+    from bertjax.training.journal import read_metrics
+
+    config.corpus, config.total_steps, config.model.size = corpus, steps, SIZE
+    config.intervals.update(log=10, evaluate=steps, checkpoint=steps, eval_batches=1)
+    begin = time.perf_counter()
+    if pretrain.run(config, str(folder)):
+        raise SystemExit("stopped")
+    seconds = time.perf_counter() - begin
+    rows = [row for row in read_metrics(folder) if row["split"] == "train"]
+    pace = statistics.median(row["tokens_per_second"] for row in rows[1:])
+    tokens = config.phase_1.batch_size * config.phase_1.length
+    return Trained(str(folder), seconds, tokens / pace, tokens)
+
+
+def transformers(corpus: str, steps: int, folder: Path) -> Trained:
+    """What a user of transformers would write."""
+    from transformers import (
+        AutoTokenizer,
+        BertConfig,
+        BertForMaskedLM,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+        set_seed,
+    )
+
+    from bertjax.corpus.store import open_tokenizer
+    from bertjax.encoders.bert.spec import BertSpec
+    from bertjax.interop.tokenizer_files import write_tokenizer
+
+    begin = time.perf_counter()
+    tokenizer, sizes = open_tokenizer(corpus), BertSpec.named(SIZE)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(tokenizer, folder, sizes.max_position_embeddings)
+    set_seed(0)
+    model = BertForMaskedLM(
+        BertConfig(
+            vocab_size=tokenizer.vocabulary_size,
+            hidden_size=sizes.hidden_size,
+            num_hidden_layers=sizes.num_hidden_layers,
+            num_attention_heads=sizes.num_attention_heads,
+            intermediate_size=sizes.intermediate_size,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            ends.append(time.perf_counter())
+
+    trainer = Trainer(
+        model,
+        TrainingArguments(
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=BATCH,
+            learning_rate=RATE,
+            warmup_steps=steps // 10,
+            weight_decay=0.01,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            logging_steps=100,
+        ),
+        data_collator=DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(folder)),
+        train_dataset=[{"input_ids": row} for row in token_rows(corpus)],
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    seconds = time.perf_counter() - begin
+    model.save_pretrained(folder)
+    return Trained(f"hf:{folder}", seconds, statistics.median(np.diff(ends)), BATCH * LENGTH)
+
+
+def token_rows(corpus: str) -> np.ndarray:
+    """The training documents, each in [CLS] ... [SEP], one after the other: int32 [rows, 128]."""
+    from bertjax.corpus.store import TokenStore, open_tokenizer
+
+    tokenizer, store = open_tokenizer(corpus), TokenStore.open(corpus)
+    starts, ends = store.document_starts[:-1], store.document_starts[1:]
+    tokens = store.read_spans(starts, ends - starts).astype(np.int32)
+    borders = np.stack([starts, ends], 1).ravel() - starts[0]
+    special = np.tile([tokenizer.cls_id, tokenizer.sep_id], len(starts))
+    tokens = np.insert(tokens, borders, special)
+    return tokens[: len(tokens) // LENGTH * LENGTH].reshape(-1, LENGTH)
+
+
+WAYS: dict[str, Callable[[str, int, Path], Trained]] = {
+    "bert": bert,
+    "modernbert": modernbert,
+    "transformers": transformers,
+}
+
+
+def measure(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
+    """Trains one way for so many minutes, and evaluates it."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    from masked_text import evaluate
+
+    trial = WAYS[way](corpus, TRIAL_STEPS, work / f"{way}-trial")
+    start = trial.seconds - TRIAL_STEPS * trial.seconds_a_step
+    steps = int((60 * minutes - start) / trial.seconds_a_step)
+    trained = WAYS[way](corpus, steps, work / way)
+    tokens = steps * trained.tokens_a_step
+    figures = {"steps": steps, "tokens": tokens, "seconds": trained.seconds}
+    return figures | evaluate(trained.model, corpus)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--corpus", required=True, help="a corpus of launch/prepare_corpus.py")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of each way")
+    parser.add_argument("--output", type=Path, required=True, help="a JSON file")
+    parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
+    arguments = parser.parse_args()
+    work = arguments.work or arguments.output.with_suffix("")
+    report = {
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+        "versions": {name: version(name) for name in ("jax", "torch", "transformers")},
+        "minutes": arguments.minutes,
+        "ways": {},
+    }
+    if arguments.output.exists():
+        report = json.loads(arguments.output.read_text(encoding="utf-8"))
+    spawn = multiprocessing.get_context("spawn")  # a new process, with its own threads, for each
+    for way in WAYS:
+        if way in report["ways"]:
+            continue
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            asked = way, arguments.corpus, arguments.minutes, work
+            report["ways"][way] = pool.submit(measure, *asked).result()
+        write_json(arguments.output, report)
+    print(tables.table_of_minutes(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The masked text on which the benchmarks compare models: its loss depends on the model alone.
+
+Spans of 128 tokens of held-out documents of a corpus, in which 15 % of the tokens are to be
+predicted: 80 % of them are [MASK], 10 % another token, 10 % themselves (section 3.1). Losses of
+other collators differ by up to a nat from these.
+"""
+
+import jax
+
+from bertjax.corpus.shards import HELDOUT
+from bertjax.corpus.store import TokenStore
+from bertjax.encoders import kinds
+from bertjax.examples.batches import Examples, ExampleSpec
+from bertjax.examples.corruption import MaskedTokens
+from bertjax.examples.layout import SINGLE_SPANS
+from bertjax.examples.masking import MaskingRule
+from bertjax.objectives.masked_lm import MASKED_LM
+from bertjax.runs.assembly import make_loss
+from bertjax.runs.open_model import open_model
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.training.evaluation import Evaluator, HeldOut
+
+LENGTH, BATCH, BATCHES = 128, 32, 40
+
+
+def evaluate(model: str, corpus: str) -> dict[str, float]:
+    """The masked-LM loss (nats) and accuracy of a model, with the accuracy's standard error.
+
+    Args:
+      model: a RUN, or hf:FOLDER, with the vocabulary of the corpus.
+    """
+    given = open_model(model)
+    store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=given.tokenizer.identity)
+    spec = ExampleSpec(
+        layout=SINGLE_SPANS,
+        corruption=MaskedTokens(MaskingRule()),
+        length=LENGTH,
+        batch_size=BATCH,
+        seed=0,
+        stream="masked text",
+        short_probability=0.0,
+    )
+    held_out = HeldOut(Examples(store, given.tokenizer, spec).batch, BATCH)
+    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    params = jax.device_put(given.params, placement.replicated)
+    loss = make_loss(given.model(kinds.MASKED_LM), MASKED_LM)
+    metrics = Evaluator(loss, placement).evaluate(params, held_out, BATCHES)
+    return {name: metrics[name] for name in ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")}
