@@ -40,7 +40,9 @@ def _assert_same(source, other):
         assert leaf.tobytes() == theirs[name].tobytes(), name
 
 
-@pytest.mark.parametrize("name", ["tiny_run", "left_to_right_run", "stacked_run"])
+@pytest.mark.parametrize(
+    "name", others_slow(["tiny_run", "left_to_right_run", "stacked_run"], "tiny_run")
+)
 def test_a_run_is_exported_and_read_back(name, request, tmp_path, capsys):
     run = request.getfixturevalue(name)
     found = convert.run(str(run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")

@@ -244,6 +244,7 @@ def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     _assert_same(run, searched / "smaller")
 
 
+@pytest.mark.slow
 def test_the_trial_that_is_run_once_more_goes_on_too(
     tiny_run, searched, finished, monkeypatch, capsys
 ):

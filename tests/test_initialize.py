@@ -102,6 +102,7 @@ def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_pat
     np.testing.assert_allclose(again["masked_lm"]["bias"], first["masked_lm"]["bias"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
     """A run that is stopped and resumed without the given weights equals an uninterrupted run."""
     settings = dict(init_from=f"hf:{exported}", intervals={"checkpoint": 3}, seed=3)

@@ -12,10 +12,11 @@ dropout:
   transformers  BertForMaskedLM and the Trainer: the documents one after the other, cut into rows of
                 128 tokens, its own collator (15 % masked), AdamW, batches of 16, rate 1e-3
 
-Schedules need their number of steps. So each way first takes a few steps, from whose time follows
-how many fit into the minutes; starting and compiling counts. All are compared on the same masked
-text (masked_text.py). Ways that the output already has are not run again. It needs the extra
-`peers`.
+Schedules need their number of steps. So each way first makes a short trial, from whose time follows
+how many updates fit into the minutes; starting and compiling counts. The trials, all at the
+beginning, need the machine for themselves. The runs do not, because their updates are counted then.
+All are compared on the same masked text (masked_text.py). What the output already has is not done
+again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
     from bertjax.training.journal import read_metrics
 
     config.corpus, config.total_steps, config.model.size = corpus, steps, SIZE
-    config.intervals.update(log=10, evaluate=steps, checkpoint=steps, eval_batches=1)
+    config.intervals.update(log=10, evaluate=steps, checkpoint=-(-steps // 4), eval_batches=1)
     begin = time.perf_counter()
     if pretrain.run(config, str(folder)):
         raise SystemExit("stopped")
@@ -168,18 +169,23 @@ WAYS: dict[str, Callable[[str, int, Path], Trained]] = {
 }
 
 
-def measure(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
-    """Trains one way for so many minutes, and evaluates it."""
+def plan(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
+    """How many updates of one way fit into the minutes."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from masked_text import evaluate
-
     trial = WAYS[way](corpus, TRIAL_STEPS, work / f"{way}-trial")
     start = trial.seconds - TRIAL_STEPS * trial.seconds_a_step
     steps = int((60 * minutes - start) / trial.seconds_a_step)
-    trained = WAYS[way](corpus, steps, work / way)
-    tokens = steps * trained.tokens_a_step
-    figures = {"steps": steps, "tokens": tokens, "seconds": trained.seconds}
-    return figures | evaluate(trained.model, corpus)
+    times = {"start_seconds": start, "seconds_a_step": trial.seconds_a_step}
+    return {"steps": steps, "tokens": steps * trial.tokens_a_step} | times
+
+
+def train(way: str, corpus: str, steps: int, work: Path) -> dict[str, Any]:
+    """Trains one way, and evaluates it."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    from masked_text import evaluate
+
+    run = WAYS[way](corpus, steps, work / way)
+    return {"seconds": run.seconds} | evaluate(run.model, corpus)
 
 
 def main() -> None:
@@ -201,13 +207,20 @@ def main() -> None:
     if arguments.output.exists():
         report = json.loads(arguments.output.read_text(encoding="utf-8"))
     spawn = multiprocessing.get_context("spawn")  # a new process, with its own threads, for each
-    for way in WAYS:
-        if way in report["ways"]:
-            continue
+
+    def alone(function: Callable[..., dict[str, Any]], way: str, *rest: Any) -> dict[str, Any]:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-            asked = way, arguments.corpus, arguments.minutes, work
-            report["ways"][way] = pool.submit(measure, *asked).result()
-        write_json(arguments.output, report)
+            return pool.submit(function, way, arguments.corpus, *rest, work).result()
+
+    ways = report["ways"]
+    for way in WAYS:
+        if way not in ways:
+            ways[way] = alone(plan, way, arguments.minutes)
+            write_json(arguments.output, report)
+    for way in WAYS:
+        if "mlm_loss" not in ways[way]:
+            ways[way] |= alone(train, way, ways[way]["steps"])
+            write_json(arguments.output, report)
     print(tables.table_of_minutes(report))
 
 

@@ -6,8 +6,9 @@
 The tasks are those of GLUE; squad (1.1, scored on 800 questions); ner (each sentence alone); and,
 without a counterpart in transformers, ner-context and ner-CHOICE, a BiLSTM over the activations of
 a choice of layers (Table 7: ner-concat_last_four, ner-second_to_last, ...). `--train=N` trains on
-the first N sentences or questions of ner and squad, and `--layers=N` keeps the first N layers of
-the model. Results in the output are not computed again: further tasks and seeds are added to it.
+the first N sentences or questions of ner and squad, `--layers=N` keeps the first N layers of the
+model, and `--ways=bertjax` leaves transformers out. Results in the output are not computed again:
+further tasks and seeds are added to it.
 
   bertjax       the whole program in this process; the time of the first seed includes compilation
   transformers  the model of transformers with the same weights and its own loss, in a new process
@@ -289,6 +290,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="folder of GLUE, of SQuAD or of CoNLL-2003")
     parser.add_argument("--weights", required=True, help="a BERT in the form of transformers")
     parser.add_argument("--tasks", required=True, type=lambda text: text.split(","))
+    parser.add_argument("--ways", default=WAYS, type=lambda text: text.split(","))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
@@ -329,13 +331,14 @@ def main() -> None:
         if result["recipe"] != how or result["examples"] != examples:
             sys.exit(f"{arguments.output}: {task} was run with another recipe or other data")
         seeds = [str(seed) for seed in range(arguments.seeds)]
-        if not result["bertjax"].keys() >= set(seeds):
+        ways = arguments.ways if not task.startswith(ONLY_OURS) else WAYS[:1]
+        if "bertjax" in ways and not result["bertjax"].keys() >= set(seeds):
             # All choices of layers share the stored activations.
             workdir = arguments.work / ("ner-features" if "features" in config else task)
             result["bertjax"] |= bertjax_seeds(config, workdir)
             write_json(arguments.output, report)
         for seed in seeds:
-            if not task.startswith(ONLY_OURS) and seed not in result["transformers"]:
+            if "transformers" in ways and seed not in result["transformers"]:
                 # It runs in a separate process, so that thread pools do not disturb each other.
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                     call = pool.submit(transformers_seed, config.to_dict(), int(seed))

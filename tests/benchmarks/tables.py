@@ -247,14 +247,14 @@ def table_of_minutes(content: dict[str, Any]) -> str:
             names[way],
             f"{figures['steps']:,}",
             f"{figures['tokens'] / 1e6:.2f}",
-            f"{figures['seconds'] / 60:.1f}",
+            f"{figures['seconds_a_step'] * 1e3:,.0f}",
             f"{figures['mlm_loss']:.2f}",
             f"{figures['mlm_accuracy']:.1%} ± {figures['mlm_accuracy_stderr']:.1%}",
         )
         for way, figures in content["ways"].items()
     ]
     caption = f"{content['minutes']:.0f} minutes each, one seed. {_machine(content)}"
-    titles = ("way", "updates", "million tokens", "minutes", "loss, nats", "accuracy")
+    titles = ("way", "updates", "million tokens", "ms an update", "loss, nats", "accuracy")
     return _table(caption, titles, rows)
 
 

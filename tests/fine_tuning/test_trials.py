@@ -175,6 +175,7 @@ def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name
     _assert_same(filled, exact)
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
     """`accumulate`, with batches that are not full and tokens that do not count."""
     encoded = random_sequences(FAMILIES["tagging"], examples=13)

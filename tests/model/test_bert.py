@@ -184,7 +184,10 @@ def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_lay
     _assert_trees_close(other_gradient, gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize("scan_layers, remat", [(False, "attention"), (True, "layer")])
+@pytest.mark.parametrize(
+    "scan_layers, remat",
+    [(False, "attention"), pytest.param(True, "layer", marks=pytest.mark.slow)],
+)
 def test_remat_keeps_the_dropout_masks(spec, params, make_batch, scan_layers, remat):
     batch, key = make_batch(), jax.random.key(9)
     params = _stacked(params, 2) if scan_layers else params

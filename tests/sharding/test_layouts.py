@@ -126,12 +126,12 @@ def one_device():
 @pytest.mark.parametrize(
     "name, grid",
     [
-        *[("data", (8, 1)), ("tensor", (2, 4)), ("tensor_fsdp", (4, 2))],
+        *[("data", (8, 1)), ("tensor_fsdp", (4, 2))],
         *(
             pytest.param(name, grid, marks=pytest.mark.slow)
             for name, grid in (
                 *[("zero1", (8, 1)), ("fsdp", (8, 1))],
-                *[("tensor", (4, 2)), ("tensor_zero1", (4, 2))],
+                *[("tensor", (2, 4)), ("tensor", (4, 2)), ("tensor_zero1", (4, 2))],
             )
         ),
     ],
