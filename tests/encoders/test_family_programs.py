@@ -59,7 +59,7 @@ CASES = {
         model=dict(encoder="toy", size="toy", hidden_size=32, max_position_embeddings=64),
         objective="masked_lm_next_sentence",
         packed="left_to_right",
-        split=("zero1", ("toy/encoder/layer_*/mixing/kernel", 2, (None, None))),
+        split=("tensor_fsdp", ("toy/embeddings/token", 1, ("model", "data"))),
         parts=set(),
         task="CoLA",
     ),
@@ -78,11 +78,11 @@ CASES = {
         objective="masked_lm",
         packed="masked_lm",
         split=(
-            "tensor_fsdp",
+            "tensor_zero1",
             (
                 "modernbert/encoder/layer_*/feed_forward/intermediate/kernel",
                 2,
-                ("data", None, "model"),
+                (None, None, "model"),
             ),
         ),
         parts={"local attention", "feed-forward", "layer norm"},
