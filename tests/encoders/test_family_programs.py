@@ -154,9 +154,9 @@ def test_a_layout_trains_the_same_model(case, run, tiny_corpus, tmp_path):
 
 @pytest.mark.needs("libtpu")
 def test_the_compile_report(case):
-    model = dict(hidden_size=256, compute_dtype="bfloat16", max_position_embeddings=512)
+    model = dict(hidden_size=128, compute_dtype="bfloat16", max_position_embeddings=128)
     phases = {
-        "phase_1": {"share": 1.0, "length": 512, "batch_size": 64},
+        "phase_1": {"share": 1.0, "length": 128, "batch_size": 32},
         "phase_2": {"share": 0.0},
     }
     config = case.config("", layout="zero1", model=model | {"vocab_multiple": 128}, **phases)

@@ -293,7 +293,7 @@ def test_random_base(minilm, repository, tmp_path):
     _assert_same_gradients(gradient, theirs)
 
     ours, exact = _computer(pretrained), _peer(tmp_path / "base", "float64")
-    for kind, length in (("real", 3), ("random", 127), ("real", 512)):
+    for kind, length in (("real", 3), ("random", 127)):
         batch = _inputs(_rows(kind, length, pretrained, repository), "behind")
         _assert_same_function(ours, peer, exact, batch)
     write_folder(pretrained, tmp_path)

@@ -116,12 +116,7 @@ def one_device():
 
 
 @pytest.mark.parametrize(
-    "scan_layers, accumulate",
-    [
-        (False, 1),
-        pytest.param(True, 2, marks=pytest.mark.slow),
-        pytest.param(False, 2, marks=pytest.mark.slow),
-    ],
+    "scan_layers, accumulate", [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     "name, grid",
