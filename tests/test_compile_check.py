@@ -118,6 +118,19 @@ def test_a_loop_over_layers_counts_every_layer(reported):
 
 @needs_libtpu
 @pytest.mark.slow
+@pytest.mark.parametrize("topology", ["v5e:4x4", "v6e:4x4"])
+def test_kernels_are_compiled_and_have_no_estimate(topology):
+    """One forward and one backward, and nothing of the size of all pairs of positions."""
+    config = _small(num_hidden_layers=1, attention="kernel")
+    config.phase_1.update(length=512)
+    (report,) = compile_check.run(config, topology)
+    assert report.without_estimate["custom-call tpu_custom_call"] == 2
+    rows, heads, length = 64 // 16, 4, 512
+    assert report.temporaries < 2 * rows * heads * length * length * 2
+
+
+@needs_libtpu
+@pytest.mark.slow
 def test_too_little_memory_is_an_error():
     config = _small()
     config.phase_1.update(batch_size=16 * 8_192)  # 20 GiB of logits a chip

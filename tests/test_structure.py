@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "tasks": ["base", "text", "corpus"],
     # floor 1b: the device; independent of mesh, data and optimizer
     "layers": ["base"],
-    "attention": ["layers"],
+    "attention": ["base", "layers"],
     "encoders": ["base", "layers", "attention"],
     "heads": ["base", "layers", "encoders"],
     "optimizers": ["base"],

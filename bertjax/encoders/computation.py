@@ -24,7 +24,8 @@ class Computation:
         are never predicted.
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the attention, or whole layers.
-      attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`.
+      attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`: "einsum", "fused"
+        (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on TPUs).
       of_phase: names of fields that a phase of another length may change; no field itself.
 
     Raises:

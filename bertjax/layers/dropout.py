@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 
-def _mix(x: jax.Array) -> jax.Array:
+def mix(x: jax.Array) -> jax.Array:
     """A bijective 32-bit finalizer ("lowbias32" of Wellons' hash prospector)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
@@ -28,13 +28,17 @@ def random_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     elements, B**2 n / 2**32 pairs on average (3 of [256, 12, 128, 128], 64 of
     [256, 16, 512, 512]). No training was seen to be the worse for it.
     """
-    rows = jax.lax.broadcasted_iota(jnp.uint32, (shape[0],) + (1,) * (len(shape) - 1), 0)
-    bits = _mix(rows * jnp.uint32(0x9E3779B9) + seed)
+    bits = row_bits(seed, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
     index = jnp.uint32(0)
     for axis in range(1, len(shape)):
         along = tuple(size if a == axis else 1 for a, size in enumerate(shape))
         index = index * jnp.uint32(shape[axis]) + jax.lax.broadcasted_iota(jnp.uint32, along, axis)
-    return _mix(bits + index)
+    return mix(bits + index)
+
+
+def row_bits(seed: jax.Array, rows: int) -> jax.Array:
+    """uint32 [rows]: where each row's stretch begins."""
+    return mix(jnp.arange(rows, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + seed)
 
 
 def kept(seed: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:

@@ -1,0 +1,366 @@
+"""Attention on TPUs by two Pallas kernels, forward and backward, with dropout.
+
+The scores of a block of queries stay in the chip's fast memory: the arrays [S, S] of all pairs of
+positions are never written. One program computes the heads that share 128 lanes of one sequence.
+Scores are kept transposed, [keys, queries]. So the sums over keys are sums of vector registers, the
+statistics of the queries lie along lanes, and no array of scores is transposed. For the backward
+pass the output and the logarithm of each query's sum are kept; the rest is computed again.
+
+The bits of dropout are those of `bertjax.layers.dropout.kept`, so a run may go on with another
+implementation.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec
+
+from bertjax.attention.contract import Keys, Pattern
+from bertjax.base import axes
+from bertjax.layers.dropout import mix, row_bits
+from bertjax.layers.mesh_axes import mesh_axes
+
+LANES = 128
+_LOW = -1e30  # the score of a key that a query does not see
+_UNROLLED = 4  # so many blocks of queries are scheduled together
+_UNSEEN = -1e29  # a query whose highest score is below this sees no key
+
+
+class Form(NamedTuple):
+    """What is known when a program is compiled.
+
+    Attributes:
+      length: S, a multiple of 128.
+      width: H, which divides 128.
+      queries: C, the queries of a block.
+      keys: T, the keys that a block of queries is multiplied with: all, or those of the window.
+      pattern: see `bertjax.attention.contract`.
+      packed: whether a sequence has several documents.
+      rate: of dropout.
+    """
+
+    length: int
+    width: int
+    queries: int
+    keys: int
+    pattern: Pattern
+    packed: bool
+    rate: float
+
+    @property
+    def heads(self) -> int:
+        """G, the heads that share the lanes."""
+        return LANES // self.width
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of queries a sequence has."""
+        return self.length // self.queries
+
+    def first_key(self, block):
+        """The first key that a block of queries is multiplied with."""
+        if self.keys == self.length:
+            return 0
+        before = (self.keys - self.queries) // 2
+        first = jnp.clip(block * self.queries - before, 0, self.length - self.keys)
+        return pl.multiple_of(first, LANES)
+
+
+def form_of(
+    length: int, width: int, pattern: Pattern, packed: bool, rate: float, most: int
+) -> Form:
+    """The form of a kernel whose blocks have at most so many queries."""
+    keys, reach = length, 0
+    if pattern.window is not None:
+        most, reach = LANES, -(-pattern.window // LANES) * LANES
+        keys = min(length, most + 2 * reach)
+    queries = max(c for c in range(LANES, most + 1, LANES) if length % c == 0)
+    return Form(length, width, queries, keys, pattern, packed, rate)
+
+
+def _dot(a, b, contract):
+    """The product over one axis of each, with float32 sums."""
+    precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
+    dimensions = ((contract[:1], contract[1:]), ((), ()))
+    return jax.lax.dot_general(
+        a, b, dimensions, precision=precision, preferred_element_type=jnp.float32
+    )
+
+
+def _of_head(x, head: int, form: Form):
+    """x [n, 128] with zeros in the lanes of the other heads."""
+    if form.heads == 1:
+        return x
+    lane = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
+    return x * (lane // form.width == head).astype(x.dtype)
+
+
+def _visible(codes, block, form: Form):
+    """Bool [T, C]: whether a query (column) of a block sees a key (row).
+
+    Args:
+      codes: [1, 2, S], of each position as a key and as a query. A query sees the keys with its
+        code; that of a key that is padding is -1.
+    """
+    here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
+    # A row of 32-bit numbers becomes a column by the transposition of a matrix of equal rows.
+    of_keys = codes[0, :1, there].astype(jnp.float32)
+    of_keys = jnp.broadcast_to(of_keys, (LANES, form.keys)).T
+    of_keys = jnp.concatenate([of_keys] * (form.queries // LANES), 1)
+    if form.packed:
+        visible = of_keys == codes[0, 1:, here].astype(jnp.float32)
+    else:
+        visible = of_keys >= 0
+    pattern, shape = form.pattern, (form.keys, form.queries)
+    if pattern.causal or pattern.window is not None:
+        key = jax.lax.broadcasted_iota(jnp.int32, shape, 0) + form.first_key(block)
+        query = jax.lax.broadcasted_iota(jnp.int32, shape, 1) + block * form.queries
+        if pattern.causal:
+            visible &= key <= query
+        if pattern.window is not None:
+            visible &= jnp.abs(key - query) <= pattern.window
+    return visible
+
+
+def _queries(block, form: Form):
+    return pl.ds(block * form.queries, form.queries)
+
+
+def _kept(bits, head, block, form: Form):
+    """The mask of dropout of a head, [T, C]; see `bertjax.layers.dropout.kept`."""
+    shape = form.keys, form.queries
+    length = jnp.uint32(form.length)
+    key = jax.lax.broadcasted_iota(jnp.uint32, shape, 0)
+    query = jax.lax.broadcasted_iota(jnp.uint32, shape, 1)
+    first_query = jnp.asarray(block * form.queries, jnp.uint32)
+    first_key = jnp.asarray(form.first_key(block), jnp.uint32)
+    first = bits + (head.astype(jnp.uint32) * length + first_query) * length + first_key
+    return mix(query * length + key + first) >= jnp.uint32(round(form.rate * 2**32))
+
+
+def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form):
+    row, group = pl.program_id(0), pl.program_id(1)
+    scale = form.width**-0.5
+
+    def block_of_queries(block, _):
+        here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
+        visible = _visible(codes, block, form)
+        query = q[0, here] * jnp.asarray(scale, q.dtype)
+        key, value = k[0, there], v[0, there].T
+        contexts = []
+        for h in range(form.heads):
+            scores = _dot(key, _of_head(query, h, form), (1, 1))  # [T, C]
+            scores = jnp.where(visible, scores, _LOW)
+            highest = scores.max(0, keepdims=True)
+            weights = jnp.exp(scores - highest)
+            total = weights.sum(0, keepdims=True)
+            if form.rate:
+                head = first_head[0] + group * form.heads + h
+                weights = jnp.where(_kept(bits[row], head, block, form), weights, 0.0)
+            of_head = value[h * form.width : (h + 1) * form.width]
+            context = _dot(of_head, weights.astype(value.dtype), (1, 0))  # [H, C]
+            contexts.append(context / (total * (1 - form.rate)))
+            logsum[0, 0, h : h + 1, here] = highest + jnp.log(total)
+        out[0, here] = jnp.concatenate(contexts, 0).T.astype(out.dtype)
+        return 0
+
+    jax.lax.fori_loop(0, form.blocks, block_of_queries, 0, unroll=form.blocks <= _UNROLLED)
+
+
+def _backward_kernel(*refs, form: Form):
+    bits, first_head, q, k, v, codes, logsum, out, d_out, d_qkv, d_k, d_v = refs
+    row, group = pl.program_id(0), pl.program_id(1)
+    scale, groups = form.width**-0.5, pl.num_programs(1)
+
+    def columns(i: int):
+        return d_qkv.at[0, :, pl.ds((i * groups + group) * LANES, LANES)]
+
+    def block_of_queries(block, _):
+        here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
+        visible = _visible(codes, block, form)
+        query = q[0, here] * jnp.asarray(scale, q.dtype)
+        key, value = k[0, there], v[0, there]
+        scaled = (key * jnp.asarray(scale, key.dtype)).T  # [128, T]
+        gradient = d_out[0, here].astype(jnp.float32)
+        means = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
+        gradient = (gradient / (1 - form.rate)).astype(query.dtype)
+        d_queries, d_keys, d_values = [], 0.0, 0.0
+        for h in range(form.heads):
+            of_query, of_gradient = (_of_head(x, h, form) for x in (query, gradient))
+            mean = means[h * form.width : (h + 1) * form.width].sum(0, keepdims=True)
+            logs = logsum[0, 0, h : h + 1, here]
+            scores = jnp.where(visible, _dot(key, of_query, (1, 1)), _LOW)
+            # A query that sees nothing has no gradient.
+            weights = jnp.where(logs > _UNSEEN, jnp.exp(scores - logs), 0.0)
+            d_weights = _dot(value, of_gradient, (1, 1))
+            dropped = weights
+            if form.rate:
+                head = first_head[0] + group * form.heads + h
+                kept = _kept(bits[row], head, block, form)
+                dropped = jnp.where(kept, weights, 0.0)
+                d_weights = jnp.where(kept, d_weights, 0.0)
+            d_scores = (weights * (d_weights - mean)).astype(query.dtype)
+            d_values += _dot(dropped.astype(query.dtype), of_gradient, (1, 0))
+            d_keys += _dot(d_scores, of_query, (1, 0))
+            of_key = scaled[h * form.width : (h + 1) * form.width]
+            d_queries.append(_dot(of_key, d_scores, (1, 0)))  # [H, C]
+        columns(0)[here] = jnp.concatenate(d_queries, 0).T.astype(d_qkv.dtype)
+        d_k[there] += d_keys
+        d_v[there] += d_values
+        return 0
+
+    d_k[...] = jnp.zeros_like(d_k)
+    d_v[...] = jnp.zeros_like(d_v)
+    jax.lax.fori_loop(0, form.blocks, block_of_queries, 0, unroll=form.blocks <= _UNROLLED)
+    for i, gradient in enumerate((d_k, d_v), 1):
+        columns(i)[...] = gradient[...].astype(d_qkv.dtype)
+
+
+def _specs(form: Form, groups: int):
+    """The blocks of a program: 128 columns of queries, keys and values; the codes; the sums."""
+    columns = [
+        pl.BlockSpec((1, form.length, LANES), lambda b, g, *_, i=i: (b, 0, i * groups + g))
+        for i in range(3)
+    ]
+    codes = pl.BlockSpec((1, 2, form.length), lambda b, *_: (b, 0, 0))
+    logsum = pl.BlockSpec((1, 1, form.heads, form.length), lambda b, g, *_: (b, g, 0, 0))
+    return columns, codes, logsum
+
+
+def _settings(interpret: bool) -> dict[str, Any]:
+    if interpret:
+        return {"interpret": True}
+    semantics = ("parallel", "arbitrary")  # of sequences, and of the groups of heads
+    limit = 100 * 2**20  # of 128 MiB
+    params = pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=limit)
+    return {"compiler_params": params}
+
+
+def forward(qkv, codes, bits, first_head, form: Form, interpret: bool):
+    """The context [B, S, N * H], and the logarithms of the queries' sums.
+
+    Args:
+      qkv: [B, S, 3 * N * H].
+      codes: int32 [B, 2, S], see `_visible`.
+      bits: uint32 [B], `bertjax.layers.dropout.row_bits` of these rows.
+      first_head: int32 [1], the number of the first of these heads.
+    """
+    batch, length, columns = qkv.shape
+    groups = columns // 3 // LANES
+    of_qkv, of_codes, of_logsum = _specs(form, groups)
+    return pl.pallas_call(
+        functools.partial(_forward_kernel, form=form),
+        name="attention_forward",
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(batch, groups),
+            in_specs=[*of_qkv, of_codes],
+            out_specs=[of_qkv[0], of_logsum],
+        ),
+        out_shape=[
+            jax.ShapeDtypeStruct((batch, length, columns // 3), qkv.dtype),
+            jax.ShapeDtypeStruct((batch, groups, form.heads, length), jnp.float32),
+        ],
+        **_settings(interpret),
+    )(bits, first_head, qkv, qkv, qkv, codes)
+
+
+def backward(qkv, codes, bits, first_head, out, logsum, gradient, form: Form, interpret: bool):
+    """The gradient of qkv.
+
+    Args:
+      out, logsum: from `forward`; the others are its arguments.
+      gradient: of the context.
+    """
+    batch, length, columns = qkv.shape
+    groups = columns // 3 // LANES
+    of_qkv, of_codes, of_logsum = _specs(form, groups)
+    of_out = pl.BlockSpec((1, length, LANES), lambda b, g, *_: (b, 0, g))
+    return pl.pallas_call(
+        functools.partial(_backward_kernel, form=form),
+        name="attention_backward",
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(batch, groups),
+            in_specs=[*of_qkv, of_codes, of_logsum, of_out, of_out],
+            # Written by all programs of a sequence, each its columns.
+            out_specs=pl.BlockSpec((1, length, columns), lambda b, *_: (b, 0, 0)),
+            scratch_shapes=[pltpu.VMEM((length, LANES), jnp.float32)] * 2,
+        ),
+        out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
+        **_settings(interpret),
+    )(bits, first_head, qkv, qkv, qkv, codes, logsum, out, gradient)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _attend(qkv, codes, bits, first_head, forms, interpret):
+    return _forward(qkv, codes, bits, first_head, forms, interpret)[0]
+
+
+def _forward(qkv, codes, bits, first_head, forms, interpret):
+    out, logsum = forward(qkv, codes, bits, first_head, forms[0], interpret)
+    return out, (qkv, codes, bits, first_head, out, logsum)
+
+
+def _backward(forms, interpret, residuals, gradient):
+    return backward(*residuals, gradient, forms[1], interpret), None, None, None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def serves(length: int, heads: int, width: int) -> bool:
+    """Whether the kernels take such sequences, and are faster there than einsum."""
+    (axis,) = mesh_axes((axes.ACTIVATION_HEADS,)) or (None,)
+    of_device = heads // (jax.sharding.get_abstract_mesh().shape[axis] if axis else 1)
+    fills_lanes = LANES % width == 0 and of_device * width % LANES == 0
+    return length >= 256 and length % LANES == 0 and fills_lanes
+
+
+def kernel_attention(
+    qkv, keys: Keys, pattern: Pattern, *, rate: float, seed, interpret: bool = False
+) -> jax.Array:
+    """See `bertjax.attention.contract`; for shapes that `serves` names.
+
+    Args:
+      interpret: whether JAX executes the kernels' instructions, on any platform.
+    """
+    if seed is None:
+        rate, seed = 0.0, jnp.uint32(0)
+    rows, length = keys.tokens.shape
+    packed = keys.documents is not None
+    of_queries = keys.documents if packed else jnp.zeros_like(keys.tokens, jnp.int32)
+    of_keys = jnp.where(keys.tokens.astype(bool), of_queries, -1)
+    codes = jnp.stack([of_keys, of_queries], 1).astype(jnp.int32)  # [B, 2, S]
+    arrays = qkv, codes, row_bits(seed, rows)
+    # Forward is fastest with long blocks; of longer sequences, they do not fit into the memory.
+    blocks = (512 if length <= 2048 else LANES), LANES
+    forms = tuple(form_of(length, qkv.shape[-1], pattern, packed, rate, most) for most in blocks)
+    split = mesh_axes((axes.BATCH, axes.ACTIVATION_HEADS))
+    if split is None:
+        return _of_device(*arrays, 0, forms, interpret)
+    of_rows, of_heads = split
+
+    def of_device(qkv, codes, bits):  # the rows and the heads of a device
+        before = 0 if of_heads is None else jax.lax.axis_index(of_heads) * qkv.shape[3]
+        return _of_device(qkv, codes, bits, before, forms, interpret)
+
+    return jax.shard_map(
+        of_device,
+        in_specs=(PartitionSpec(of_rows, None, None, of_heads), *(PartitionSpec(of_rows),) * 2),
+        out_specs=PartitionSpec(of_rows, None, of_heads),
+        check_vma=False,
+    )(*arrays)
+
+
+def _of_device(qkv, codes, bits, heads_before, forms, interpret):
+    """Attention of the rows and the heads of one device, with the forms of both kernels."""
+    batch, length, _, heads, width = qkv.shape
+    first_head = jnp.full((1,), heads_before, jnp.int32)
+    flat = qkv.reshape(batch, length, 3 * heads * width)
+    context = _attend(flat, codes, bits, first_head, forms, interpret)
+    return context.reshape(batch, length, heads, width)
