@@ -214,6 +214,7 @@ def test_accumulation_is_the_whole_batch(tiny_corpus, tmp_path):
     assert_same_run(tmp_path / "1", tmp_path / "2", rel=2e-3, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_are_kept(tiny_corpus, tmp_path):
     config = tiny_config(
         tiny_corpus, keep_checkpoints=1, keep_checkpoint_every=6, intervals={"checkpoint": 2}

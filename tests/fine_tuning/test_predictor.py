@@ -49,7 +49,7 @@ def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
     return result
 
 
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_buckets_and_batches_change_nothing(name, devices):
     """Compares batches of odd sizes, the last of each bucket partial, with a single batch."""
