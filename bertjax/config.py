@@ -110,7 +110,8 @@ def modern_config() -> ml_collections.ConfigDict:
     config.phase_1 = section(PhaseSpec, share=0.9, length=1024, batch_size=1024)
     config.phase_1.update(masking=masked, model=dict(global_rope_theta=10_000.0))
     config.phase_2 = section(PhaseSpec, share=0.1, length=8192, batch_size=128)
-    config.phase_2.update(masking=masked)
+    # The products of all pairs of 8,192 positions are computed again, and not kept.
+    config.phase_2.update(masking=masked, model=dict(remat="attention"))
     config.model = {
         **config.model.to_dict(),
         **dict(encoder="modernbert", max_position_embeddings=8192),

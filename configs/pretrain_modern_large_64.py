@@ -21,8 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
     """The modern recipe with the larger model and its rate (appendix A)."""
     config = place_on_pod(modern_config())
     config.phase_1.update(accumulate=2)
-    # The products of all pairs of 8,192 positions are computed again, and not kept.
-    config.phase_2.update(accumulate=2, model=dict(remat="attention"))
+    config.phase_2.update(accumulate=2)
     config.model.update(size="large")
     config.optimizer.update(learning_rate=5e-4)
     return config

@@ -56,6 +56,11 @@ class Implementation(NamedTuple):
     dropout: bool
 
 
+def dropping(rate: float, seed) -> tuple[float, jax.Array]:
+    """The rate and the seed of dropout; without a seed, nothing is dropped."""
+    return (0.0, jnp.uint32(0)) if seed is None else (rate, seed)
+
+
 def visible(keys: Keys, pattern: Pattern) -> jax.Array:
     """Bool, broadcastable to [B, N, S, S]: True where a query (third axis) sees a key (fourth).
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Keys, Pattern, visible
+from bertjax.attention.contract import Keys, Pattern, dropping, visible
 from bertjax.layers.dropout import kept
 
 # Makes query, key and value, with the heads first, of the array that holds them.
@@ -19,8 +19,7 @@ def einsum_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) ->
 
     It is section 3.2 of "Attention is all you need" (arXiv 1706.03762).
     """
-    if seed is None:
-        rate, seed = 0.0, jnp.uint32(0)
+    rate, seed = dropping(rate, seed)
     return _attend(qkv, visible(keys, pattern), seed, rate)
 
 
@@ -31,14 +30,14 @@ def _attend(qkv, mask, seed, rate):
 
 def _forward(qkv, mask, seed, rate):
     context, residuals = forward(heads_first, qkv, mask, seed, rate)
-    return _swap(context), (qkv, residuals)
+    return swap(context), (qkv, residuals)
 
 
 def _backward(rate, residuals, gradient):
     qkv, residuals = residuals
-    d_query, *others = backward(*heads_first(qkv), residuals, _swap(gradient), rate)
+    d_query, *others = backward(*heads_first(qkv), residuals, swap(gradient), rate)
     gradients = d_query * _scale(qkv), *others
-    return jnp.stack(list(map(_swap, gradients)), axis=2), None, None
+    return jnp.stack(list(map(swap, gradients)), axis=2), None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -54,7 +53,7 @@ def _scale(x: jax.Array) -> float:
     return x.shape[-1] ** -0.5
 
 
-def _swap(x: jax.Array) -> jax.Array:
+def swap(x: jax.Array) -> jax.Array:
     """[B, S, N, H] <-> [B, N, S, H]."""
     return x.transpose(0, 2, 1, 3)
 

@@ -19,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
-from bertjax.attention.contract import Keys, Pattern
+from bertjax.attention.contract import Keys, Pattern, dropping
 from bertjax.base import axes
 from bertjax.layers.dropout import mix, row_bits
 from bertjax.layers.mesh_axes import mesh_axes
@@ -31,7 +31,7 @@ _UNSEEN = -1e29  # a query whose highest score is below this sees no key
 
 
 class Form(NamedTuple):
-    """What is known when a program is compiled.
+    """The facts about a kernel that are known when it is compiled.
 
     Attributes:
       length: S, a multiple of 128.
@@ -240,19 +240,25 @@ def _settings(interpret: bool) -> dict[str, Any]:
     return {"compiler_params": params}
 
 
-def forward(qkv, codes, bits, first_head, form: Form, interpret: bool):
-    """The context [B, S, N * H], and the logarithms of the queries' sums.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _attend(qkv, codes, bits, first_head, forms, interpret):
+    """The context [B, S, N * H] of one device.
 
     Args:
       qkv: [B, S, 3 * N * H].
       codes: int32 [B, 2, S], see `_visible`.
       bits: uint32 [B], `bertjax.layers.dropout.row_bits` of these rows.
       first_head: int32 [1], the number of the first of these heads.
+      forms: of the forward and of the backward kernel.
     """
-    batch, length, columns = qkv.shape
+    return _forward(qkv, codes, bits, first_head, forms, interpret)[0]
+
+
+def _forward(qkv, codes, bits, first_head, forms, interpret):
+    (form, _), (batch, length, columns) = forms, qkv.shape
     groups = columns // 3 // LANES
     of_qkv, of_codes, of_logsum = _specs(form, groups)
-    return pl.pallas_call(
+    out, logsum = pl.pallas_call(
         functools.partial(_forward_kernel, form=form),
         name="attention_forward",
         grid_spec=pltpu.PrefetchScalarGridSpec(
@@ -267,26 +273,21 @@ def forward(qkv, codes, bits, first_head, form: Form, interpret: bool):
         ],
         **_settings(interpret),
     )(bits, first_head, qkv, qkv, qkv, codes)
+    return out, (qkv, codes, bits, first_head, out, logsum)
 
 
-def backward(qkv, codes, bits, first_head, out, logsum, gradient, form: Form, interpret: bool):
-    """The gradient of qkv.
-
-    Args:
-      out, logsum: from `forward`; the others are its arguments.
-      gradient: of the context.
-    """
-    batch, length, columns = qkv.shape
+def _backward(forms, interpret, residuals, gradient):
+    qkv, codes, bits, first_head, out, logsum = residuals
+    (_, form), (batch, length, columns) = forms, qkv.shape
     groups = columns // 3 // LANES
     of_qkv, of_codes, of_logsum = _specs(form, groups)
-    of_out = pl.BlockSpec((1, length, LANES), lambda b, g, *_: (b, 0, g))
-    return pl.pallas_call(
+    d_qkv = pl.pallas_call(
         functools.partial(_backward_kernel, form=form),
         name="attention_backward",
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(batch, groups),
-            in_specs=[*of_qkv, of_codes, of_logsum, of_out, of_out],
+            in_specs=[*of_qkv, of_codes, of_logsum, of_qkv[0], of_qkv[0]],
             # Written by all programs of a sequence, each its columns.
             out_specs=pl.BlockSpec((1, length, columns), lambda b, *_: (b, 0, 0)),
             scratch_shapes=[pltpu.VMEM((length, LANES), jnp.float32)] * 2,
@@ -294,20 +295,7 @@ def backward(qkv, codes, bits, first_head, out, logsum, gradient, form: Form, in
         out_shape=jax.ShapeDtypeStruct(qkv.shape, qkv.dtype),
         **_settings(interpret),
     )(bits, first_head, qkv, qkv, qkv, codes, logsum, out, gradient)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _attend(qkv, codes, bits, first_head, forms, interpret):
-    return _forward(qkv, codes, bits, first_head, forms, interpret)[0]
-
-
-def _forward(qkv, codes, bits, first_head, forms, interpret):
-    out, logsum = forward(qkv, codes, bits, first_head, forms[0], interpret)
-    return out, (qkv, codes, bits, first_head, out, logsum)
-
-
-def _backward(forms, interpret, residuals, gradient):
-    return backward(*residuals, gradient, forms[1], interpret), None, None, None
+    return d_qkv, None, None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -329,8 +317,7 @@ def kernel_attention(
     Args:
       interpret: whether JAX executes the kernels' instructions, on any platform.
     """
-    if seed is None:
-        rate, seed = 0.0, jnp.uint32(0)
+    rate, seed = dropping(rate, seed)
     rows, length = keys.tokens.shape
     packed = keys.documents is not None
     of_queries = keys.documents if packed else jnp.zeros_like(keys.tokens, jnp.int32)

@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Keys, Pattern
-from bertjax.attention.einsum import backward, forward, heads_first
+from bertjax.attention.contract import Keys, Pattern, dropping
+from bertjax.attention.einsum import backward, forward, heads_first, swap
 
 
 def block_length(window: int) -> int:
@@ -20,8 +20,7 @@ def local_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> 
     The queries are cut into blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.
     """
-    if seed is None:
-        rate, seed = 0.0, jnp.uint32(0)
+    rate, seed = dropping(rate, seed)
     return _attend(qkv, _visible(keys, pattern), seed, pattern.window, rate)
 
 
@@ -34,13 +33,13 @@ def _forward(qkv, mask, seed, window, rate):
     context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate)
     batch, length, _, heads, width = qkv.shape
     context = context.reshape(batch, heads, -1, width)[:, :, :length]
-    return context.transpose(0, 2, 1, 3), (qkv, residuals)
+    return swap(context), (qkv, residuals)
 
 
 def _backward(window, rate, residuals, gradient):
     qkv, residuals = residuals
     blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
-    gradient = _cut(gradient.transpose(0, 2, 1, 3), 0, block_length(window))
+    gradient = _cut(swap(gradient), 0, block_length(window))
     gradients = backward(*blocks, residuals, gradient, rate)
     return *gradient_of_blocks(gradients), None, None
 

@@ -20,20 +20,18 @@ again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tables
+from report import begun
 
 from bertjax.base.files import write_json
 
@@ -196,16 +194,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
     arguments = parser.parse_args()
     work = arguments.work or arguments.output.with_suffix("")
-    report = {
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "versions": {name: version(name) for name in ("jax", "torch", "transformers")},
-        "minutes": arguments.minutes,
-        "ways": {},
-    }
-    if arguments.output.exists():
-        report = json.loads(arguments.output.read_text(encoding="utf-8"))
+    packages = ("jax", "torch", "transformers")
+    report = begun(arguments.output, packages, minutes=arguments.minutes, ways={})
     spawn = multiprocessing.get_context("spawn")  # a new process, with its own threads, for each
 
     def alone(function: Callable[..., dict[str, Any]], way: str, *rest: Any) -> dict[str, Any]:

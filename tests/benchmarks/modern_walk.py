@@ -12,16 +12,13 @@ Beside the JSON it writes a picture of the same name, and prints the table.
 
 import argparse
 import copy
-import json
-import os
-import platform
 import statistics
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import tables
+from report import begun
 
 from bertjax.base import figures
 from bertjax.base.files import write_json
@@ -118,16 +115,8 @@ def main() -> None:
 
     from bertjax.programs import pretrain
 
-    report = {
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "versions": {"jax": version("jax")},
-        "steps": arguments.steps,
-        "walk": {name: {} for name, _ in WALK},
-    }
-    if arguments.output.exists():
-        report = json.loads(arguments.output.read_text(encoding="utf-8"))
+    walk = {name: {} for name, _ in WALK}
+    report = begun(arguments.output, ("jax",), steps=arguments.steps, walk=walk)
     for seed in range(arguments.seeds):
         for step, (name, _) in enumerate(WALK):
             if str(seed) in report["walk"][name]:
