@@ -48,11 +48,15 @@ def test_what_the_compiler_says(reported):
     embeddings = (30_592 + 512 + 2) * 256
     assert 4 * embeddings < report.arguments < 4 * 1.5 * embeddings
     assert 0 < report.temporaries < report.memory
-    parts = {part for part, _ in report.parts}
-    assert {"attention", "feed-forward", "heads and losses", "optimizer", "dropout"} <= parts
-    assert all(seconds >= 0 for seconds in report.parts.values())
-    assert 0.01 < report.mfu < 1
-    assert report.mfu == pytest.approx(report.step.flops / report.seconds / 16 / 197e12)
+    for times in report.yardsticks.values():
+        parts = {part for part, _ in times.parts}
+        assert {"attention", "feed-forward", "heads and losses", "optimizer", "dropout"} <= parts
+        assert all(seconds >= 0 for seconds in times.parts.values())
+        assert 0.01 < report.mfu(times) < 1
+        assert report.mfu(times) == pytest.approx(report.step.flops / times.seconds / 16 / 197e12)
+    # Of all instructions that the compiler estimates, the bundles are known.
+    assert not report.without_bundles
+    assert 0.3 < report.count.seconds / report.estimate.seconds < 1.0
 
 
 @needs_libtpu
@@ -61,7 +65,8 @@ def test_what_the_compiler_says(reported):
 def test_every_generation_compiles(name):
     (report,) = compile_check.run(_small(num_hidden_layers=1), name)
     assert report.chips == 16
-    assert 0.001 < report.mfu < 1
+    assert not report.without_bundles
+    assert all(0.001 < report.mfu(times) < 1 for times in report.yardsticks.values())
 
 
 @needs_libtpu
@@ -80,9 +85,10 @@ def test_the_files(reported):
     written = json.loads((folder / "report.json").read_text())
     (phase,) = written["phases"]
     assert written["topology"] == "v5e:4x4"
-    assert phase["seconds"] == pytest.approx(report.seconds)
-    total = sum(sum(ways.values()) for ways in phase["parts"].values())
-    assert total == pytest.approx(report.seconds)
+    for name, times in report.yardsticks.items():
+        assert phase[name]["seconds"] == pytest.approx(times.seconds)
+        total = sum(sum(ways.values()) for ways in phase[name]["parts"].values())
+        assert total == pytest.approx(times.seconds)
     with Image.open(folder / "report.png") as picture:
         assert picture.width > 800
 
@@ -102,7 +108,9 @@ def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
     on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
     for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):
         assert report.step.length == expected["step"]["length"]
-        assert report.seconds == pytest.approx(expected["seconds"], rel=0.02)
+        for name in expected.keys() & report.yardsticks.keys():
+            times = report.yardsticks[name]
+            assert times.seconds == pytest.approx(expected[name]["seconds"], rel=0.02)
         assert report.temporaries == pytest.approx(expected["temporaries"], rel=0.02)
 
 
@@ -112,19 +120,31 @@ def test_a_loop_over_layers_counts_every_layer(reported):
     """A loop takes as long as the unrolled layers, plus the cost of the loop."""
     unrolled, _ = reported
     (looped,) = compile_check.run(_small(scan_layers=True), "v5e:4x4")
-    forward = [r.parts["feed-forward", "forward"] for r in (unrolled, looped)]
-    assert forward[1] == pytest.approx(forward[0], rel=0.5)
+    for name in ("estimate", "count"):
+        parts = [report.yardsticks[name].parts for report in (unrolled, looped)]
+        forward = [of["feed-forward", "forward"] for of in parts]
+        assert forward[1] == pytest.approx(forward[0], rel=0.5)
 
 
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["v5e:4x4", "v6e:4x4"])
-def test_kernels_are_compiled_and_have_no_estimate(topology):
+def test_kernels_are_compiled_and_counted(topology):
     """One forward and one backward, and nothing of the size of all pairs of positions."""
     config = _small(num_hidden_layers=1, attention="kernel")
     config.phase_1.update(length=512)
     (report,) = compile_check.run(config, topology)
-    assert report.without_estimate["custom-call tpu_custom_call"] == 2
+    assert {name: kernel.calls for name, kernel in report.kernels.items()} == {
+        "attention_forward": 1,
+        "attention_backward": 1,
+    }
+    counted = sum(kernel.seconds for kernel in report.kernels.values())
+    attention = [report.yardsticks[name].parts for name in ("estimate", "count")]
+    forward, backward = (
+        [parts["attention", way] for way in ("forward", "backward")] for parts in attention
+    )
+    assert 0 < counted < sum(backward)
+    assert sum(forward) < counted
     rows, heads, length = 64 // 16, 4, 512
     assert report.temporaries < 2 * rows * heads * length * length * 2
 

@@ -61,4 +61,4 @@ def test_the_compile_report():
     sizes = dict(size="tiny", num_hidden_layers=1, hidden_size=256, num_attention_heads=4)
     config.model = config.model.to_dict() | sizes
     (report,) = compile_check.run(config, "v5e:4x4")
-    assert {"attention", "embeddings"} <= {part for part, _ in report.parts}
+    assert {"attention", "embeddings"} <= {part for part, _ in report.estimate.parts}

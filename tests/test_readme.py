@@ -145,7 +145,8 @@ _PROGRAMS = {
     *("launch/compile_check.py", "launch/show_sharding.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
-    *(f"tests/benchmarks/{name}.py" for name in ("tpu_estimates", "train_step", "modern_walk")),
+    *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
+    *("tests/benchmarks/equal_minutes.py", "tests/benchmarks/modern_walk.py"),
     "gcloud",
 }
 _SETTING = re.compile(r"[A-Z]+=")  # a line that sets a variable of the shell
@@ -252,7 +253,7 @@ def test_a_pod_is_shown(commands, repository, tmp_path):
 def test_a_pod_is_compiled_for(commands, repository, tmp_path):
     check = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/compile_check.py")
     small = ["--config.model.size=tiny", "--config.phase_1.share=1", "--config.phase_2.share=0"]
-    assert "1,000,000 steps: " in _run(check, tmp_path, repository, small, plain=False)
+    assert "1,000,000 steps on v5e:4x4" in _run(check, tmp_path, repository, small, plain=False)
     assert (tmp_path / "base_16_v5e.json").exists() and (tmp_path / "base_16_v5e.png").exists()
 
 

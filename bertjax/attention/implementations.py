@@ -33,7 +33,7 @@ def attention(name: str, qkv, keys: Keys, pattern: Pattern, *, rate: float, seed
     if name == KERNEL and known and not (by_blocks and rate):
         from bertjax.attention.kernel import kernel_attention, serves
 
-        if serves(length, heads, width):
+        if serves(length, heads, width, qkv.dtype):
             by_kernel = partial(kernel_attention, **how)
             return jax.lax.platform_dependent(qkv, keys, tpu=by_kernel, default=attend)
     return attend(qkv, keys)

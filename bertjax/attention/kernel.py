@@ -96,23 +96,39 @@ def _of_head(x, head: int, form: Form):
     if form.heads == 1:
         return x
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
-    return x * (lane // form.width == head).astype(x.dtype)
+    return x * (jax.lax.div(lane, form.width) == head).astype(x.dtype)
 
 
-def _visible(codes, block, form: Form):
+class _Keys(NamedTuple):
+    """What a block of queries is multiplied with.
+
+    Attributes:
+      keys, values: [T, 128], of all heads.
+      codes: float32 [T, 128], the codes of the keys, equal in all lanes; see `_visible`.
+    """
+
+    keys: Any
+    values: Any
+    codes: Any
+
+
+def _keys_of(block, k, v, codes, form: Form) -> _Keys:
+    there = pl.ds(form.first_key(block), form.keys)
+    # A row of 32-bit numbers becomes a column by the transposition of a matrix of equal rows.
+    row = codes[0, :1, there].astype(jnp.float32)
+    return _Keys(k[0, there], v[0, there], jnp.broadcast_to(row, (LANES, form.keys)).T)
+
+
+def _visible(keys: _Keys, codes, block, form: Form):
     """Bool [T, C]: whether a query (column) of a block sees a key (row).
 
     Args:
       codes: [1, 2, S], of each position as a key and as a query. A query sees the keys with its
         code; that of a key that is padding is -1.
     """
-    here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
-    # A row of 32-bit numbers becomes a column by the transposition of a matrix of equal rows.
-    of_keys = codes[0, :1, there].astype(jnp.float32)
-    of_keys = jnp.broadcast_to(of_keys, (LANES, form.keys)).T
-    of_keys = jnp.concatenate([of_keys] * (form.queries // LANES), 1)
+    of_keys = jnp.concatenate([keys.codes] * (form.queries // LANES), 1)
     if form.packed:
-        visible = of_keys == codes[0, 1:, here].astype(jnp.float32)
+        visible = of_keys == codes[0, 1:, _queries(block, form)].astype(jnp.float32)
     else:
         visible = of_keys >= 0
     pattern, shape = form.pattern, (form.keys, form.queries)
@@ -146,14 +162,20 @@ def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form
     row, group = pl.program_id(0), pl.program_id(1)
     scale = form.width**-0.5
 
+    def keys_of(block):
+        keys = _keys_of(block, k, v, codes, form)
+        return keys, keys.values.T
+
+    of_all = keys_of(0) if form.keys == form.length else None
+
     def block_of_queries(block, _):
-        here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
-        visible = _visible(codes, block, form)
+        here = _queries(block, form)
+        keys, values = of_all or keys_of(block)
+        visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
-        key, value = k[0, there], v[0, there].T
         contexts = []
         for h in range(form.heads):
-            scores = _dot(key, _of_head(query, h, form), (1, 1))  # [T, C]
+            scores = _dot(keys.keys, _of_head(query, h, form), (1, 1))  # [T, C]
             scores = jnp.where(visible, scores, _LOW)
             highest = scores.max(0, keepdims=True)
             weights = jnp.exp(scores - highest)
@@ -161,8 +183,8 @@ def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form
             if form.rate:
                 head = first_head[0] + group * form.heads + h
                 weights = jnp.where(_kept(bits[row], head, block, form), weights, 0.0)
-            of_head = value[h * form.width : (h + 1) * form.width]
-            context = _dot(of_head, weights.astype(value.dtype), (1, 0))  # [H, C]
+            of_head = values[h * form.width : (h + 1) * form.width]
+            context = _dot(of_head, weights.astype(values.dtype), (1, 0))  # [H, C]
             contexts.append(context / (total * (1 - form.rate)))
             logsum[0, 0, h : h + 1, here] = highest + jnp.log(total)
         out[0, here] = jnp.concatenate(contexts, 0).T.astype(out.dtype)
@@ -179,12 +201,17 @@ def _backward_kernel(*refs, form: Form):
     def columns(i: int):
         return d_qkv.at[0, :, pl.ds((i * groups + group) * LANES, LANES)]
 
+    def keys_of(block):
+        keys = _keys_of(block, k, v, codes, form)
+        return keys, (keys.keys * jnp.asarray(scale, k.dtype)).T  # [128, T]
+
+    of_all = keys_of(0) if form.keys == form.length else None
+
     def block_of_queries(block, _):
         here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
-        visible = _visible(codes, block, form)
+        keys, scaled = of_all or keys_of(block)
+        visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
-        key, value = k[0, there], v[0, there]
-        scaled = (key * jnp.asarray(scale, key.dtype)).T  # [128, T]
         gradient = d_out[0, here].astype(jnp.float32)
         means = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
         gradient = (gradient / (1 - form.rate)).astype(query.dtype)
@@ -193,10 +220,11 @@ def _backward_kernel(*refs, form: Form):
             of_query, of_gradient = (_of_head(x, h, form) for x in (query, gradient))
             mean = means[h * form.width : (h + 1) * form.width].sum(0, keepdims=True)
             logs = logsum[0, 0, h : h + 1, here]
-            scores = jnp.where(visible, _dot(key, of_query, (1, 1)), _LOW)
             # A query that sees nothing has no gradient.
-            weights = jnp.where(logs > _UNSEEN, jnp.exp(scores - logs), 0.0)
-            d_weights = _dot(value, of_gradient, (1, 1))
+            logs = jnp.where(logs > _UNSEEN, logs, -_LOW)
+            scores = jnp.where(visible, _dot(keys.keys, of_query, (1, 1)), _LOW)
+            weights = jnp.exp(scores - logs)
+            d_weights = _dot(keys.values, of_gradient, (1, 1))
             dropped = weights
             if form.rate:
                 head = first_head[0] + group * form.heads + h
@@ -301,12 +329,14 @@ def _backward(forms, interpret, residuals, gradient):
 _attend.defvjp(_forward, _backward)
 
 
-def serves(length: int, heads: int, width: int) -> bool:
+def serves(length: int, heads: int, width: int, dtype) -> bool:
     """Whether the kernels take such sequences, and are faster there than einsum."""
     (axis,) = mesh_axes((axes.ACTIVATION_HEADS,)) or (None,)
     of_device = heads // (jax.sharding.get_abstract_mesh().shape[axis] if axis else 1)
     fills_lanes = LANES % width == 0 and of_device * width % LANES == 0
-    return length >= 256 and length % LANES == 0 and fills_lanes
+    # The gradient of a sequence's qkv lies whole in VMEM, twice.
+    fits = 2 * length * 3 * of_device * width * jnp.dtype(dtype).itemsize <= 80 * 2**20
+    return length >= 256 and length % LANES == 0 and fills_lanes and fits
 
 
 def kernel_attention(
@@ -324,8 +354,8 @@ def kernel_attention(
     of_keys = jnp.where(keys.tokens.astype(bool), of_queries, -1)
     codes = jnp.stack([of_keys, of_queries], 1).astype(jnp.int32)  # [B, 2, S]
     arrays = qkv, codes, row_bits(seed, rows)
-    # Forward is fastest with long blocks; of longer sequences, they do not fit into the memory.
-    blocks = (512 if length <= 2048 else LANES), LANES
+    # The fastest blocks, forward and backward; of longer sequences, such do not fit into VMEM.
+    blocks = (512, 256) if length <= 2048 else (LANES, LANES)
     forms = tuple(form_of(length, qkv.shape[-1], pattern, packed, rate, most) for most in blocks)
     split = mesh_axes((axes.BATCH, axes.ACTIVATION_HEADS))
     if split is None:

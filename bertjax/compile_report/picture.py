@@ -8,18 +8,22 @@ from bertjax.compile_report.report import Report
 
 
 def draw(reports: list[Report], title: str, path: str | os.PathLike) -> None:
-    """Draws a PNG: a bar of parts for each phase, with the backward pass hatched."""
+    """Draws a PNG: for each phase a bar of parts by each yardstick, the backward pass hatched."""
     from matplotlib import colormaps
 
-    names = [f"length {r.step.length}\n{r.step.batch_size} sequences" for r in reversed(reports)]
-    with figures.png(path, figsize=(10, 1.8 + 1.1 * len(reports))) as figure:
+    bars = [
+        (f"length {report.step.length}\n{report.step.batch_size} sequences\n{name}", report, times)
+        for report in reports
+        for name, times in report.yardsticks.items()
+    ]
+    with figures.png(path, figsize=(10, 1.8 + 0.8 * len(bars))) as figure:
         plot = figure.subplots()
         labelled = set()
-        for place, report in enumerate(reversed(reports)):
+        for place, (_, report, times) in enumerate(bars):
             start = 0.0
             for number, part in enumerate(PARTS):
                 for way, hatch in ((FORWARD, None), (BACKWARD, "///")):
-                    width = 1e3 * report.parts.get((part, way), 0.0)
+                    width = 1e3 * times.parts.get((part, way), 0.0)
                     if not width:
                         continue
                     label = None if part in labelled else part
@@ -27,9 +31,10 @@ def draw(reports: list[Report], title: str, path: str | os.PathLike) -> None:
                     style = dict(color=colormaps["tab10"](number), hatch=hatch, edgecolor="white")
                     plot.barh(place, width, left=start, label=label, **style)
                     start += width
-            text = f"  {start:.1f} ms, MFU {report.mfu:.1%}"
+            text = f"  {start:.1f} ms, MFU {report.mfu(times):.1%}"
             plot.text(start, place, text, va="center", fontsize=9)
-        plot.set_yticks(range(len(reports)), names)
-        plot.set_xlim(right=1.25 * max(1e3 * report.seconds for report in reports))
-        plot.set(xlabel="estimated ms of a step (hatched: backward and update)", title=title)
+        plot.set_yticks(range(len(bars)), [name for name, _, _ in bars], fontsize=8)
+        plot.invert_yaxis()
+        plot.set_xlim(right=1.25 * max(1e3 * times.seconds for _, _, times in bars))
+        plot.set(xlabel="ms of a step (hatched: backward and update)", title=title)
         figure.legend(loc="outside lower center", ncols=5, fontsize=8)

@@ -1,10 +1,11 @@
-"""Parses the TPU compiler's output for a step: instructions, loops and collectives."""
+"""Parses the TPU compiler's output for a step: instructions, loops, collectives, bytes of HBM."""
 
 import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 _BYTES = {
     **dict.fromkeys(("pred", "s4", "u4", "s8", "u8", "f8e4m3fn", "f8e5m2"), 1),
@@ -13,6 +14,8 @@ _BYTES = {
     **dict.fromkeys(("s64", "u64", "f64"), 8),
 }
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_SLICES = ("dynamic-slice", "slice", "gather")  # they read a part of their first operand
+_UPDATE = "dynamic-update-slice"  # it writes its second operand into its first, in place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,30 +23,82 @@ class Instruction:
     """One instruction of a computation.
 
     Attributes:
+      name: it is unique in a program.
       opcode: "fusion", "while", "all-reduce", ...
       type: the type of its result, as written in the text.
+      operands: the names of its operands.
       source: its origin in the model, as JAX's path of scopes; "" if unknown.
       cycles: the compiler's estimate; None if the compiler gives none.
+      channel: the number of a collective; all steps of an asynchronous one have the same.
       runs: the computations whose instructions it runs: their names, and how many times each runs.
       holds: the computations that are part of the instruction itself, in a fusion.
+      form: its text without names, origins and estimates.
     """
 
+    name: str
     opcode: str
     type: str
+    operands: tuple[str, ...]
     source: str
     cycles: int | None
+    channel: int | None
     runs: tuple[tuple[str, int], ...]
     holds: tuple[str, ...]
+    form: str
+
+    @property
+    def collective(self) -> str:
+        """The kind of a collective, one of `COLLECTIVES`; "" for other instructions."""
+        kind = self.opcode.removesuffix("-start")
+        return kind if kind in COLLECTIVES else ""
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """The bytes of the result's elements, by dtype; of an all-gather-start, only the result."""
+        sizes: dict[str, int] = collections.Counter()
+        arrays = list(_arrays(self.type))
+        # "(operand, result)"; an all-reduce-start has the type of its result.
+        for array in arrays[len(arrays) // 2 :] if self.opcode == "all-gather-start" else arrays:
+            sizes[array.dtype] += array.bytes
+        return sizes
+
+    @property
+    def copied(self) -> int:
+        """The bytes that an asynchronous copy, of a whole array or of a slice, moves; else 0."""
+        if self.opcode not in ("copy-start", "slice-start"):
+            return 0
+        return min(array.bytes for array in _arrays(self.type) if array.dimensions)
+
+
+class Array(NamedTuple):
+    """One array of a type: bf16[16,512]{1,0:T(8,128)(2,1)S(1)}."""
+
+    dtype: str
+    dimensions: tuple[int, ...]
+    layout: str
 
     @property
     def bytes(self) -> int:
-        """The size of the result in bytes."""
-        return sum(
-            _BYTES.get(dtype, 4) * math.prod(map(int, filter(None, dims)))
-            for dtype, dims in (
-                (m[1], m[2].split(",")) for m in re.finditer(r"(\w+)\[([\d,]*)\]", self.type)
-            )
-        )
+        """The bytes of its elements."""
+        return _BYTES.get(self.dtype, 4) * math.prod(self.dimensions)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """The bytes that it has in HBM, with the padding of its tiles; 0 if it lies elsewhere."""
+        if re.search(r"S\([1-9]", self.layout):
+            return 0
+        order, _, tiling = self.layout.partition(":")
+        stored = [self.dimensions[int(i)] for i in reversed(order.split(",")) if i]
+        if tile := re.match(r"T\(([\d,]+)\)", tiling):
+            sizes = [int(size) for size in tile[1].split(",")]
+            for place in range(1, 1 + min(len(sizes), len(stored))):
+                stored[-place] += -stored[-place] % sizes[-place]
+        return _BYTES.get(self.dtype, 4) * math.prod(stored or [1])
+
+
+def _arrays(kind: str) -> Iterator[Array]:
+    for match in re.finditer(r"(\w+)\[([\d,]*)\](?:\{([^}]*)\})?", kind):
+        yield Array(match[1], tuple(map(int, filter(None, match[2].split(",")))), match[3] or "")
 
 
 class Program:
@@ -51,6 +106,7 @@ class Program:
 
     def __init__(self, text: str):
         self._computations: dict[str, list[Instruction]] = {}
+        self._types: dict[str, str] = {}  # the type of every instruction, by its name
         self._entry = ""
         limits: dict[str, list[int]] = collections.defaultdict(list)  # computation -> integers
         name = ""
@@ -60,7 +116,8 @@ class Program:
                 self._computations[name] = []
                 self._entry = name if match[1] else self._entry
             elif line.startswith("  ") and " = " in line and name:
-                self._computations[name].append(_instruction(line, limits))
+                self._computations[name].append(instruction := _instruction(line, limits))
+                self._types[instruction.name] = instruction.type
                 if match := re.search(r" = [su]32\[\]\S* constant\((\d+)\)", line):
                     limits[name].append(int(match[1]))
         if not self._entry:
@@ -73,11 +130,69 @@ class Program:
                 yield instruction, times
 
     def collectives(self) -> Iterator[tuple[Instruction, int]]:
-        """Yields each collective, also inside fusions, and how many times it runs."""
+        """Yields each collective, also inside fusions, and how many times it runs.
+
+        Instructions with the same channel are the steps of one collective; the first is given.
+        """
+        channels = set()
         for name, times in self._times(follow_fusions=True).items():
             for instruction in self._computations[name]:
-                if instruction.opcode.removesuffix("-start") in COLLECTIVES:
+                channel = instruction.channel
+                if instruction.collective and (channel is None or channel not in channels):
+                    channels.add(channel)
                     yield instruction, times
+
+    def communicates(self, instruction: Instruction) -> bool:
+        """Whether it is a collective, or a fusion with one."""
+        held = (inner for name in instruction.holds for inner in self._computations[name])
+        return bool(instruction.collective) or any(self.communicates(inner) for inner in held)
+
+    def hbm_bytes(self, instruction: Instruction) -> int:
+        """The bytes of HBM that an instruction reads and writes, with the padding of tiles.
+
+        Of an operand that a fusion only slices, the slices are counted; of one that it updates in
+        place, the update.
+        """
+        inside = [inner for name in instruction.holds for inner in self._computations[name]]
+        users = collections.defaultdict(list)
+        for inner in inside:
+            for place, operand in enumerate(inner.operands):
+                users[operand].append((inner, place))
+        parameters = {
+            int(inner.operands[0]): inner.name for inner in inside if inner.opcode == "parameter"
+        }
+        read = 0
+        for place, operand in enumerate(instruction.operands):
+            of_operand = self._hbm(operand)
+            parts = [
+                self._hbm(user.name) if user.opcode in _SLICES else 0
+                for user, at in users[parameters.get(place, "")]
+                if at == 0 and user.opcode in (*_SLICES, _UPDATE)
+            ]
+            sliced = len(parts) == len(users[parameters.get(place, "")]) > 0
+            read += min(of_operand, sum(parts)) if sliced else of_operand
+        updates = [inner for inner in inside if inner.opcode == _UPDATE]
+        in_place = sum(self._hbm(inner.name) - self._hbm(inner.operands[1]) for inner in updates)
+        return read + max(0, self._hbm(instruction.name) - in_place)
+
+    def form(self, instruction: Instruction) -> str:
+        """A text that is the same for instructions that compute the same from operands alike."""
+        operands = [self._types.get(operand, "") for operand in instruction.operands]
+        held = [self._form_of(name) for name in instruction.holds]
+        return "\n".join((instruction.form, *operands, *held))
+
+    def _form_of(self, computation: str) -> str:
+        order: dict[str, int] = {}
+        lines = []
+        for instruction in self._computations[computation]:
+            order[instruction.name] = len(order)
+            operands = (str(order.get(name, name)) for name in instruction.operands)
+            held = (self._form_of(name) for name in instruction.holds)
+            lines.append(" ".join((instruction.form, *operands, *held)))
+        return "\n".join(lines)
+
+    def _hbm(self, name: str) -> int:
+        return sum(array.hbm_bytes for array in _arrays(self._types.get(name, "")))
 
     def _times(self, follow_fusions: bool) -> dict[str, int]:
         """Maps each computation to the number of times that it runs."""
@@ -92,11 +207,14 @@ class Program:
 
 
 def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
-    _, _, rest = line.partition(" = ")
+    name, _, rest = line.partition(" = ")
     end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
     kind, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
     cycles = re.search(r'"estimated_cycles":"(\d+)"', rest)
     source = re.search(r'op_name="([^"]*)"', rest)
+    channel = re.search(r"channel_id=(\d+)", rest)
+    arguments = rest[end + 1 + len(opcode) :]
+    arguments = arguments[1 : _closing(arguments)]
     runs, holds = [], []
     if opcode == "while":
         trips = re.search(r'known_trip_count"?:\{"n":"(\d+)"\}', rest)
@@ -122,13 +240,24 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     elif opcode == "fusion":
         holds = re.findall(r"calls=%?([\w.-]+)", rest)
     return Instruction(
+        name=name.split()[-1].removeprefix("%"),
         opcode=opcode,
         type=kind,
+        operands=tuple(re.findall(r"%([\w.-]+)", arguments)) or tuple(arguments.split(",")),
         source=source[1] if source else "",
         cycles=int(cycles[1]) if cycles else None,
+        channel=int(channel[1]) if channel else None,
         runs=tuple(runs),
         holds=tuple(holds),
+        form=_form(rest),
     )
+
+
+def _form(text: str) -> str:
+    """An instruction's text without what differs between two that are compiled alike."""
+    text = re.sub(r", (?:metadata|control-predecessors)=\{[^}]*\}|, calls=[^ ,]*", "", text)
+    kernel = re.search(r'"body":"[^"]*"', text)  # the program of a custom call
+    return re.sub(r"%[\w.-]+", "%", text.partition(", backend_config=")[0]) + (kernel or [""])[0]
 
 
 def _closing(text: str) -> int:

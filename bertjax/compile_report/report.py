@@ -1,13 +1,23 @@
-"""Reports of one phase and of the whole run, as numbers and as tables."""
+"""Reports of one phase and of the whole run, as numbers and as tables.
+
+Two yardsticks measure a step; docs/tpu.md compares them. Both add the times of all instructions but
+collectives.
+
+  estimate  the cycles that XLA's cost model gives each instruction; it has none for kernels
+  count     the bundles that the compiled instruction executes, or the bytes of HBM that it reads
+            and writes at the published rate, whichever takes longer
+"""
 
 import collections
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from bertjax.base.errors import InputError
+from bertjax.compile_report import bundles
 from bertjax.compile_report.parts import (
     BACKWARD,
     FORWARD,
@@ -19,7 +29,7 @@ from bertjax.compile_report.parts import (
     moved,
     part_of,
 )
-from bertjax.compile_report.program import Program
+from bertjax.compile_report.program import Instruction, Program
 from bertjax.compile_report.topology import GIB, Slice
 
 
@@ -60,6 +70,36 @@ class LayerKind:
     backward: float
 
 
+_NAMES = ("estimate", "count")  # of the yardsticks
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """The seconds of one update by one yardstick.
+
+    Attributes:
+      parts: (part, "forward" or "backward") -> seconds.
+      layers: kind -> what one of its layers takes, without the update of its weights; empty if all
+        layers are alike.
+    """
+
+    parts: dict[tuple[str, str], float]
+    layers: dict[str, LayerKind]
+
+    @property
+    def seconds(self) -> float:
+        """The time of one update: the sum over all instructions, without collectives."""
+        return sum(self.parts.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """The calls of one of our own kernels in a step, and the counted seconds of all of them."""
+
+    calls: int
+    seconds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """The report of one phase on one slice. Bytes and seconds are for one device and one update.
@@ -67,11 +107,13 @@ class Report:
     Attributes:
       arguments: the bytes of parameters, optimizer state and batch.
       temporaries: the bytes of all other arrays.
-      parts: (part, "forward" or "backward") -> seconds.
-      layers: kind -> what one of its layers takes, without the update of its weights; empty if all
-        layers are alike.
       collective_seconds: the time of all collectives, if each could use the links at full speed.
-      without_estimate: opcode -> the number of instructions without the compiler's estimate.
+      copy_seconds: the time of asynchronous copies between HBM and the chip's own memory at the
+        published rate of HBM; neither yardstick has them.
+      estimate, count: the two yardsticks.
+      kernels: name -> its calls, which the count has and the estimate lacks.
+      without_estimate: opcode -> the number of other instructions without the compiler's estimate.
+      without_bundles: opcode -> the number of instructions whose bundles were not found.
     """
 
     step: Step
@@ -82,39 +124,45 @@ class Report:
     temporaries: int
     collectives: tuple[Collective, ...]
     collective_seconds: float
-    parts: dict[tuple[str, str], float]
-    layers: dict[str, LayerKind]
+    copy_seconds: float
+    estimate: Times
+    count: Times
+    kernels: dict[str, Kernel]
     without_estimate: dict[str, int]
+    without_bundles: dict[str, int]
     peak: float
 
     @property
-    def seconds(self) -> float:
-        """The estimated time of one update: the sum over all instructions, without collectives."""
-        return sum(self.parts.values())
+    def yardsticks(self) -> dict[str, Times]:
+        return {name: getattr(self, name) for name in _NAMES}
 
-    @property
-    def mfu(self) -> float:
-        """The useful operations, divided by what all chips could do in the estimated time."""
-        return self.step.flops / (self.seconds * self.chips * self.peak)
+    def mfu(self, times: Times) -> float:
+        """The useful operations, divided by what all chips could do in that time."""
+        return self.step.flops / (times.seconds * self.chips * self.peak)
 
-    @property
-    def tokens_per_second(self) -> float:
+    def tokens_per_second(self, times: Times) -> float:
         """The tokens per second of all chips, including padding."""
-        return self.step.batch_size * self.step.length / self.seconds
+        return self.step.batch_size * self.step.length / times.seconds
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a JSON object."""
         plain = dataclasses.asdict(self)
-        plain["parts"] = {
-            part: {way: self.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
-            for part in PARTS
-        }
-        more = ("seconds", "mfu", "tokens_per_second")
-        return plain | {name: getattr(self, name) for name in more}
+        for name, times in self.yardsticks.items():
+            plain[name]["parts"] = {
+                part: {way: times.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)}
+                for part in PARTS
+            }
+            plain[name] |= {
+                "seconds": times.seconds,
+                "mfu": self.mfu(times),
+                "tokens_per_second": self.tokens_per_second(times),
+            }
+        return plain
 
 
 _COMPUTE = ("fusion", "convolution", "custom-call")
 _FREE = ("ConcatBitcast", "AssumeGatherIndicesInBound", "LayoutConstraint")  # annotations
+_KERNEL = "custom-call tpu_custom_call"
 _SMALL = 2**20  # bytes
 
 
@@ -130,6 +178,7 @@ def compile_and_report(
       InputError: the update does not fit into a device's memory. The message says by how much, and
         what helps.
     """
+    bundles.forget(bundles.folder())
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -138,43 +187,102 @@ def compile_and_report(
     not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
     temporaries = memory.temp_size_in_bytes + not_donated
     arguments = memory.argument_size_in_bytes
-    return report_of(compiled.as_text(), step, where, scopes, arguments, temporaries)
+    dumped = bundles.dumped(bundles.folder())
+    return report_of(compiled.as_text(), dumped, step, where, scopes, arguments, temporaries)
 
 
 def report_of(
-    text: str, step: Step, where: Slice, scopes: Scopes, arguments: int, temporaries: int
+    text: str,
+    dumped: Mapping[str, int],
+    step: Step,
+    where: Slice,
+    scopes: Scopes,
+    arguments: int,
+    temporaries: int,
 ) -> Report:
-    """Makes a report from the text of a compiled step and its bytes of memory on a device."""
+    """Makes a report from the text of a compiled step and its bytes of memory on a device.
+
+    Args:
+      dumped: the bundles of instructions by their names; those alike may lack.
+    """
     program = Program(text)
-    parts: dict[tuple[str, str], float] = collections.Counter()
-    of_layers: dict[tuple[str, int], dict[str, float]] = {}
-    missing: dict[str, int] = collections.Counter()
+    chip = where.chip
+    of_forms = {
+        program.form(instruction): dumped[instruction.name]
+        for instruction, _ in program.executed()
+        if instruction.name in dumped
+    }
+    estimate, count = _Sums(scopes), _Sums(scopes)
+    kernels: dict[str, Kernel] = {}
+    no_estimate, no_bundles = collections.Counter(), collections.Counter()
+    copied = 0.0
     for instruction, times in program.executed():
-        source, opcode = instruction.source, instruction.opcode
+        opcode = instruction.opcode
+        if instruction.collective:
+            continue
+        copied += times * instruction.copied / _rate(where)
+        executed = dumped.get(instruction.name)
+        if executed is None:
+            executed = of_forms.get(program.form(instruction))
+        large = sum(instruction.bytes.values()) > _SMALL
+        computes = opcode.partition(" ")[0] in _COMPUTE and opcode.partition(" ")[2] not in _FREE
         if instruction.cycles is not None:
-            part, way = part_of(opcode, source, scopes), direction_of(source)
-            seconds = instruction.cycles * times / where.chip.clock
-            parts[part, way] += seconds
-            if (layer := layer_of(source)) and part != OPTIMIZER:
-                of_layers.setdefault(layer, collections.Counter())[way] += seconds
-        elif opcode.partition(" ")[0] in _COMPUTE and opcode.partition(" ")[2] not in _FREE:
-            missing[opcode] += times * (instruction.bytes > _SMALL)
+            estimate.add(instruction, instruction.cycles * times / chip.clock)
+        elif computes and large and opcode != _KERNEL:
+            no_estimate[opcode] += times
+        if executed is not None:
+            moved_bytes = 0 if program.communicates(instruction) else program.hbm_bytes(instruction)
+            seconds = times * max(executed / chip.clock, moved_bytes / _rate(where))
+            count.add(instruction, seconds)
+            if opcode == _KERNEL:
+                name = re.sub(r"\.\d+$", "", instruction.name)
+                known = kernels.get(name, Kernel(0, 0.0))
+                kernels[name] = Kernel(known.calls + times, known.seconds + seconds)
+        elif instruction.cycles is not None or (computes and large):
+            no_bundles[opcode] += times
     collectives = _collectives(program)
     sent = sum(row.bytes * (2 if row.kind == "all-reduce" else 1) for row in collectives)
     return Report(
         step=step,
         slice=where.name,
         chips=where.chips,
-        memory=where.chip.memory,
+        memory=chip.memory,
         arguments=arguments,
         temporaries=temporaries,
         collectives=collectives,
-        collective_seconds=sent * where.chip.devices / where.chip.links,
-        parts=dict(parts),
-        layers=_mean_layers(of_layers),
-        without_estimate={opcode: count for opcode, count in missing.items() if count},
+        collective_seconds=sent * chip.devices / chip.links,
+        copy_seconds=copied,
+        estimate=estimate.times(),
+        count=count.times(),
+        kernels=kernels,
+        without_estimate=dict(no_estimate),
+        without_bundles=dict(no_bundles),
         peak=where.peak,
     )
+
+
+def _rate(where: Slice) -> float:
+    """The published bytes per second of a device's HBM."""
+    return where.chip.hbm / where.chip.devices
+
+
+class _Sums:
+    """Adds the seconds of instructions by part of the model and by layer."""
+
+    def __init__(self, scopes: Scopes):
+        self._scopes = scopes
+        self._parts: dict[tuple[str, str], float] = collections.Counter()
+        self._layers: dict[tuple[str, int], dict[str, float]] = {}
+
+    def add(self, instruction: Instruction, seconds: float) -> None:
+        source = instruction.source
+        part, way = part_of(instruction.opcode, source, self._scopes), direction_of(source)
+        self._parts[part, way] += seconds
+        if (layer := layer_of(source)) and part != OPTIMIZER:
+            self._layers.setdefault(layer, collections.Counter())[way] += seconds
+
+    def times(self) -> Times:
+        return Times(dict(self._parts), _mean_layers(self._layers))
 
 
 def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerKind]:
@@ -191,13 +299,14 @@ def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str
 
 
 def _collectives(program: Program) -> tuple[Collective, ...]:
+    """A combined collective counts for each of its dtypes."""
     counts, sizes = collections.Counter(), collections.Counter()
     for instruction, times in program.collectives():
-        kind = instruction.opcode.removesuffix("-start")
-        dtype = re.search(r"\w+(?=\[)", instruction.type)[0]
-        key = kind, moved(kind, instruction.source), dtype
-        counts[key] += times
-        sizes[key] += times * instruction.bytes
+        moves = moved(instruction.collective, instruction.source)
+        for dtype, size in instruction.bytes.items():
+            key = instruction.collective, moves, dtype
+            counts[key] += times
+            sizes[key] += times * size
     rows = [Collective(*key, counts[key], sizes[key]) for key in counts]
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 
@@ -221,7 +330,7 @@ def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
 
 def table(report: Report) -> str:
     """The report of one phase, as lines of text."""
-    step, total = report.step, report.seconds
+    step, yardsticks = report.step, report.yardsticks
     used = report.arguments + report.temporaries
     lines = [
         f"length {step.length}, {step.batch_size} sequences"
@@ -230,44 +339,73 @@ def table(report: Report) -> str:
         f"  memory of a device: {used / GIB:.2f} GiB of {report.memory / GIB:.2f}: state and batch "
         f"{report.arguments / GIB:.2f}, temporaries {report.temporaries / GIB:.2f}: "
         f"fits, {(report.memory - used) / GIB:.2f} GiB are left",
-        f"  estimated step: {total * 1e3:.1f} ms, MFU {report.mfu:.1%}, "
-        f"{report.tokens_per_second:,.0f} tokens/s",
-        f"  collectives besides, partly behind it: {1e3 * report.collective_seconds:.1f} ms at the "
-        "links' full speed",
+    ]
+    for name, times in yardsticks.items():
+        lines.append(
+            f"  step by {name}: {1e3 * times.seconds:.1f} ms, MFU {report.mfu(times):.1%}, "
+            f"{report.tokens_per_second(times):,.0f} tokens/s"
+        )
+    lines += [
+        f"  besides, partly behind it: collectives {1e3 * report.collective_seconds:.1f} ms at the "
+        f"links' full speed, asynchronous copies {1e3 * report.copy_seconds:.1f} ms at HBM's",
         "",
-        f"  {'part':24} {'forward':>9} {'backward':>9} {'ms':>9} {'share':>6}",
+        f"  {'ms':28}"
+        + "".join(f" {name:>10} {'backward':>9} {'share':>6}" for name in yardsticks),
     ]
     for part in PARTS:
-        ways = [report.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)]
-        if sum(ways):
-            figures = " ".join(f"{1e3 * seconds:9.2f}" for seconds in (*ways, sum(ways)))
-            lines.append(f"  {part:24} {figures} {sum(ways) / total:6.1%}")
-    for kind, layer in report.layers.items():
-        ways = layer.forward, layer.backward
-        figures = " ".join(f"{1e3 * seconds:9.2f}" for seconds in (*ways, sum(ways)))
-        lines.append(f"  {f'one of {layer.count} {kind} layers':24} {figures}")
+        cells = [
+            ([times.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)], times.seconds)
+            for times in yardsticks.values()
+        ]
+        if any(sum(ways) for ways, _ in cells):
+            lines.append(f"  {part:28}" + "".join(_cell(*ways, total) for ways, total in cells))
+    for kind, layer in report.count.layers.items():
+        cells = [
+            _cell(times.layers[kind].forward, times.layers[kind].backward, times.seconds)
+            for times in yardsticks.values()
+            if kind in times.layers
+        ]
+        lines.append(f"  {f'one of {layer.count} {kind} layers':28}" + "".join(cells))
+    for name, kernel in report.kernels.items():
+        lines.append(
+            f"  kernel {name}: {kernel.calls} calls, {1e3 * kernel.seconds:.2f} ms (count)"
+        )
     lines += ["", f"  {'collective':20} {'of':36} {'dtype':6} {'count':>5} {'MiB a device':>13}"]
     for row in report.collectives:
         size = f"{row.bytes / 2**20:13.2f}"
         lines.append(f"  {row.kind:20} {row.moves:36} {row.dtype:6} {row.count:5} {size}")
-    if report.without_estimate:
-        listed = ", ".join(f"{count} x {name}" for name, count in report.without_estimate.items())
-        lines.append(f"  without an estimate of the compiler: {listed}")
+    for what, missing in (
+        ("an estimate of the compiler", report.without_estimate),
+        ("known bundles", report.without_bundles),
+    ):
+        if missing:
+            listed = ", ".join(f"{number} x {opcode}" for opcode, number in missing.items())
+            lines.append(f"  without {what}: {listed}")
     return "\n".join(lines)
 
 
-LEFT_OUT = (
-    "Estimated: the TPU compiler's own cycles, one instruction after the other; no TPU has taken\n"
-    "part. Left out: how far collectives hide behind the rest, custom kernels, the host's input,\n"
-    "evaluation and checkpoints."
-)
+def _cell(forward: float, backward: float, total: float) -> str:
+    share = (forward + backward) / total
+    return f" {1e3 * forward:10.2f} {1e3 * backward:9.2f} {share:6.1%}"
+
+
+LEFT_OUT = """\
+No TPU has taken part. Estimate: the cycles of XLA's cost model. It charges a byte written to HBM
+several times the published time, and knows no kernels of our own. Count: the compiled bundles, or
+the bytes of HBM at the published rate, if they take longer; without waiting for results, and
+without rounds of loops that depend on data. Both add one instruction after another. Left out: how
+far collectives and asynchronous copies hide behind the rest, the host's input, evaluation and
+checkpoints."""
 
 
 def run_table(reports: list[Report]) -> str:
     """The whole run, for two cases: all collectives overlap with computation, or none does."""
     steps, chips = sum(report.step.steps for report in reports), reports[0].chips
-    hidden = sum(report.seconds * report.step.steps for report in reports)
-    bare = hidden + sum(report.collective_seconds * report.step.steps for report in reports)
-    days = " to ".join(f"{seconds / 86400:.2f}" for seconds in (hidden, bare))
-    hours = " to ".join(f"{seconds / 3600 * chips:,.0f}" for seconds in (hidden, bare))
-    return f"{steps:,} steps: {days} days, {hours} chip-hours on {reports[0].slice}\n{LEFT_OUT}"
+    lines = [f"{steps:,} steps on {reports[0].slice}"]
+    for name in reports[0].yardsticks:
+        hidden = sum(report.yardsticks[name].seconds * report.step.steps for report in reports)
+        bare = hidden + sum(report.collective_seconds * report.step.steps for report in reports)
+        days = " to ".join(f"{seconds / 86400:.2f}" for seconds in (hidden, bare))
+        hours = " to ".join(f"{seconds / 3600 * chips:,.0f}" for seconds in (hidden, bare))
+        lines.append(f"  by {name}: {days} days, {hours} chip-hours")
+    return "\n".join([*lines, LEFT_OUT])

@@ -8,6 +8,7 @@ import jax
 
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu
+from bertjax.compile_report import bundles
 from bertjax.training.hardware import peak_flops
 
 GIB = 2**30
@@ -22,6 +23,7 @@ class Chip:
       clock: the frequency of the compiler's cycles in Hz: peak FLOP/s / (2 x multipliers of all
         matrix units).
       links: the published bytes per second of all links of one chip.
+      hbm: the published bytes per second of the HBM of one chip.
       memory: the bytes of one device's HBM that a program can use.
       devices: the number of JAX devices of a chip.
       dimensions: the dimensions of the network; the size of a slice is "4x4" or "4x4x4".
@@ -31,6 +33,7 @@ class Chip:
     name: str
     clock: float
     links: float
+    hbm: float
     memory: float
     devices: int = 1
     dimensions: int = 2
@@ -41,12 +44,12 @@ _MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v2", 0.70e9, 248e9, 7.48 * GIB, devices=2),
-        Chip("v3", 0.94e9, 328e9, 15.48 * GIB, devices=2),
-        Chip("v4", 1.05e9, 300e9, 30.75 * GIB, dimensions=3, options=_MEGACORE),
-        Chip("v5e", 1.50e9, 200e9, 15.75 * GIB),
-        Chip("v5p", 1.75e9, 600e9, 95.74 * GIB, dimensions=3, options=_MEGACORE),
-        Chip("v6e", 1.75e9, 448e9, 31.25 * GIB),
+        Chip("v2", 0.70e9, 248e9, 700e9, 7.48 * GIB, devices=2),
+        Chip("v3", 0.94e9, 328e9, 900e9, 15.48 * GIB, devices=2),
+        Chip("v4", 1.05e9, 300e9, 1228e9, 30.75 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v5e", 1.50e9, 200e9, 819e9, 15.75 * GIB),
+        Chip("v5p", 1.75e9, 600e9, 2765e9, 95.74 * GIB, dimensions=3, options=_MEGACORE),
+        Chip("v6e", 1.75e9, 448e9, 1640e9, 31.25 * GIB),
     )
 }
 
@@ -87,6 +90,7 @@ def describe(name: str) -> Slice:
     if importlib.util.find_spec("libtpu") is None:
         raise InputError("the TPU compiler is not installed: pip install 'bertjax[tpu]'")
     tell_libtpu()
+    bundles.ask_libtpu()
     from jax.experimental import topologies
 
     options = dict(chip.options)

@@ -48,7 +48,7 @@ WALK: tuple[tuple[str, dict[str, Any]], ...] = (
     ("30 % masked", {"phase_1": {"masking": {"rate": 0.3}}}),
     ("constant rate, then decay", {"optimizer": {"schedule": "wsd"}}),
     ("StableAdamW", {"optimizer": {"name": "stable_adamw"}}),
-    ("Muon", {"optimizer": {"name": "muon"}}),
+    ("Muon, rate 5e-3", {"optimizer": {"name": "muon", "learning_rate": 5e-3}}),
 )
 
 

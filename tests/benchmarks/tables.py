@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 
 _WAYS = ("bertjax", "transformers")
+_YARDSTICKS = ("estimate", "count")  # of a step on a TPU
 _GIB = 2**30
 
 _MARKED = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -258,6 +259,32 @@ def table_of_minutes(content: dict[str, Any]) -> str:
     return _table(caption, titles, rows)
 
 
+def fine_tuned_minutes(results: Path) -> str:
+    """Both models of bertjax that were trained for equal minutes, fine-tuned by the same recipe."""
+    both = [_read(results / f"finetune_{name}_mini.json") for name in ("bert", "modernbert")]
+    rows = []
+    for task, result in both[0]["tasks"].items():
+        of_both = [list(content["tasks"][task]["bertjax"].values()) for content in both]
+        dev = [[next(iter(seed["dev"].values())) for seed in seeds] for seeds in of_both]
+        metrics = _main_metrics(task, dev[0][0])
+        rows.append(
+            (
+                _task_name(task),
+                ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics),
+                *(_scores(each, metrics) for each in dev),
+                " and ".join(dict.fromkeys(str(len(each)) for each in dev)),
+                _how(result["recipe"]),
+            )
+        )
+    titles = ("task", "figure", "BERT's recipe", "the modern recipe", "seeds", "how")
+    return _table(f"On dev. {both[0]['machine']}; {_versions(both[0]['versions'])}.", titles, rows)
+
+
+def modern_walk(results: Path) -> str:
+    """The models on the way from BERT to ModernBERT."""
+    return table_of_walk(_read(results / "modern_walk.json"))
+
+
 def table_of_walk(content: dict[str, Any]) -> str:
     """The table of a report of modern_walk.py."""
     rows = []
@@ -288,17 +315,16 @@ def tpu_steps(results: Path) -> str:
             f"{phase['step']['length']:,}",
             _sequences(phase["step"]),
             f"{_gib(phase):.2f} of {phase['memory'] / _GIB:.2f}",
-            f"{phase['seconds'] * 1e3:,.1f}",
-            f"{phase['mfu']:.1%}",
-            f"{phase['tokens_per_second'] / 1e6:.2f}",
+            *(_step(phase, yardstick) for yardstick in _YARDSTICKS),
+            f"{phase['estimate']['tokens_per_second'] / 1e6:.2f}",
             f"{phase['collective_seconds'] * 1e3:.1f}",
         )
         for config, phases in _reports(results)
         for phase in phases
     ]
     titles = (
-        *("config", "slice", "length", "sequences", "GiB of a device", "ms a step", "MFU"),
-        *("million tokens/s", "collectives, ms"),
+        *("config", "slice", "length", "sequences", "GiB of a device"),
+        *("a step, estimate", "a step, count", "million tokens/s, estimate", "collectives, ms"),
     )
     return _table("", titles, rows)
 
@@ -307,7 +333,7 @@ def tpu_runs(results: Path) -> str:
     """A row for each shipped config: the time of its run, with all collectives hidden or none."""
     rows = []
     for config, phases in _reports(results):
-        hidden = sum(phase["step"]["steps"] * phase["seconds"] for phase in phases)
+        hidden = sum(phase["step"]["steps"] * phase["estimate"]["seconds"] for phase in phases)
         moved = sum(phase["step"]["steps"] * phase["collective_seconds"] for phase in phases)
         both = hidden, hidden + moved
         rows.append(
@@ -326,11 +352,54 @@ def tpu_parts(results: Path) -> str:
     """The time of each part of the model in base_16 on v5e."""
     phases = _read(results / "base_16_v5e.json")["phases"]
     rows = [
-        (part, *(f"{sum(phase['parts'][part].values()) * 1e3:.1f}" for phase in phases))
-        for part in phases[0]["parts"]
+        (
+            part,
+            *(
+                f"{sum(phase[yardstick]['parts'][part].values()) * 1e3:.1f}"
+                for phase in phases
+                for yardstick in _YARDSTICKS
+            ),
+        )
+        for part in phases[0]["estimate"]["parts"]
+        if any(sum(phase["estimate"]["parts"][part].values()) for phase in phases)
     ]
-    titles = ("part", *(f"ms at length {phase['step']['length']}" for phase in phases))
+    titles = (
+        "part",
+        *(
+            f"ms at length {phase['step']['length']}, {yardstick}"
+            for phase in phases
+            for yardstick in _YARDSTICKS
+        ),
+    )
     return _table("", titles, rows)
+
+
+def tpu_calibration(results: Path) -> str:
+    """Operations whose least time is known, by both yardsticks."""
+    return table_of_calibration(_read(results / "tpu_calibration.json"))
+
+
+def table_of_calibration(content: dict[str, Any]) -> str:
+    """The same for a report of tpu_calibration.py."""
+    rows = [
+        (
+            name,
+            *(
+                f"{1e3 * seconds:.3f}"
+                for seconds in (
+                    *(found["least"], found["xla"]["estimate"], found["xla"]["count"]),
+                    found["pallas"]["count"],
+                )
+            ),
+        )
+        for name, found in content["operations"].items()
+    ]
+    caption = (
+        f"Milliseconds on one chip of {content['topology']}, bfloat16. "
+        f"{_versions(content['versions'])}."
+    )
+    titles = ("operation", "least", "XLA, estimate", "XLA, count", "Pallas, count")
+    return _table(caption, titles, rows)
 
 
 def tpu_layers(results: Path) -> str:
@@ -338,7 +407,7 @@ def tpu_layers(results: Path) -> str:
     rows = []
     for config, phases in _reports(results):
         for phase in phases:
-            if kinds := phase.get("layers"):
+            if kinds := phase["estimate"]["layers"]:
                 step = phase["step"]
                 tokens = step["batch_size"] * step["length"] // phase["chips"]
                 rows.append(
@@ -371,12 +440,17 @@ def tpu_estimates(results: Path) -> str:
                 topology,
                 f"{length}",
                 f"{sequences:,}",
-                *(f"{way['seconds'] * 1e3:.1f} ms, MFU {way['mfu']:.1%}" for way in ways),
-                _times(ways[1]["seconds"] / ways[0]["seconds"]),
+                *(_step(way, "estimate") for way in ways),
+                _times(ways[1]["estimate"]["seconds"] / ways[0]["estimate"]["seconds"]),
             )
         )
     titles = ("config", "slice", "length", "sequences", "bertjax", "transformers", "bertjax is")
     return _table(f"Compiled with {_versions(content['versions'])}.", titles, rows)
+
+
+def _step(report: dict[str, Any], yardstick: str) -> str:
+    times = report.get(yardstick)
+    return f"{times['seconds'] * 1e3:,.1f} ms, MFU {times['mfu']:.1%}" if times else ""
 
 
 def _reports(results: Path) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -408,7 +482,7 @@ def speed(results: Path) -> str:
     ratios = [theirs / ours for ours, theirs in filter(all, seconds)]
     estimate = _read(results / "tpu_estimates.json")["rows"][0]
     config, topology, length, _ = estimate["shape"]
-    milliseconds = [estimate[way]["seconds"] * 1e3 for way in _WAYS]
+    milliseconds = [estimate[way]["estimate"]["seconds"] * 1e3 for way in _WAYS]
     rows = [
         (
             f"training step, transformers {how}",
@@ -494,7 +568,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
+        *(enwiki_mini, equal_minutes, fine_tuned_minutes, modern_walk),
+        *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 }
 

@@ -4,8 +4,8 @@
 
 PYTHON is the interpreter of an environment with transformers==4.48.3 (the last with Flax), flax,
 optax, and jax[tpu] in the version that is installed here. The same libtpu compiles both steps, and
-the same code (`bertjax.compile_report`) adds the compiler's cycles of all instructions, without
-collectives.
+the same code (`bertjax.compile_report`) adds the times of all instructions by both yardsticks,
+without collectives.
 
   bertjax       configs/pretrain_base_16.py or pretrain_large_64.py, with the given batch
   transformers  its model in bfloat16 over float32 parameters, a vocabulary product at every
@@ -56,6 +56,7 @@ def bertjax_step(name: str, topology: str, length: int, rows: int) -> dict:
 
 def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     """The same report, made from what `compile_peer` writes in the other environment."""
+    from bertjax.compile_report import bundles
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
     from bertjax.encoders.bert.family import BERT
@@ -63,11 +64,14 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     name, topology, length, rows = shape
     with tempfile.TemporaryDirectory() as folder:
         arguments = [name, topology, str(length), str(rows), folder]
-        subprocess.run([python, __file__, "--peer", *arguments], check=True)
+        (dumps := Path(folder, "bundles")).mkdir()
+        environment = os.environ | {"LIBTPU_INIT_ARGS": bundles.flags(dumps)}
+        subprocess.run([python, __file__, "--peer", *arguments], check=True, env=environment)
+        dumped = bundles.dumped(dumps)
         text = Path(folder, "step.hlo").read_text(encoding="utf-8")
         memory = json.loads(Path(folder, "memory.json").read_text(encoding="utf-8"))
     step = Step(length=length, batch_size=rows, accumulate=1, steps=0, flops=flops)
-    return report_of(text, step, describe(topology), BERT.scopes, *memory).as_dict()
+    return report_of(text, dumped, step, describe(topology), BERT.scopes, *memory).as_dict()
 
 
 def compile_peer(name: str, topology: str, length: str, rows: str, folder: str) -> None:
@@ -146,13 +150,18 @@ def table(rows: list[dict]) -> str:
     for row in rows:
         ours, theirs = row["bertjax"], row["transformers"]
         cells = (
-            f"{1e3 * way['seconds']:.1f} ms, MFU {way['mfu']:.1%}, "
-            f"{(way['arguments'] + way['temporaries']) / 2**30:.1f} GiB"
+            "; ".join(
+                f"{1e3 * way[by]['seconds']:.1f} ms by {by}, MFU {way[by]['mfu']:.1%}"
+                for by in ("estimate", "count")
+            )
+            + f"; {(way['arguments'] + way['temporaries']) / 2**30:.1f} GiB"
             for way in (ours, theirs)
         )
         *shape, length, sequences = row["shape"]
-        ratio = f"{theirs['seconds'] / ours['seconds']:.2f}x"
-        lines.append((*shape, str(length), str(sequences), *cells, ratio))
+        ratios = (
+            f"{theirs[by]['seconds'] / ours[by]['seconds']:.2f}x" for by in ("estimate", "count")
+        )
+        lines.append((*shape, str(length), str(sequences), *cells, ", ".join(ratios)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -54,11 +54,102 @@ def test_cycles_of_loops_are_multiplied_out():
 
 
 def test_collectives_are_found_in_loops_and_in_fusions():
-    found = {i.opcode: (i.bytes, i.source, n) for i, n in Program(TEXT).collectives()}
+    found = {i.collective: (i.bytes, i.source, n) for i, n in Program(TEXT).collectives()}
     assert found == {
-        "all-gather-start": (4 * (8 + 128), "jit(step)/jvp(Bert)/w", 5),
-        "reduce-scatter": (2 * 2 * 768, "jit(step)/transpose(jvp(Bert))/dot_general", 1),
+        "all-gather": ({"f32": 4 * 128}, "jit(step)/jvp(Bert)/w", 5),
+        "reduce-scatter": ({"bf16": 2 * 2 * 768}, "jit(step)/transpose(jvp(Bert))/dot_general", 1),
     }
+
+
+# Two layers alike but for names, places and channels; a third with its result in another memory;
+# a gather in two steps; a combined sum; a fusion that slices one operand and updates another.
+LAYERS = """HloModule jit_step
+
+%half (x: bf16[16,64]) -> bf16[16,64] {
+  %x = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %y.1 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x), metadata={op_name="jit(step)/layer_0/exp" stack_frame_id=1}
+}
+
+%half.clone (x.2: bf16[16,64]) -> bf16[16,64] {
+  %x.2 = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %y.2 = bf16[16,64]{1,0:T(8,128)(2,1)} exponential(%x.2), metadata={op_name="jit(step)/layer_1/exp" stack_frame_id=9}
+}
+
+%steps (z: f32[24,200]) -> f32[24,200] {
+  %z = f32[24,200]{1,0:T(8,128)} parameter(0)
+  ROOT %g = f32[24,200]{1,0:T(8,128)} all-gather(%z), channel_id=7, dimensions={0}
+}
+
+%steps.clone (z.2: f32[24,200]) -> f32[24,200] {
+  %z.2 = f32[24,200]{1,0:T(8,128)} parameter(0)
+  ROOT %g.2 = f32[24,200]{1,0:T(8,128)} all-gather(%z.2), channel_id=7, dimensions={0}
+}
+
+%parts (all: f32[40,256], some: f32[8,256], at: s32[]) -> f32[40,256] {
+  %all = f32[40,256]{1,0:T(8,128)} parameter(0)
+  %some = f32[40,256]{1,0:T(8,128)} parameter(1)
+  %at = s32[]{:T(128)} parameter(2)
+  %slice = f32[8,256]{1,0:T(8,128)} dynamic-slice(%some, %at, %at), dynamic_slice_sizes={8,256}
+  ROOT %put = f32[40,256]{1,0:T(8,128)} dynamic-update-slice(%all, %slice, %at, %at)
+}
+
+ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i: s32[]) -> bf16[16,64] {
+  %a = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
+  %z.1 = f32[24,200]{1,0:T(8,128)} parameter(1)
+  %t = f32[40,256]{1,0:T(8,128)} parameter(2)
+  %u = f32[40,256]{1,0:T(8,128)} parameter(3)
+  %i = s32[]{:T(128)} parameter(4)
+  %one = bf16[16,64]{1,0:T(8,128)(2,1)} fusion(%a), kind=kLoop, calls=%half, metadata={op_name="jit(step)/layer_0/exp"}, backend_config={"window_config":{"estimated_cycles":"7"}}
+  %two = bf16[16,64]{1,0:T(8,128)(2,1)} fusion(%one), kind=kLoop, calls=%half.clone, metadata={op_name="jit(step)/layer_1/exp"}, backend_config={"window_config":{"estimated_cycles":"8"}}
+  %fast = bf16[16,64]{1,0:T(8,128)(2,1)S(1)} fusion(%two), kind=kLoop, calls=%half
+  %start = f32[24,200]{1,0:T(8,128)} fusion(%z.1), kind=kCustom, calls=%steps
+  %go = f32[24,200]{1,0:T(8,128)} fusion(%start), kind=kCustom, calls=%steps.clone
+  %sums = (f32[24,200]{1,0:T(8,128)}, bf16[16,64]{1,0:T(8,128)(2,1)}, f32[]{:T(128)}) all-reduce(%go, %two, %i), channel_id=8, to_apply=%add
+  %new = f32[40,256]{1,0:T(8,128)} fusion(%t, %u, %i), kind=kLoop, calls=%parts
+  %moved = (f32[24,200]{1,0:T(8,128)S(1)}, f32[24,200]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%go)
+  ROOT %part = ((f32[40,256]{1,0:T(8,128)}), f32[8,256]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%new), slice={[0:8], [0:256]}
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def layers():
+    program = Program(LAYERS)
+    return program, {instruction.name: instruction for instruction, _ in program.executed()}
+
+
+def test_instructions_alike_have_the_same_form(layers):
+    program, named = layers
+    assert program.form(named["one"]) == program.form(named["two"])
+    assert program.form(named["one"]) != program.form(named["fast"])
+    assert program.form(named["start"]) != program.form(named["new"])
+
+
+def test_a_channel_is_one_collective_with_all_its_dtypes(layers):
+    program, named = layers
+    found = [(i.collective, i.bytes, times) for i, times in program.collectives()]
+    gathered, summed = 4 * 24 * 200, {"f32": 4 * 24 * 200 + 4, "bf16": 2 * 16 * 64}
+    assert sorted(found, key=str) == [
+        ("all-gather", {"f32": gathered}, 1),
+        ("all-reduce", summed, 1),
+    ]
+    assert [program.communicates(named[n]) for n in ("start", "sums", "new")] == [True, True, False]
+
+
+def test_bytes_of_hbm(layers):
+    """With the padding of tiles, without arrays elsewhere, and of slices only the slices."""
+    program, named = layers
+    half = 2 * 16 * 128  # 64 columns lie in 128 lanes
+    assert program.hbm_bytes(named["one"]) == 2 * half
+    assert program.hbm_bytes(named["fast"]) == half
+    assert program.hbm_bytes(named["start"]) == 2 * 4 * 24 * 256
+    assert program.hbm_bytes(named["new"]) == 2 * 4 * 8 * 256 + 4
+
+
+def test_bytes_of_asynchronous_copies(layers):
+    _, named = layers
+    copied = {name: named[name].copied for name in ("moved", "part", "one")}
+    assert copied == {"moved": 4 * 24 * 200, "part": 4 * 8 * 256, "one": 0}
 
 
 def test_what_cannot_be_counted_is_refused():

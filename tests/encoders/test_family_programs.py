@@ -161,7 +161,7 @@ def test_the_compile_report(case):
     }
     config = case.config("", layout="zero1", model=model | {"vocab_multiple": 128}, **phases)
     (report,) = compile_check.run(config, "v5e:4x4")
-    parts = {part for part, _ in report.parts}
+    parts = {part for part, _ in report.estimate.parts}
     expected = {"attention", "attention projections", "embeddings", "heads and losses"}
     assert expected | case.parts <= parts
 

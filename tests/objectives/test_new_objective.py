@@ -172,5 +172,6 @@ def test_the_compile_report():
     config.model = config.model.to_dict() | sizes
     (report,) = compile_check.run(config, "v5e:4x4")
     assert report.chips == 16
-    assert {"attention", "feed-forward", "optimizer"} <= {part for part, _ in report.parts}
-    assert 0.001 < report.mfu < 1
+    for times in report.yardsticks.values():
+        assert {"attention", "feed-forward", "optimizer"} <= {part for part, _ in times.parts}
+        assert 0.001 < report.mfu(times) < 1
