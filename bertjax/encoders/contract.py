@@ -27,7 +27,7 @@ class EncoderSpec(Protocol):
       num_hidden_layers: L.
       num_attention_heads: N.
       max_position_embeddings: the longest sequence.
-      type_vocab_size: how many token types it tells apart.
+      type_vocab_size: how many token types its table has; 0: it has none, and reads none.
       causal: whether a token sees only those before it.
       of_phase: names of the fields that a phase of pre-training may change together with its
         length, such as the base of rotary frequencies; a class variable. They decide no shape.

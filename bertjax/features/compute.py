@@ -100,7 +100,7 @@ class Extractor:
                 f"{where}: {text.length} tokens with [CLS] and [SEP], more than "
                 f"{self._max_length}: shorten it, or give --truncate"
             )
-        if text.first < len(text.ids) and self._spec.type_vocab_size < 2:
+        if text.first < len(text.ids) and self._spec.type_vocab_size == 1:
             raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress) -> list[np.ndarray]:

@@ -88,14 +88,14 @@ def read_examples(task: Task) -> Examples:
 def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
     """Returns a function that encodes examples for the model of the given weights.
 
-    That function raises InputError for two texts if the model has one segment; see also
+    That function raises InputError for two texts if the model has one token type; see also
     `Family.encode`.
     """
 
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
         del split
         encoded = family.encode(examples, given.tokenizer, max_length, labelled=labelled)
-        if given.spec.type_vocab_size < 2 and (encoded.first < np.diff(encoded.starts)).any():
+        if given.spec.type_vocab_size == 1 and (encoded.first < np.diff(encoded.starts)).any():
             raise InputError(f"{given.origin} has only one segment: it does not take two texts")
         return encoded
 

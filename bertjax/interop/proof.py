@@ -33,7 +33,7 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     inputs = {
         "input_ids": rng.integers(0, pretrained.tokenizer.vocabulary_size, mask.shape),
         "input_mask": mask,
-        "token_type_ids": segments % spec.type_vocab_size,
+        "token_type_ids": segments % max(1, spec.type_vocab_size),
     }
     choices = (_CHOICES,) if "C" in pretrained.architecture.axes else ()
     shape = (-1, *choices, length)

@@ -3,15 +3,17 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from modernbert_models import KINDS, PIECES, SPEC, small_model
+from modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.interop import transformers_check
 from bertjax.interop.hugging_face import config_of, read_folder, write_folder
+from bertjax.programs import predict
 
 
 @pytest.fixture
@@ -147,3 +149,17 @@ def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, ch
     model = small_model(vocabulary, kinds.MASKED_LM, dataclasses.replace(SPEC, **changes))
     with pytest.raises(InputError, match=message):
         write_folder(model, folder)
+
+
+def test_it_takes_two_texts(vocabulary):
+    """It has no token types: its input of a pair is that of one row of tokens."""
+    model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)
+    model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
+    (found,) = predict.predictions(model, ["the cat ||| a dog runs"], "text")
+    tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
+    ids = np.array([[PIECES.index(token) for token in tokens]])
+    ones = np.ones_like(ids)
+    logits = model.model().apply({"params": model.params}, ids, ones, ones, deterministic=True)
+    assert found["probabilities"] == pytest.approx(
+        dict(zip(CLASSES, jax.nn.softmax(logits["logits"][0]).tolist(), strict=True)), abs=1e-5
+    )

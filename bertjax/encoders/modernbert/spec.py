@@ -70,7 +70,7 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
     """
 
     encoder: ClassVar[str] = "modernbert"
-    type_vocab_size: ClassVar[int] = 1  # it has no token types
+    type_vocab_size: ClassVar[int] = 0
     of_phase: ClassVar[tuple[str, ...]] = (
         *Computation.of_phase,
         *("global_rope_theta", "local_rope_theta"),
