@@ -259,27 +259,6 @@ def table_of_minutes(content: dict[str, Any]) -> str:
     return _table(caption, titles, rows)
 
 
-def fine_tuned_minutes(results: Path) -> str:
-    """Both models of bertjax that were trained for equal minutes, fine-tuned by the same recipe."""
-    both = [_read(results / f"finetune_{name}_mini.json") for name in ("bert", "modernbert")]
-    rows = []
-    for task, result in both[0]["tasks"].items():
-        of_both = [list(content["tasks"][task]["bertjax"].values()) for content in both]
-        dev = [[next(iter(seed["dev"].values())) for seed in seeds] for seeds in of_both]
-        metrics = _main_metrics(task, dev[0][0])
-        rows.append(
-            (
-                _task_name(task),
-                ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics),
-                *(_scores(each, metrics) for each in dev),
-                " and ".join(dict.fromkeys(str(len(each)) for each in dev)),
-                _how(result["recipe"]),
-            )
-        )
-    titles = ("task", "figure", "BERT's recipe", "the modern recipe", "seeds", "how")
-    return _table(f"On dev. {both[0]['machine']}; {_versions(both[0]['versions'])}.", titles, rows)
-
-
 def modern_walk(results: Path) -> str:
     """The models on the way from BERT to ModernBERT."""
     return table_of_walk(_read(results / "modern_walk.json"))
@@ -558,8 +537,9 @@ def _versions(versions: dict[str, str]) -> str:
 
 
 def _machine(content: dict[str, Any]) -> str:
+    cores = "1 core" if content["cores"] == 1 else f"{content['cores']} cores"
     return (
-        f"{content['cores']} cores ({content['machine']}), load average {content['load']:.1f}; "
+        f"{cores} ({content['machine']}), load average {content['load']:.1f}; "
         f"{_versions(content['versions'])}."
     )
 
@@ -568,7 +548,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, equal_minutes, fine_tuned_minutes, modern_walk),
+        *(enwiki_mini, equal_minutes, modern_walk),
         *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 }
