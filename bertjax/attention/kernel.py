@@ -100,7 +100,7 @@ def _of_head(x, head: int, form: Form):
 
 
 class _Keys(NamedTuple):
-    """What a block of queries is multiplied with.
+    """The keys that a block of queries is multiplied with.
 
     Attributes:
       keys, values: [T, 128], of all heads.
@@ -117,6 +117,14 @@ def _keys_of(block, k, v, codes, form: Form) -> _Keys:
     # A row of 32-bit numbers becomes a column by the transposition of a matrix of equal rows.
     row = codes[0, :1, there].astype(jnp.float32)
     return _Keys(k[0, there], v[0, there], jnp.broadcast_to(row, (LANES, form.keys)).T)
+
+
+def _shared(keys_of, form: Form):
+    """`keys_of`, block -> arrays, which is called once if all blocks have the same keys."""
+    if form.keys < form.length:
+        return keys_of
+    of_all = keys_of(0)
+    return lambda block: of_all
 
 
 def _visible(keys: _Keys, codes, block, form: Form):
@@ -166,11 +174,11 @@ def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form
         keys = _keys_of(block, k, v, codes, form)
         return keys, keys.values.T
 
-    of_all = keys_of(0) if form.keys == form.length else None
+    keys_of = _shared(keys_of, form)
 
     def block_of_queries(block, _):
         here = _queries(block, form)
-        keys, values = of_all or keys_of(block)
+        keys, values = keys_of(block)
         visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
         contexts = []
@@ -205,11 +213,11 @@ def _backward_kernel(*refs, form: Form):
         keys = _keys_of(block, k, v, codes, form)
         return keys, (keys.keys * jnp.asarray(scale, k.dtype)).T  # [128, T]
 
-    of_all = keys_of(0) if form.keys == form.length else None
+    keys_of = _shared(keys_of, form)
 
     def block_of_queries(block, _):
         here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
-        keys, scaled = of_all or keys_of(block)
+        keys, scaled = keys_of(block)
         visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
         gradient = d_out[0, here].astype(jnp.float32)
