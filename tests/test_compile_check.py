@@ -75,7 +75,15 @@ def test_gradients_are_summed_in_bfloat16_and_weights_gathered(reported):
     sums = {(row.kind, row.moves, row.dtype): row for row in reported[0].collectives}
     kernels = 3 * (3 + 1 + 2 * 2) * 256 * 256 * 2  # of the layers (feed-forward: 2 x 256), bytes
     assert sums["all-reduce", "gradients", "bf16"].bytes >= kernels
-    assert any(kind == "all-gather" for kind, _, _ in sums)
+    assert sums["all-gather", "weights", "bf16"].bytes >= kernels
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_small_shares_are_gathered_and_not_summed():
+    """Left alone, libtpu sums zeros and the share of each of 64 devices."""
+    (report,) = compile_check.run(_small(num_hidden_layers=1), "v5e:8x8")
+    assert {row.kind for row in report.collectives if row.moves == "weights"} == {"all-gather"}
 
 
 @needs_libtpu

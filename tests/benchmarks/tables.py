@@ -236,6 +236,27 @@ def equal_minutes(results: Path) -> str:
     return table_of_minutes(_read(results / "equal_minutes.json"))
 
 
+def fine_tuned_minutes(results: Path) -> str:
+    """Both models of bertjax that were trained for equal minutes, fine-tuned by the same recipe."""
+    both = [_read(results / f"finetune_{name}_mini.json") for name in ("bert", "modernbert")]
+    rows = []
+    for task, result in both[0]["tasks"].items():
+        of_both = [list(content["tasks"][task]["bertjax"].values()) for content in both]
+        dev = [[next(iter(seed["dev"].values())) for seed in seeds] for seeds in of_both]
+        metrics = _main_metrics(task, dev[0][0])
+        rows.append(
+            (
+                _task_name(task),
+                ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics),
+                *(_scores(each, metrics) for each in dev),
+                " and ".join(dict.fromkeys(str(len(each)) for each in dev)),
+                _how(result["recipe"]),
+            )
+        )
+    titles = ("task", "figure", "BERT's recipe", "the modern recipe", "seeds", "how")
+    return _table(f"On dev. {both[0]['machine']}; {_versions(both[0]['versions'])}.", titles, rows)
+
+
 def table_of_minutes(content: dict[str, Any]) -> str:
     """The same, from a report of equal_minutes.py."""
     names = {
@@ -548,7 +569,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, equal_minutes, modern_walk),
+        *(enwiki_mini, equal_minutes, fine_tuned_minutes, modern_walk),
         *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 }
