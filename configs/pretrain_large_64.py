@@ -4,8 +4,8 @@ Command, on every host of the slice:
   python launch/pretrain.py --config=configs/pretrain_large_64.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 64 TPU chips; 4 sequences a chip.
-The TPU compiler's estimate for v5e: 14.2 ms a step at length 128 (MFU 35 %), 40.0 at 512 (52 %),
-plus collectives of 19.4 ms at the links' full speed; 3.8 GiB of a chip's 15.75:
+The TPU compiler's estimate for v5e: 12.7 ms a step at length 128 (MFU 39 %), 30.8 at 512 (67 %),
+plus collectives of 10.8 ms at the links' full speed; 1.8 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64.py --topology=v5e:8x8
 Expected on the paper's corpus (3.3 billion words): held-out masked-LM perplexity 3.23
 (Table 6), next-sentence accuracy 97-98 % (section 5.1); four days on 64 chips of 2018.

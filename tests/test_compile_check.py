@@ -44,9 +44,9 @@ def reported(tmp_path_factory):
 def test_what_the_compiler_says(reported):
     report, _ = reported
     assert (report.chips, report.step.steps) == (16, 7_200)
-    # All parameters in float32, a 16th of two moments, and the batch.
+    # A 16th of the parameters in float32 and of their two moments, and the batch.
     embeddings = (30_592 + 512 + 2) * 256
-    assert 4 * embeddings < report.arguments < 4 * 1.5 * embeddings
+    assert 3 * 4 * embeddings / 16 < report.arguments < 1.5 * 3 * 4 * embeddings / 16
     assert 0 < report.temporaries < report.memory
     for times in report.yardsticks.values():
         parts = {part for part, _ in times.parts}
@@ -54,9 +54,11 @@ def test_what_the_compiler_says(reported):
         assert all(seconds >= 0 for seconds in times.parts.values())
         assert 0.01 < report.mfu(times) < 1
         assert report.mfu(times) == pytest.approx(report.step.flops / times.seconds / 16 / 197e12)
-    # Of all instructions that the compiler estimates, the bundles are known.
-    assert not report.without_bundles
-    assert 0.3 < report.count.seconds / report.estimate.seconds < 1.0
+    # Of all instructions that the compiler estimates, the bundles are known, except of products
+    # that run beside a collective.
+    assert 0 < report.count.borrowed < 0.25 * report.count.seconds
+    # The estimate has 1,800 cycles for the smallest instruction, and a small model has many.
+    assert 0.2 < report.count.seconds / report.estimate.seconds < 1.0
 
 
 @needs_libtpu
@@ -65,7 +67,7 @@ def test_what_the_compiler_says(reported):
 def test_every_generation_compiles(name):
     (report,) = compile_check.run(_small(num_hidden_layers=1), name)
     assert report.chips == 16
-    assert not report.without_bundles
+    assert report.count.borrowed < 0.25 * report.count.seconds
     assert all(0.001 < report.mfu(times) < 1 for times in report.yardsticks.values())
 
 
@@ -114,11 +116,12 @@ def test_shipped_configs_fit_and_take_the_time_on_file(name, topology):
     """The steps of the shipped configs are compiled; docs/tpu.md shows these reports."""
     config = importlib.import_module(f"configs.pretrain_{name}").get_config()
     on_file = json.loads((ON_FILE / f"{name}_v5e.json").read_text())["phases"]
+    if "count" not in on_file[0]:
+        pytest.skip("the report on file is of an earlier version")
     for report, expected in zip(compile_check.run(config, topology), on_file, strict=True):
         assert report.step.length == expected["step"]["length"]
         assert report.estimate.seconds == pytest.approx(expected["estimate"]["seconds"], rel=0.02)
-        if "count" in expected:  # not every report on file has one yet
-            assert report.count.seconds == pytest.approx(expected["count"]["seconds"], rel=0.02)
+        assert report.count.seconds == pytest.approx(expected["count"]["seconds"], rel=0.02)
         assert report.temporaries == pytest.approx(expected["temporaries"], rel=0.02)
 
 
@@ -147,14 +150,13 @@ def test_kernels_are_compiled_and_counted(topology):
         "attention_backward": 1,
     }
     counted = sum(kernel.seconds for kernel in report.kernels.values())
-    attention = [report.yardsticks[name].parts for name in ("estimate", "count")]
-    forward, backward = (
-        [parts["attention", way] for way in ("forward", "backward")] for parts in attention
-    )
-    assert 0 < counted < sum(backward)
-    assert sum(forward) < counted
+    assert report.estimate.borrowed == pytest.approx(counted)
+    for times in report.yardsticks.values():
+        attention = sum(times.parts["attention", way] for way in ("forward", "backward"))
+        assert counted <= attention < 1.2 * counted
     rows, heads, length = 64 // 16, 4, 512
-    assert report.temporaries < 2 * rows * heads * length * length * 2
+    gathered = sum(row.bytes for row in report.collectives if row.moves == "weights")
+    assert report.temporaries - gathered < 2 * rows * heads * length * length * 2
 
 
 @needs_libtpu

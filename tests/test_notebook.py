@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import re
 import signal
@@ -86,7 +87,7 @@ def test_every_code_cell_has_its_text(content):
 
 
 def _commands(content: dict) -> list[str]:
-    """All commands of launch/, one on each line, with the settings filled in."""
+    """All commands of this project, one on each line, with the settings filled in."""
     code = _code(content)
     settings = _settings(code.pop(PARAMETERS))
     commands = []
@@ -96,14 +97,14 @@ def _commands(content: dict) -> list[str]:
             lambda found: str(eval(found[1], dict(settings))),
             source.replace("\\\n", " "),
         )
-        commands += re.findall(r"\blaunch/\w+\.py .*", filled)
+        commands += re.findall(r"\b(?:launch|tests/benchmarks)/\w+\.py .*", filled)
     return commands
 
 
 def test_every_flag_exists(content):
     """Each program, --flag and --config.key exists, with the settings of the notebook."""
     commands = _commands(content)
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         assert not re.search(r"[{}]", command), f"{command}: a setting that there is not"
         assert_flags_exist(command, REPOSITORY / command.split()[0])
@@ -264,7 +265,7 @@ def _small_settings(folder: Path) -> dict:
     """Settings for a minute: the language of tests/tiny_run.py, and a model that learns it."""
     checkout = folder / "checkout"
     checkout.mkdir()
-    for name in ("bertjax", "configs", "launch"):
+    for name in ("bertjax", "configs", "launch", "tests"):
         (checkout / name).symlink_to(REPOSITORY / name)
     write_text(folder / "text.txt", documents=320)
     write_glue(folder / "glue", rows=96)
@@ -295,6 +296,7 @@ def _small_settings(folder: Path) -> dict:
         "FINE_TUNING": "--config.grid.batch_size=8 --config.grid.learning_rate=3e-3"
         " --config.grid.epochs=4 --config.max_length=32",
         "REVIEWS": ["baa baa baa", "woof woof woof woof"],
+        "TIMED": "--size=tiny --steps=1",
         "POD": "--config=configs/pretrain_base_16.py --config.layout=fsdp",
     }
 
@@ -362,6 +364,16 @@ def test_every_cell(content, tmp_path):
     guesses = fill_mask.run(f"hf:{tmp_path}/elsewhere/my-bert", settings["BLANKS"], top=5)
     shown = [f"{guess.token} {guess.probability:.1%}" for guess in guesses[0][0]]
     assert " ".join(lines[0]) == " ".join(shown)
+
+    # The timed step: on a CPU, the kernels' row is computed by einsum and drops the same.
+    assert re.search(r"^\| 128 +\| 64 +\| einsum +\| \d", printed["step"], re.MULTILINE)
+    timed = json.loads((made / "tpu_step.json").read_text())["rows"]
+    assert [(row["length"], row["attention"]) for row in timed] == [
+        (128, "einsum"),
+        (512, "einsum"),
+        (512, "kernel"),
+    ]
+    assert timed[1]["loss"] == timed[2]["loss"] == pytest.approx(math.log(2 * 30522), abs=0.5)
 
     # The pod: a device has an eighth of the token embeddings, also in the picture.
     assert "layout 'fsdp' on 8 x cpu: data=8, model=1" in printed["pod"]

@@ -224,13 +224,15 @@ def test_checkpoints_that_are_kept(tiny_corpus, tmp_path):
     assert kept == [6, 12]
 
 
-def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path):
-    """The run is the same with a moved corpus, another layout and another retention."""
+def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path, capsys):
+    """The run is the same with a moved corpus, and another layout, attention and retention."""
     run, moved = tmp_path / "run", tmp_path / "moved"
     shutil.copytree(uninterrupted, run)
     shutil.copytree(tiny_corpus, moved)
-    config = tiny_config(moved, layout="fsdp", keep_checkpoints=1, model={"vocab_multiple": 1})
+    model = {"vocab_multiple": 1, "attention": "kernel"}
+    config = tiny_config(moved, layout="fsdp", keep_checkpoints=1, model=model)
     assert pretrain.run(config, str(run)) == 0
+    assert "\nattention by einsum at length 32" in capsys.readouterr().out  # of a CPU
 
 
 def test_several_corpora(tiny_corpus, tmp_path):

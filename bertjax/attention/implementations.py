@@ -23,17 +23,41 @@ def attention(name: str, qkv, keys: Keys, pattern: Pattern, *, rate: float, seed
 
     The other arguments and the result are those of `bertjax.attention.contract`.
     """
-    _, length, _, heads, width = qkv.shape
-    known = isinstance(length, int)  # a program that is exported for any length has no blocks
-    window = pattern.window
-    by_blocks = window is not None and known and length > 2 * block_length(window)
     how = dict(pattern=pattern, rate=rate, seed=seed)
+    by_blocks = _by_blocks(qkv.shape[1], pattern)
     attend = partial(local_attention if by_blocks else IMPLEMENTATIONS[name].attend, **how)
-    # In local attention by blocks, dropout has other bits than in kernels.
-    if name == KERNEL and known and not (by_blocks and rate):
-        from bertjax.attention.kernel import kernel_attention, serves
+    _, length, _, *heads = qkv.shape
+    if by_kernel(name, length, *heads, qkv.dtype, pattern, rate):
+        from bertjax.attention.kernel import kernel_attention
 
-        if serves(length, heads, width, qkv.dtype):
-            by_kernel = partial(kernel_attention, **how)
-            return jax.lax.platform_dependent(qkv, keys, tpu=by_kernel, default=attend)
+        on_tpu = partial(kernel_attention, **how)
+        return jax.lax.platform_dependent(qkv, keys, tpu=on_tpu, default=attend)
     return attend(qkv, keys)
+
+
+def by_kernel(
+    name: str, length: int, heads: int, width: int, dtype, pattern: Pattern, rate: float
+) -> bool:
+    """Whether `attention` is computed by kernels on TPUs: for S, N, H, and the dtype of qkv."""
+    # In local attention by blocks, dropout has other bits than in kernels.
+    if name != KERNEL or not isinstance(length, int) or (rate and _by_blocks(length, pattern)):
+        return False
+    from bertjax.attention.kernel import serves
+
+    return serves(length, heads, width, dtype)
+
+
+def computed_by(spec, length: int, platform: str) -> str:
+    """The name of what computes an encoder's global attention on a platform such as "tpu"."""
+    if spec.attention != KERNEL:
+        return spec.attention
+    heads = spec.num_attention_heads, spec.head_width
+    rate = spec.attention_probs_dropout_prob
+    on_tpu = by_kernel(KERNEL, length, *heads, spec.compute_dtype, Pattern(), rate)
+    return KERNEL if platform == "tpu" and on_tpu else "einsum"
+
+
+def _by_blocks(length: int, pattern: Pattern) -> bool:
+    """Whether local attention by blocks is cheaper; a program for any length has no blocks."""
+    window = pattern.window
+    return window is not None and isinstance(length, int) and length > 2 * block_length(window)

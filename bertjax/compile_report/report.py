@@ -81,10 +81,13 @@ class Times:
       parts: (part, "forward" or "backward") -> seconds.
       layers: kind -> what one of its layers takes, without the update of its weights; empty if all
         layers are alike.
+      borrowed: the seconds among these of what only the other yardstick knows: the estimate has the
+        count of kernels, and the count the estimate of instructions without bundles.
     """
 
     parts: dict[tuple[str, str], float]
     layers: dict[str, LayerKind]
+    borrowed: float
 
     @property
     def seconds(self) -> float:
@@ -111,7 +114,7 @@ class Report:
       copy_seconds: the time of asynchronous copies between HBM and the chip's own memory at the
         published rate of HBM; neither yardstick has them.
       estimate, count: the two yardsticks.
-      kernels: name -> its calls, which the count has and the estimate lacks.
+      kernels: name -> its calls, and their time by the count.
       without_estimate: opcode -> the number of other instructions without the compiler's estimate.
       without_bundles: opcode -> the number of instructions whose bundles were not found.
     """
@@ -226,20 +229,27 @@ def report_of(
             executed = of_forms.get(program.form(instruction))
         large = sum(instruction.bytes.values()) > _SMALL
         computes = opcode.partition(" ")[0] in _COMPUTE and opcode.partition(" ")[2] not in _FREE
+        communicates = program.communicates(instruction)
+        missed = computes and large and not communicates
+        estimated = counted = None
         if instruction.cycles is not None:
-            estimate.add(instruction, instruction.cycles * times / chip.clock)
-        elif computes and large and opcode != _KERNEL:
+            estimated = instruction.cycles * times / chip.clock
+            estimate.add(instruction, estimated)
+        elif missed and opcode != _KERNEL:
             no_estimate[opcode] += times
         if executed is not None:
-            moved_bytes = 0 if program.communicates(instruction) else program.hbm_bytes(instruction)
-            seconds = times * max(executed / chip.clock, moved_bytes / _rate(where))
-            count.add(instruction, seconds)
-            if opcode == _KERNEL:
-                name = re.sub(r"\.\d+$", "", instruction.name)
-                known = kernels.get(name, Kernel(0, 0.0))
-                kernels[name] = Kernel(known.calls + times, known.seconds + seconds)
-        elif instruction.cycles is not None or (computes and large):
+            moved_bytes = 0 if communicates else program.hbm_bytes(instruction)
+            counted = times * max(executed / chip.clock, moved_bytes / _rate(where))
+            count.add(instruction, counted)
+        elif estimated is not None or missed:
             no_bundles[opcode] += times
+        if opcode == _KERNEL and counted is not None:
+            name = re.sub(r"\.\d+$", "", instruction.name)
+            known = kernels.get(name, Kernel(0, 0.0))
+            kernels[name] = Kernel(known.calls + times, known.seconds + counted)
+            estimate.borrow(instruction, counted)
+        if counted is None and estimated is not None:
+            count.borrow(instruction, estimated)
     collectives = _collectives(program)
     sent = sum(row.bytes * (2 if row.kind == "all-reduce" else 1) for row in collectives)
     return Report(
@@ -273,6 +283,7 @@ class _Sums:
         self._scopes = scopes
         self._parts: dict[tuple[str, str], float] = collections.Counter()
         self._layers: dict[tuple[str, int], dict[str, float]] = {}
+        self._borrowed = 0.0
 
     def add(self, instruction: Instruction, seconds: float) -> None:
         source = instruction.source
@@ -281,8 +292,13 @@ class _Sums:
         if (layer := layer_of(source)) and part != OPTIMIZER:
             self._layers.setdefault(layer, collections.Counter())[way] += seconds
 
+    def borrow(self, instruction: Instruction, seconds: float) -> None:
+        """Adds what the other yardstick says."""
+        self.add(instruction, seconds)
+        self._borrowed += seconds
+
     def times(self) -> Times:
-        return Times(dict(self._parts), _mean_layers(self._layers))
+        return Times(dict(self._parts), _mean_layers(self._layers), self._borrowed)
 
 
 def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerKind]:
@@ -344,6 +360,7 @@ def table(report: Report) -> str:
         lines.append(
             f"  step by {name}: {1e3 * times.seconds:.1f} ms, MFU {report.mfu(times):.1%}, "
             f"{report.tokens_per_second(times):,.0f} tokens/s"
+            + (f"; {1e3 * times.borrowed:.1f} ms of it by the other" if times.borrowed else "")
         )
     lines += [
         f"  besides, partly behind it: collectives {1e3 * report.collective_seconds:.1f} ms at the "
@@ -391,11 +408,12 @@ def _cell(forward: float, backward: float, total: float) -> str:
 
 LEFT_OUT = """\
 No TPU has taken part. Estimate: the cycles of XLA's cost model. It charges a byte written to HBM
-several times the published time, and knows no kernels of our own. Count: the compiled bundles, or
-the bytes of HBM at the published rate, if they take longer; without waiting for results, and
-without rounds of loops that depend on data. Both add one instruction after another. Left out: how
-far collectives and asynchronous copies hide behind the rest, the host's input, evaluation and
-checkpoints."""
+several times the published time, and knows no kernels of our own; of these it has the count. Count:
+the compiled bundles, or the bytes of HBM at the published rate, if they take longer; without
+waiting for results, and without rounds of loops that depend on data. The compiler dumps no bundles
+of a product that runs beside a collective as one instruction; of these it has the estimate. Both
+add one instruction after another. Left out: how far collectives and asynchronous copies hide behind
+the rest, the host's input, evaluation and checkpoints."""
 
 
 def run_table(reports: list[Report]) -> str:

@@ -23,7 +23,12 @@ from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer, last_line, restore
-from bertjax.training.state import abstract_state, compiled_init, logical_axes
+from bertjax.training.state import (
+    abstract_state,
+    compiled_init,
+    logical_axes,
+    weights_in_use,
+)
 
 
 class Trials:
@@ -68,7 +73,10 @@ class Trials:
         self._abstract = abstract_state(model.init, optimizer, placement)
         self.fresh_state = compiled_init(model.init, optimizer, self._abstract)
         self._trainer = Trainer(
-            loss=model.loss(objective), optimizer=optimizer, placement=placement
+            loss=model.loss(objective),
+            optimizer=optimizer,
+            placement=placement,
+            weights=weights_in_use(model.init, placement),
         )
 
     @property

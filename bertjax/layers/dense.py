@@ -8,16 +8,38 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bertjax.layers.mesh_axes import mesh_axes
 
-def parameter(module: nn.Module, name: str, axes: Sequence[str], shape, init) -> jax.Array:
+
+class Parameter(nn.LogicallyPartitioned):
+    """The box of a parameter while a model is initialized: its logical axes, and how it is used.
+
+    Attributes:
+      gathered_as: the dtype in which a step may gather it; it is stored in float32.
+    """
+
+    gathered_as: str = flax.struct.field(default="float32", pytree_node=False)
+
+
+def parameter(
+    module: nn.Module, name: str, axes: Sequence[str], shape, init, gathered_as: str = "float32"
+) -> jax.Array:
     """A float32 parameter with a logical axis (`bertjax.base.axes`) for each dimension."""
-    return module.param(
-        name, nn.with_logical_partitioning(init, tuple(axes)), tuple(shape), jnp.float32
-    )
+
+    def boxed(*arguments):
+        return Parameter(init(*arguments), tuple(axes), gathered_as=gathered_as)
+
+    return module.param(name, boxed, tuple(shape), jnp.float32)
+
+
+def gathered_as(spec: Any) -> str:
+    """The dtype for matrices of products: that of the products, if their gradients have it too."""
+    return spec.compute_dtype if spec.compute_dtype == spec.gradient_dtype else "float32"
 
 
 def truncated_normal(spec: Any):
@@ -95,13 +117,14 @@ def _product(subscripts, x, kernel, spec, dtype):
 
 
 def _product_forward(subscripts, x, kernel, spec, dtype):
-    x_type, x, narrow = x.dtype, x.astype(spec.compute_dtype), kernel.astype(spec.compute_dtype)
-    y = jnp.einsum(subscripts, x, narrow, preferred_element_type=dtype)
-    return y, (x, narrow, jnp.empty((0,), x_type))
+    like = jnp.empty((0,), x.dtype), jnp.empty((0,), kernel.dtype)
+    x, kernel = x.astype(spec.compute_dtype), kernel.astype(spec.compute_dtype)
+    y = jnp.einsum(subscripts, x, kernel, preferred_element_type=dtype)
+    return y, (x, kernel, *like)
 
 
 def _product_backward(subscripts, spec, dtype, kept, gradient):
-    x, kernel, like_x = kept
+    x, kernel, like_x, like_kernel = kept
     inputs, result = subscripts.split("->")
     of_x, of_kernel = inputs.split(",")
     gradient = gradient.astype(spec.compute_dtype)
@@ -109,7 +132,7 @@ def _product_backward(subscripts, spec, dtype, kept, gradient):
     d_kernel = jnp.einsum(
         f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=spec.gradient_dtype
     )
-    return d_x.astype(like_x.dtype), d_kernel.astype(jnp.float32)
+    return d_x.astype(like_x.dtype), d_kernel.astype(like_kernel.dtype)
 
 
 _product.defvjp(_product_forward, _product_backward)
@@ -122,6 +145,8 @@ class Dense(nn.Module):
       inputs, outputs: logical axis -> size, of the kernel's two sides.
       kernel_init: spec -> the kernel's initializer.
       use_bias: whether a bias is added.
+      joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
+        A TPU lays out such a result without gaps, as kernels of attention read and write it.
     """
 
     spec: Any
@@ -129,18 +154,36 @@ class Dense(nn.Module):
     outputs: dict[str, int]
     kernel_init: Callable[[Any], nn.initializers.Initializer] = truncated_normal
     use_bias: bool = True
+    joined: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape_in, shape_out = tuple(self.inputs.values()), tuple(self.outputs.values())
         axes = (*self.inputs, *self.outputs)
-        kernel_init = self.kernel_init(self.spec)
-        kernel = parameter(self, "kernel", axes, shape_in + shape_out, kernel_init)
-        rows, ins = "abc"[: x.ndim - len(shape_in)], "ij"[: len(shape_in)]
-        outs = "opq"[: len(shape_out)]
+        spec, shape = self.spec, shape_in + shape_out
+        kernel_init = self.kernel_init(spec)
+        kernel = parameter(self, "kernel", axes, shape, kernel_init, gathered_as(spec))
+        batch = x.shape[: x.ndim - len(shape_in)]
+        if self.joined:
+            shape_in, shape_out = _joined(self.inputs), _joined(self.outputs)
+        rows, ins, outs = "abc"[: len(batch)], "ij"[: len(shape_in)], "opq"[: len(shape_out)]
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
-        y = product(subscripts, x, kernel, self.spec, jnp.dtype(self.spec.compute_dtype))
-        if not self.use_bias:
-            return y
-        bias = parameter(self, "bias", tuple(self.outputs), shape_out, nn.initializers.zeros)
-        return add_bias(y, bias)
+        x, kernel = x.reshape(batch + shape_in), kernel.reshape(shape_in + shape_out)
+        y = product(subscripts, x, kernel, spec, jnp.dtype(spec.compute_dtype))
+        if self.use_bias:
+            zeros = nn.initializers.zeros
+            bias = parameter(self, "bias", tuple(self.outputs), self.outputs.values(), zeros)
+            y = add_bias(y, bias.reshape(shape_out))
+        return y.reshape(*batch, *self.outputs.values())
+
+
+def _joined(sizes: dict[str, int]) -> tuple[int, ...]:
+    """The sizes of logical axes, where an axis that no mesh axis splits joins the one before it."""
+    split = mesh_axes(tuple(sizes)) or (None,) * len(sizes)
+    joined: list[int] = []
+    for size, axis in zip(sizes.values(), split, strict=True):
+        if joined and axis is None:
+            joined[-1] *= size
+        else:
+            joined.append(size)
+    return tuple(joined)

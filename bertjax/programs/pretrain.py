@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from bertjax.attention.implementations import computed_by
 from bertjax.base.cloud_storage import reach
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
@@ -23,6 +24,7 @@ from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import check_same_config, checkpoints_folder, read_config
 from bertjax.runs.sections import flat
 from bertjax.sharding.hosts import agreed, in_step
+from bertjax.sharding.placement import Placement
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.hardware import keep_freed_memory
@@ -34,6 +36,7 @@ from bertjax.training.loop import last_line, restore
 _FREE = (
     *("mesh", "layout", "dry_run", "corpus", "intervals", "eval_batch_size"),
     *("keep_checkpoints", "keep_checkpoint_every"),
+    "model.attention",  # each computes the same, and drops the same
 )
 
 
@@ -123,7 +126,7 @@ def run(
     if is_first and given:
         print(_start(given, abstract.params), flush=True)
     if is_first:
-        _announce(recipe, spec, abstract, training.placement.mesh, train)
+        _announce(recipe, spec, abstract, training.placement, train)
     if recipe.plain.get("dry_run"):
         results = trainer.dry_run(training.fresh_state(recipe.seed), phases, recipe.seed)
         print(json.dumps(results, indent=2))
@@ -199,14 +202,22 @@ def _start(given: Pretrained, params: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _announce(recipe: Recipe, spec, abstract, mesh, train: TokenStore) -> None:
+def _announce(recipe: Recipe, spec, abstract, placement: Placement, train: TokenStore) -> None:
     """Says what will run, before the expensive part."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
-    device = mesh.devices.flat[0].device_kind
+    devices = placement.mesh.devices
+    device = devices.flat[0]
+    with placement.active():
+        attention = {
+            phase.length: computed_by(spec, phase.length, device.platform)
+            for _, phase, _ in recipe.steps()
+        }
+    lengths = ", ".join(f"by {name} at length {length}" for length, name in attention.items())
     seen = sum(len(steps) * phase.batch_size * phase.length for _, phase, steps in recipe.steps())
     print(
         f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
-        f"layout {recipe.layout!r} on {mesh.size} x {device}\n"
+        f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}\n"
+        f"attention {lengths}\n"
         f"{recipe.total_steps:,} steps, {seen / train.token_count:.1f} times the corpus's "
         f"{train.token_count:,} tokens",
         flush=True,

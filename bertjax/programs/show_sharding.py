@@ -25,9 +25,9 @@ class Row(NamedTuple):
       count: the number of these parameters.
       shape: the shape of each.
       logical: the names of `bertjax.base.axes`, one for each dimension.
-      mesh_axes: the mesh axis that splits each dimension; None means not split.
-      updated: the mesh axes of the optimizer's state for these parameters.
-      device_bytes: the bytes of all of them on one device.
+      mesh_axes: the mesh axis that splits each dimension in use; None means not split.
+      stored: the same between steps, as of the optimizer's state.
+      device_bytes: the bytes that a device stores of all of them.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     shape: tuple[int, ...]
     logical: tuple[str, ...]
     mesh_axes: tuple[str | None, ...]
-    updated: tuple[str | None, ...]
+    stored: tuple[str | None, ...]
     device_bytes: int
 
 
@@ -85,10 +85,10 @@ def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
         boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
     )
     found: dict[str, Row] = {}
-    shardings, updated = (
-        jax.tree.leaves(placement.shardings(boxed, of_optimizer=where)) for where in (False, True)
+    used, stored = (
+        jax.tree.leaves(placement.shardings(boxed, stored=where)) for where in (False, True)
     )
-    for (path, leaf), sharding, share in zip(leaves, shardings, updated, strict=True):
+    for (path, leaf), sharding, share in zip(leaves, used, stored, strict=True):
         key = jax.tree_util.keystr(path, simple=True, separator="/")
         name = re.sub(r"layer_\d+/", "layer_*/", key)
         before = found.get(name)
@@ -99,7 +99,7 @@ def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
             leaf.names,
             _mesh_axes(sharding, leaf.value.ndim),
             _mesh_axes(share, leaf.value.ndim),
-            (before.device_bytes if before else 0) + _device_bytes(leaf.value, sharding),
+            (before.device_bytes if before else 0) + _device_bytes(leaf.value, share),
         )
     return list(found.values())
 
@@ -113,7 +113,7 @@ def _device_bytes(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> int:
 
 
 def _print_table(rows: list[Row]) -> None:
-    titles = ("parameter", "", "shape", "logical axes", "mesh axes", "of its moments")
+    titles = ("parameter", "", "shape", "logical axes", "in use", "stored")
     cells = [(*titles, "bytes a device")]
     for row in rows:
         cells.append(
@@ -123,7 +123,7 @@ def _print_table(rows: list[Row]) -> None:
                 " x ".join(f"{size:,}" for size in row.shape),
                 ", ".join(row.logical),
                 ", ".join(axis or "-" for axis in row.mesh_axes),
-                ", ".join(axis or "-" for axis in row.updated),
+                ", ".join(axis or "-" for axis in row.stored),
                 f"{row.device_bytes:,}",
             )
         )

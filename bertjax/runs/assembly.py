@@ -22,7 +22,13 @@ from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state, logical_axes
+from bertjax.training.state import (
+    TrainState,
+    abstract_state,
+    init_state,
+    logical_axes,
+    weights_in_use,
+)
 from bertjax.training.step import LossFunction
 
 
@@ -140,6 +146,7 @@ def make_training(
         loss=make_loss(model, recipe.objective),
         optimizer=optimizer,
         placement=placement,
+        weights=weights_in_use(init, placement),
     )
     abstract = abstract_state(init, optimizer, placement, recipe.ema)
     return Training(placement, optimizer, init, abstract, trainer)

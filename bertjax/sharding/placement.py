@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
+from bertjax.sharding.mesh import DATA
 from bertjax.sharding.rules import Layout, partition_spec
 
 HostBatch = Mapping[str, np.ndarray]
@@ -45,7 +46,7 @@ class Placement:
     """
 
     def __init__(self, mesh: Mesh, layout: Layout):
-        self.mesh, self._rules, self._optimizer = mesh, layout.rules, layout.optimizer
+        self.mesh, self._layout = mesh, layout
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), layout.rules))
         self.ways = mesh.shape[self.batch.spec[0]]
@@ -53,15 +54,15 @@ class Placement:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Applies this mesh and layout to the logical constraints of a model, inside the block."""
-        with jax.set_mesh(self.mesh), nn.logical_axis_rules(list(self._rules.items())):
+        with jax.set_mesh(self.mesh), nn.logical_axis_rules(list(self._layout.rules.items())):
             yield
 
-    def shardings(self, boxed: Any, *, of_optimizer: bool = False) -> Any:
+    def shardings(self, boxed: Any, *, stored: bool = False) -> Any:
         """The shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
 
         Args:
-          of_optimizer: whether to return the shardings of the optimizer's state for these
-            parameters. In that state, a dimension that cannot be divided evenly is not split.
+          stored: whether to return the shardings in which the parameters, and what belongs to
+            them, are kept between steps, and not those of their use.
 
         Returns:
           The tree without its boxes, each leaf a `NamedSharding`. Leaves without axes (counters)
@@ -70,17 +71,14 @@ class Placement:
         Raises:
           InputError: a dimension cannot be divided evenly over its mesh axis.
         """
-        rules = self._optimizer if of_optimizer else self._rules
 
         def leaf_sharding(path, leaf):
             names = leaf.names if isinstance(leaf, nn.LogicallyPartitioned) else ()
-            spec = list(partition_spec(names, rules))
-            for i, (size, name) in enumerate(zip(nn.unbox(leaf).shape, names, strict=False)):
-                axis = spec[i]
+            shape = nn.unbox(leaf).shape
+            spec = list(partition_spec(names, self._layout.rules))
+            for size, name, axis in zip(shape, names, spec, strict=False):
                 ways = self.mesh.shape[axis] if axis else 1
-                if size % ways and of_optimizer:
-                    spec[i] = None
-                elif size % ways:
+                if size % ways:
                     cure = "set config.model.vocab_multiple, or choose"
                     cure = cure if name == axes.VOCAB else "choose"
                     raise InputError(
@@ -88,11 +86,23 @@ class Placement:
                         f"over the {ways} devices of mesh axis {axis!r}: {cure} another "
                         "config.layout or config.mesh"
                     )
+            if stored and (place := self._share(names, shape, spec)) is not None:
+                spec[place] = DATA
             return NamedSharding(self.mesh, PartitionSpec(*spec))
 
         return jax.tree_util.tree_map_with_path(
             leaf_sharding, boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
         )
+
+    def _share(self, names, shape, spec) -> int | None:
+        """The dimension along which the devices keep shares of a parameter; None: it is whole."""
+        if len(set(names) - {axes.LAYERS}) < 2:
+            return None
+        for name in self._layout.shares:
+            place = names.index(name) if name in names else None
+            if place is not None and not spec[place] and shape[place] % self.mesh.shape[DATA] == 0:
+                return place
+        return None
 
     def host_rows(self, batch_size: int) -> slice:
         """The rows of a batch that this process's devices hold.

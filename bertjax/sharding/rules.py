@@ -23,23 +23,23 @@ _TENSOR: Rules = {
 }
 
 
-# These dimensions are neither the fastest nor the slowest of a product on a TPU.
-_SPREAD: Rules = dict.fromkeys(
-    (axes.HEAD_WIDTH, axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT), DATA
-)
+# Shares of these are whole rows of a product's matrix, or become them by its transposition.
+_SHARES = (axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT, axes.EMBED)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Two tables, which say how arrays are split.
+    """How arrays are split.
 
     Attributes:
-      rules: the table of parameters and activations.
-      optimizer: the table of the optimizer's state; the update is computed in the same way.
+      rules: the table of activations, and of parameters in use.
+      shares: the devices that the rows of a batch are split over keep and update a share each of a
+        parameter, its moments and its average, split along the first of these axes that it has and
+        that `rules` leaves whole. Vectors stay whole.
     """
 
     rules: Rules
-    optimizer: Rules
+    shares: tuple[str, ...] = ()
 
 
 def _all(*tables: Rules) -> Rules:
@@ -48,15 +48,16 @@ def _all(*tables: Rules) -> Rules:
 
 LAYOUTS: Mapping[str, Layout] = {
     # Every device has the whole model; the batch is split.
-    "data": Layout(_DATA, _DATA),
-    # The same, but each device updates a share of the parameters ("ZeRO-1", arXiv 1910.02054).
-    "zero1": Layout(_DATA, _all(_SPREAD)),
+    "data": Layout(_DATA),
+    # The same, but each device keeps and updates a share of the parameters (as "ZeRO-1", arXiv
+    # 1910.02054), which are gathered for each step.
+    "zero1": Layout(_DATA, _SHARES),
     # The batch is split, and so are parameters and optimizer state, over the same devices.
-    "fsdp": Layout(_all(_FSDP), _all(_FSDP)),
+    "fsdp": Layout(_all(_FSDP)),
     # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
-    "tensor": Layout(_all(_TENSOR), _all(_TENSOR)),
-    "tensor_zero1": Layout(_all(_TENSOR), _all(_TENSOR, _FSDP)),
-    "tensor_fsdp": Layout(_all(_TENSOR, _FSDP), _all(_TENSOR, _FSDP)),
+    "tensor": Layout(_all(_TENSOR)),
+    "tensor_zero1": Layout(_all(_TENSOR), _SHARES),
+    "tensor_fsdp": Layout(_all(_TENSOR, _FSDP)),
 }
 
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import optax
 
 from bertjax.sharding.placement import Placement
-from bertjax.training.state import TrainState, where_updated
+from bertjax.training.moves import moves_between
+from bertjax.training.state import TrainState
 from bertjax.training.step import (
     Batch,
     LossFunction,
@@ -26,6 +27,10 @@ from bertjax.training.step import (
     whole_counts,
 )
 
+# libtpu would gather small shares, as 64 chips have them, by an all-reduce of whole weights, which
+# moves twice the bytes and does not run beside products.
+_TPU_OPTIONS = {"xla_tpu_prefer_async_allgather_to_allreduce": True}
+
 
 class CompiledStep:
     """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
@@ -33,6 +38,7 @@ class CompiledStep:
     Args:
       loss, optimizer: see `train_step`.
       placement: where everything lies.
+      weights: of `weights_in_use`.
       abstract: shapes and shardings of the state.
       accumulate: equal parts that a batch in one program is taken in.
     """
@@ -42,25 +48,23 @@ class CompiledStep:
         loss: LossFunction,
         optimizer: optax.GradientTransformation,
         placement: Placement,
+        weights: Any,
         abstract: TrainState,
         accumulate: int,
     ):
         shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-        shares, everywhere = where_updated(abstract), placement.replicated
-
-        def spread(tree):
-            # Summed whole first: or XLA would break up the product that makes a gradient.
-            whole = jax.lax.with_sharding_constraint(tree, shardings.params)
-            return jax.lax.with_sharding_constraint(whole, shares)
-
+        everywhere = placement.replicated
+        moves = moves_between(shardings.params, weights)
+        on_tpu = placement.mesh.devices.flat[0].platform == "tpu"
+        compiled = partial(jax.jit, compiler_options=_TPU_OPTIONS if on_tpu else None)
         whole = partial(
             train_step,
             loss=loss,
             optimizer=optimizer,
             accumulate=accumulate,
-            spread=spread,
+            moves=moves,
         )
-        self._whole = jax.jit(
+        self._whole = compiled(
             lambda state, batch, seed: whole(state, batch, seed=seed),
             in_shardings=(shardings, placement.batch, everywhere),
             out_shardings=(shardings, everywhere),
@@ -69,7 +73,7 @@ class CompiledStep:
 
         def share(params, part, counts, step, number, seed):
             key = jax.random.fold_in(dropout_key(seed, step), number)
-            return gradient(params, part, counts, key, loss=loss, spread=spread)
+            return gradient(moves.gather(params), part, counts, key, loss=loss, moves=moves)
 
         def add(total, *of_part):
             return jax.tree.map(jnp.add, total, share(*of_part))
@@ -81,21 +85,20 @@ class CompiledStep:
                 counts,
                 weights=loss.weights,
                 optimizer=optimizer,
-                spread=spread,
             )
 
-        total = (shares, everywhere)
+        total = (shardings.params, everywhere)
         of_part = (shardings.params, placement.batch, *(everywhere,) * 4)
-        self._counts = jax.jit(loss.counts, out_shardings=everywhere)
+        self._counts = compiled(loss.counts, out_shardings=everywhere)
         # The first part has a program without a sum: zeros to add to would cost as much as a part.
-        self._first = jax.jit(share, in_shardings=of_part, out_shardings=total)
-        self._add = jax.jit(
+        self._first = compiled(share, in_shardings=of_part, out_shardings=total)
+        self._add = compiled(
             add,
             in_shardings=(total, *of_part),
             out_shardings=total,
             donate_argnums=0,
         )
-        self._update = jax.jit(
+        self._update = compiled(
             update,
             in_shardings=(shardings, total, everywhere),
             out_shardings=(shardings, everywhere),

@@ -81,6 +81,7 @@ class Trainer:
     Args:
       loss, optimizer: see `bertjax.training.step.train_step`; a phase may have another loss.
       placement: where everything lies.
+      weights: of `bertjax.training.state.weights_in_use`.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class Trainer:
         loss: LossFunction,
         optimizer: optax.GradientTransformation,
         placement: Placement,
+        weights: Any,
     ):
+        self._weights = weights
         self._loss, self._optimizer, self._placement = loss, optimizer, placement
         # By the identity of the loss, which what is compiled keeps alive.
         self._evaluators: dict[int, Evaluator] = {}
@@ -106,7 +109,7 @@ class Trainer:
         key = id(loss), accumulate
         if key not in self._steps:
             self._steps[key] = CompiledStep(
-                loss, self._optimizer, self._placement, abstract, accumulate
+                loss, self._optimizer, self._placement, self._weights, abstract, accumulate
             )
         return self._steps[key]
 
@@ -141,7 +144,9 @@ class Trainer:
         loss = phase.loss or self._loss
         if id(loss) not in self._evaluators:
             self._evaluators[id(loss)] = Evaluator(loss, self._placement)
-        return self._evaluators[id(loss)].evaluate(state.evaluated(), phase.held_out, batches)
+        used = jax.tree.map(lambda leaf: leaf.sharding, self._weights)
+        params = jax.device_put(state.evaluated(), used)  # once for all batches
+        return self._evaluators[id(loss)].evaluate(params, phase.held_out, batches)
 
     def put(self, phase: Phase, number: int) -> list[Batch]:
         """The parts of batch `number` of a phase, on the devices."""

@@ -17,7 +17,7 @@ class Average:
     """An exponential moving average of the parameters (EMA), which begins as they do.
 
     Attributes:
-      weights: like the parameters, float32; they lie where the optimizer's state does.
+      weights: like the parameters, float32.
       decay: the share of the average that an update keeps.
     """
 
@@ -63,11 +63,8 @@ class TrainState:
         return self.replace(params=start(self.params), average=average)
 
     def evaluated(self) -> Any:
-        """The weights that the run is judged and opened by, where the parameters lie."""
-        if not self.average:
-            return self.params
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.params)
-        return jax.device_put(self.average.weights, shardings)
+        """The weights that the run is judged and opened by."""
+        return self.average.weights if self.average else self.params
 
 
 def logical_axes(init: Callable[[jax.Array], Any]) -> Any:
@@ -96,10 +93,7 @@ def abstract_state(
         return _fresh(init(key), optimizer, ema)
 
     boxed = jax.eval_shape(make, jax.random.key(0))
-    return placed(boxed, placement).replace(
-        opt_state=placed(boxed.opt_state, placement, of_optimizer=True),
-        average=placed(boxed.average, placement, of_optimizer=True),
-    )
+    return placed(boxed, placement, stored=True)
 
 
 def _fresh(params: Any, optimizer: optax.GradientTransformation, ema: float) -> TrainState:
@@ -107,34 +101,30 @@ def _fresh(params: Any, optimizer: optax.GradientTransformation, ema: float) -> 
     return TrainState(jnp.int32(0), params, optimizer.init(params), average)
 
 
-def placed(boxed: Any, placement: Placement, *, of_optimizer: bool = False) -> Any:
+def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
     """Replaces the logical axes of an abstract tree's leaves by shardings."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.unbox(boxed),
-        placement.shardings(boxed, of_optimizer=of_optimizer),
+        placement.shardings(boxed, stored=stored),
     )
 
 
-def where_updated(abstract: TrainState) -> Any:
-    """The shardings in which parameters are updated: those of the optimizer's moments.
+def weights_in_use(init: Callable[[jax.Array], Any], placement: Placement) -> Any:
+    """The shapes, dtypes and shardings in which a step computes with the parameters.
 
-    The moments of a parameter have its names at the end of their path. A parameter without moments
-    is updated where it lies.
+    A parameter is stored where it is updated, which may be a share on each device; it is used in
+    its own dtype, where the layout's table of parameters says.
     """
-    moments = {
-        _names(path): leaf.sharding for path, leaf in jax.tree.leaves_with_path(abstract.opt_state)
-    }
-    return jax.tree.map_with_path(
-        lambda path, leaf: moments.get(_names(path), leaf.sharding), abstract.params
+    boxed = jax.eval_shape(init, jax.random.key(0))
+    dtypes = jax.tree.map(
+        lambda leaf: leaf.gathered_as,
+        boxed,
+        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
     )
-
-
-def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """The names of the dicts at the end of a path."""
-    names = [getattr(key, "key", None) for key in path]
-    first = max((i + 1 for i, name in enumerate(names) if not isinstance(name, str)), default=0)
-    return tuple(names[first:])
+    return jax.tree.map(
+        lambda leaf, dtype: leaf.update(dtype=jnp.dtype(dtype)), placed(boxed, placement), dtypes
+    )
 
 
 def init_state(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bertjax.training.moves import STAY, Moves
 from bertjax.training.state import TrainState
 
 Batch = Mapping[str, jax.Array]
@@ -34,34 +35,31 @@ class LossFunction(NamedTuple):
     warning: Callable[[Mapping[str, float]], str] = lambda metrics: ""
 
 
-Spread = Callable[[Any], Any]
-
-
 def gradient(
-    params: Any,
+    weights: Any,
     part: Batch,
     counts: Mapping[str, jax.Array],
     key: jax.Array,
     *,
     loss: LossFunction,
-    spread: Spread,
+    moves: Moves,
 ) -> tuple[Any, Sums]:
     """Computes the share of a part of a batch in the whole batch's gradient and sums.
 
     Args:
+      weights: gathered parameters.
       part: arrays of some of the batch's rows, or of all.
       counts: of `whole_counts`. Each part's losses are divided by the whole batch's counts, so
         that the gradients of all parts add to the batch's, however its rows are spread.
       key: of dropout, and of what else is random in it.
-      spread: puts a tree like the parameters where the optimizer's state lies.
     """
 
-    def minimized(params):
-        sums = loss.sums(params, part, key, deterministic=False)
+    def minimized(weights):
+        sums = loss.sums(weights, part, key, deterministic=False)
         return _total(sums, counts, loss.weights), sums
 
-    grads, sums = jax.grad(minimized, has_aux=True)(params)
-    return spread(grads), sums
+    grads, sums = jax.grad(minimized, has_aux=True)(weights)
+    return moves.spread(grads), sums
 
 
 def _total(sums: Sums, counts: Mapping[str, jax.Array], weights: Mapping[str, float]) -> jax.Array:
@@ -94,13 +92,11 @@ def updated(
     *,
     weights: Mapping[str, float],
     optimizer: optax.GradientTransformation,
-    spread: Spread,
 ) -> tuple[TrainState, Sums]:
     """The next state, of the gradient and the sums of a whole batch; see `train_step`."""
     with jax.named_scope("optimizer"):
-        old = spread(state.params)
-        updates, opt_state = optimizer.update(grads, state.opt_state, old)
-        params = optax.apply_updates(old, updates)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
         average = state.average and state.average.after(params)
         norm = optax.tree.norm(grads)
     one = jnp.float32(1)
@@ -117,7 +113,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     seed: jax.Array | int,
     accumulate: int,
-    spread: Spread = lambda tree: tree,
+    moves: Moves = STAY,
 ) -> tuple[TrainState, Sums]:
     """One update.
 
@@ -126,30 +122,28 @@ def train_step(
       loss: what is minimized.
       seed: of dropout; with the step it decides every mask.
       accumulate: the batch is taken in this many parts, one after the other, to save memory.
-      spread: see `gradient`.
 
     Returns:
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
     """
     key = dropout_key(seed, state.step)
     counts = whole_counts(loss.counts(batch))
-    part_gradient = partial(gradient, loss=loss, spread=spread)
+    part_gradient = partial(gradient, loss=loss, moves=moves)
+    weights = moves.gather(state.params)
     if accumulate == 1:
-        grads, sums = part_gradient(state.params, batch, counts, key)
+        grads, sums = part_gradient(weights, batch, counts, key)
     else:
 
         def add_part(total, numbered_part):
             number, part = numbered_part
-            new = part_gradient(state.params, part, counts, jax.random.fold_in(key, number))
+            new = part_gradient(weights, part, counts, jax.random.fold_in(key, number))
             return jax.tree.map(jnp.add, total, new), None
 
         parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
         first = jax.tree.map(lambda x: x[0], parts)
-        zeros = _zero_total(part_gradient, state.params, first, counts, key)
+        zeros = _zero_total(part_gradient, weights, first, counts, key)
         (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
-    return updated(
-        state, grads, sums, counts, weights=loss.weights, optimizer=optimizer, spread=spread
-    )
+    return updated(state, grads, sums, counts, weights=loss.weights, optimizer=optimizer)
 
 
 def _zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:

@@ -428,24 +428,52 @@ def _layer(kind: dict[str, float]) -> str:
 
 
 def tpu_estimates(results: Path) -> str:
-    """Estimated updates of bertjax and of FlaxBertForPreTraining."""
+    """Updates of bertjax and of FlaxBertForPreTraining, by each yardstick that both have."""
     content = _read(results / "tpu_estimates.json")
     rows = []
     for row in content["rows"]:
         config, topology, length, sequences = row["shape"]
-        ways = row["bertjax"], row["transformers"]
-        rows.append(
-            (
-                config.removeprefix("pretrain_"),
-                topology,
-                f"{length}",
-                f"{sequences:,}",
-                *(_step(way, "estimate") for way in ways),
-                _times(ways[1]["estimate"]["seconds"] / ways[0]["estimate"]["seconds"]),
-            )
-        )
-    titles = ("config", "slice", "length", "sequences", "bertjax", "transformers", "bertjax is")
+        ways = [row[way] for way in _WAYS]
+        for yardstick in _YARDSTICKS:
+            if all(yardstick in way for way in ways):
+                ours, theirs = (way[yardstick]["seconds"] for way in ways)
+                rows.append(
+                    (
+                        config.removeprefix("pretrain_"),
+                        topology,
+                        f"{length}",
+                        f"{sequences:,}",
+                        yardstick,
+                        *(_step(way, yardstick) for way in ways),
+                        _times(theirs / ours),
+                    )
+                )
+    titles = ("config", "slice", "length", "sequences", "by", *_WAYS, "bertjax is")
     return _table(f"Compiled with {_versions(content['versions'])}.", titles, rows)
+
+
+def table_of_tpu_steps(content: dict[str, Any]) -> str:
+    """The table of a report of tpu_step.py."""
+    rows = [
+        (
+            f"{row['length']}",
+            f"{row['rows']}",
+            row["attention"],
+            _range(row["milliseconds"], "{:.1f}"),
+            *(
+                f"{1e3 * row[yardstick]:.1f}" if yardstick in row else ""
+                for yardstick in _YARDSTICKS
+            ),
+        )
+        for row in content["rows"]
+    ]
+    caption = (
+        f"Milliseconds of a step of BERT-{content['size']} on one {content['device']}; five rounds "
+        f"of {content['steps']} steps. "
+        f"{_versions(content['versions'])}."
+    )
+    titles = ("length", "sequences", "attention", "measured (range)", *_YARDSTICKS)
+    return _table(caption, titles, rows)
 
 
 def _step(report: dict[str, Any], yardstick: str) -> str:
@@ -482,7 +510,6 @@ def speed(results: Path) -> str:
     ratios = [theirs / ours for ours, theirs in filter(all, seconds)]
     estimate = _read(results / "tpu_estimates.json")["rows"][0]
     config, topology, length, _ = estimate["shape"]
-    milliseconds = [estimate[way]["estimate"]["seconds"] * 1e3 for way in _WAYS]
     rows = [
         (
             f"training step, transformers {how}",
@@ -514,13 +541,17 @@ def speed(results: Path) -> str:
             megabytes[1],
             _times(text["ratio"]),
         ),
-        (
-            f"{config.removeprefix('pretrain_')} at length {length} on {topology}, estimated",
-            f"{milliseconds[0]:.1f} ms a step",
-            f"{milliseconds[1]:.1f} (Flax)",
-            _times(milliseconds[1] / milliseconds[0]),
-        ),
     ]
+    for yardstick in _YARDSTICKS:
+        ours, theirs = (1e3 * estimate[way][yardstick]["seconds"] for way in _WAYS)
+        rows.append(
+            (
+                f"{config.removeprefix('pretrain_')}, length {length}, {topology}, {yardstick}",
+                f"{ours:.1f} ms a step",
+                f"{theirs:.1f} (Flax)",
+                _times(theirs / ours),
+            )
+        )
     return _table("", ("work", "bertjax", "transformers", "bertjax is"), rows)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from bertjax.attention.contract import Keys, Pattern, visible
 from bertjax.attention.einsum import einsum_attention
-from bertjax.attention.implementations import attention
+from bertjax.attention.implementations import attention, computed_by
 from bertjax.attention.kernel import kernel_attention, serves
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -116,6 +117,18 @@ def test_what_it_serves():
     # The gradient of 8192 x 3 x 768 numbers fits into VMEM.
     assert serves(8192, 12, 64, BF16)
     assert not serves(8192, 16, 64, BF16) and not serves(8192, 12, 64, "float32")
+
+
+@pytest.mark.devices(8)
+def test_what_computes_is_said():
+    spec = BertSpec.named("base", attention="kernel", compute_dtype=BF16)
+    assert [computed_by(spec, length, "tpu") for length in (128, 512)] == ["einsum", "kernel"]
+    assert computed_by(spec, 512, "cpu") == computed_by(spec, 512, "gpu") == "einsum"
+    fused = BertSpec.named("base", attention="fused", attention_probs_dropout_prob=0.0)
+    assert computed_by(fused, 512, "tpu") == "fused"
+    # Three heads a device do not fill the lanes.
+    with Placement(make_mesh(MeshSpec(data=2, model=4)), layout("tensor")).active():
+        assert computed_by(spec, 512, "tpu") == "einsum"
 
 
 def test_elsewhere_it_is_einsum():

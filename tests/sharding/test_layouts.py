@@ -18,7 +18,7 @@ from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Phase, Trainer
-from bertjax.training.state import abstract_state, init_state, logical_axes
+from bertjax.training.state import abstract_state, init_state, logical_axes, weights_in_use
 from bertjax.training.step import means
 
 pytestmark = pytest.mark.devices(8)
@@ -79,6 +79,7 @@ def _train(
         loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
         placement=placement,
+        weights=weights_in_use(init, placement),
     )
     phase = Phase(
         name="phase",

@@ -11,6 +11,8 @@ from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
 
 D, M = "data", "model"
@@ -68,17 +70,58 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
     }[name]
 
 
+def _boxed(scanned: bool):
+    """The parameters with their logical axes, as shapes."""
+    model = PreTrainingModel(BertSpec.named("tiny", scan_layers=scanned, vocab_multiple=8))
+    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    return jax.eval_shape(
+        lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids
+    )
+
+
+# The same where the devices store shares, in layouts zero1 and tensor_zero1. Vectors are whole.
+SHARES = {
+    "attention/qkv/kernel": (P(D, None, None, None), P(D, None, M, None)),
+    "attention/output/kernel": (P(None, None, D), P(M, None, D)),
+    "intermediate/kernel": (P(None, D), P(D, M)),
+    "intermediate/bias": (P(None), P(M)),
+    "attention/qkv/bias": (P(None, None, None), P(None, M, None)),
+    "output/kernel": (P(D, None), P(M, D)),
+    "output_norm/scale": (P(None), P(None)),
+}
+SHARES_OUTSIDE = {
+    "bert/embeddings/token": (P(D, None), P(M, D)),
+    "bert/embeddings/position": (P(D, None), P(D, None)),
+    "pooler/dense/kernel": (P(None, D), P(None, D)),
+    "masked_lm/transform/kernel": (P(None, D), P(None, D)),
+    "masked_lm/bias": (P(None), P(M)),
+}
+
+
+@pytest.mark.devices(8)
+@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("name, column", [("zero1", 0), ("tensor_zero1", 1)])
+def test_where_shares_are_stored(name, column, scanned):
+    boxed = _boxed(scanned)
+    placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout(name))
+    found = {
+        path: sharding.spec
+        for path, sharding in flatten_dict(placement.shardings(boxed, stored=True), sep="/").items()
+    }
+    prefix = "bert/encoder/layers" if scanned else "bert/encoder/layer_1"
+    for path, specs in SHARES.items():
+        expected = P(None, *specs[column]) if scanned else specs[column]
+        assert found[f"{prefix}/{path}"] == expected, path
+    for path, specs in SHARES_OUTSIDE.items():
+        assert found[path] == specs[column], path
+
+
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_place_of_every_parameter(name, scanned):
-    model = PreTrainingModel(BertSpec.named("tiny", scan_layers=scanned))
-    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    boxed = jax.eval_shape(
-        lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids
-    )
     specs = jax.tree.map(
         lambda leaf: partition_spec(leaf.names, LAYOUTS[name].rules),
-        boxed,
+        _boxed(scanned),
         is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
     )
     assert flatten_dict(specs, sep="/") == _expected(name, scanned)

@@ -30,7 +30,7 @@ from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state
+from bertjax.training.state import TrainState, abstract_state, init_state, weights_in_use
 
 ROWS, LENGTH = 16, 11
 SPEC = BertSpec(
@@ -90,6 +90,7 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
         loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
         optimizer=optimizer,
         placement=placement,
+        weights=weights_in_use(partial(init_params, model), placement),
     )
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

@@ -8,7 +8,7 @@ import pytest
 import toy
 
 from bertjax.training.checkpoint import Checkpoints
-from bertjax.training.state import Average, TrainState, where_updated
+from bertjax.training.state import Average, TrainState
 
 pytestmark = pytest.mark.devices(8)
 
@@ -47,20 +47,11 @@ def test_it_changes_nothing_else():
     assert without[-1].parts().keys() == {"params", "optimizer"}
 
 
-def test_it_lies_where_the_optimizers_state_does():
-    """In "fsdp" that is where the parameters lie; evaluated() brings it to them in any layout."""
-    where = toy.placement(8, "zero1")
+def test_it_lies_where_the_parameters_do():
     split = toy.placement(8, "fsdp")
-    abstract = toy.abstract(where, DECAY).replace(
-        average=toy.abstract(split, DECAY).average,  # as a layout of another optimizer's table
-    )
-    assert abstract.average.weights["w"].sharding.spec != abstract.params["w"].sharding.spec
     state, _ = _updates(toy.fresh(split, DECAY), split, range(2))
-    assert state.average.weights["w"].sharding == where_updated(state)["w"]
-    apart = state.replace(params=jax.device_put(state.params, where.replicated))
-    found = apart.evaluated()
-    assert found["w"].sharding == where.replicated
-    toy.assert_equal(found, state.average.weights)
+    assert state.average.weights["w"].sharding == state.params["w"].sharding
+    assert state.evaluated() is state.average.weights
 
 
 def test_it_is_saved_and_opened_alone(tmp_path):

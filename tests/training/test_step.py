@@ -15,7 +15,7 @@ from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.runs.assembly import make_loss
 from bertjax.training.compiled_step import CompiledStep
-from bertjax.training.state import TrainState, abstract_state
+from bertjax.training.state import TrainState, abstract_state, weights_in_use
 from bertjax.training.step import add_sums, means, train_step
 
 SGD = optax.sgd(1.0)  # the change of the parameters is minus the gradient
@@ -147,7 +147,7 @@ def _by_parts(loss, params, batch, sizes, seed=0):
     """Computes the same as `_update`, with parts of the given numbers of rows."""
     where = toy.placement(1)
     abstract = abstract_state(toy.init, SGD, where)
-    step = CompiledStep(loss, SGD, where, abstract, accumulate=1)
+    step = CompiledStep(loss, SGD, where, weights_in_use(toy.init, where), abstract, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
     # The parameters are copied, because the update donates its arguments.

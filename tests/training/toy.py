@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.layers.dense import Parameter
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state
+from bertjax.training.state import TrainState, abstract_state, init_state, weights_in_use
 from bertjax.training.step import LossFunction
 
 ROWS, WIDTH, SEED = 8, 24, 7
@@ -66,8 +66,8 @@ LOSS = LossFunction(
 def init(key: jax.Array):
     """Fresh parameters with their logical axes."""
     return {
-        "w": nn.LogicallyPartitioned(jax.random.normal(key, (WIDTH,)), (axes.EMBED,)),
-        "b": nn.LogicallyPartitioned(jnp.zeros(()), ()),
+        "w": Parameter(jax.random.normal(key, (WIDTH,)), (axes.EMBED,)),
+        "b": Parameter(jnp.zeros(()), ()),
     }
 
 
@@ -88,7 +88,8 @@ def fresh(where: Placement, ema: float = 0.0) -> TrainState:
 
 def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:
     """A trainer of the loss."""
-    return Trainer(loss=loss, optimizer=OPTIMIZER, placement=where)
+    weights = weights_in_use(init, where)
+    return Trainer(loss=loss, optimizer=OPTIMIZER, placement=where, weights=weights)
 
 
 def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:

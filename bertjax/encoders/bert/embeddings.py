@@ -8,6 +8,7 @@ from bertjax.base import axes
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.layers.dense import parameter, truncated_normal
 from bertjax.layers.dropout import Dropout
+from bertjax.layers.embedding import look_up, token_table
 from bertjax.layers.norm import LayerNorm
 from bertjax.layers.positions import positions_of
 
@@ -20,9 +21,7 @@ class Embeddings(nn.Module):
     def setup(self):
         spec, width = self.spec, self.spec.hidden_size
         init = truncated_normal(spec)
-        self.token = parameter(
-            self, "token", (axes.VOCAB, axes.EMBED), (spec.padded_vocab_size, width), init
-        )
+        self.token = token_table(self, init)
         self.position = parameter(
             self,
             "position",
@@ -40,7 +39,7 @@ class Embeddings(nn.Module):
         self, input_ids, token_type_ids, documents: jax.Array | None, deterministic: bool
     ) -> jax.Array:
         length = input_ids.shape[1]
-        x = self.token[input_ids]  # [B, S, D]
+        x = look_up(self.token, input_ids)  # [B, S, D]
         # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
         one_hot = jax.nn.one_hot(token_type_ids, self.spec.type_vocab_size)
         x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)

@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 from bertjax.attention.contract import Keys, Pattern
-from bertjax.attention.implementations import attention
+from bertjax.attention.implementations import attention, by_kernel
 from bertjax.base import axes
 from bertjax.encoders.bert.embeddings import Embeddings
 from bertjax.encoders.bert.spec import BertSpec
@@ -24,20 +24,21 @@ class SelfAttention(nn.Module):
         spec = self.spec
         heads = {axes.HEADS: spec.num_attention_heads, axes.HEAD_WIDTH: spec.head_width}
         embed = {axes.EMBED: spec.hidden_size}
-        qkv = Dense(spec, embed, {axes.QKV: 3} | heads, name="qkv")(x)  # [B, S, 3, N, H]
-        qkv = nn.with_logical_constraint(
+        rate, pattern = spec.attention_probs_dropout_prob, Pattern(spec.causal)
+        joined = by_kernel(spec.attention, x.shape[1], *heads.values(), x.dtype, pattern, rate)
+        qkv = Dense(spec, embed, {axes.QKV: 3} | heads, joined=joined, name="qkv")(x)
+        qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
             qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
         )
-        rate = spec.attention_probs_dropout_prob
         seed = None if deterministic or not rate else dropout_seed(self)
 
         def attend(qkv, keys, seed):
-            return attention(spec.attention, qkv, keys, Pattern(spec.causal), rate=rate, seed=seed)
+            return attention(spec.attention, qkv, keys, pattern, rate=rate, seed=seed)
 
         if spec.remat == "attention":
             attend = jax.checkpoint(attend, prevent_cse=not spec.scan_layers)
         context = attend(qkv, keys, seed)  # [B, S, N, H]
-        return Dense(spec, heads, embed, name="output")(context)
+        return Dense(spec, heads, embed, joined=joined, name="output")(context)
 
 
 class Block(nn.Module):

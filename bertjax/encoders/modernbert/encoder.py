@@ -14,6 +14,7 @@ from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, Mod
 from bertjax.layers.activation import activation
 from bertjax.layers.dense import Dense, parameter, truncated_normal
 from bertjax.layers.dropout import Dropout, dropout_seed
+from bertjax.layers.embedding import look_up, token_table
 from bertjax.layers.norm import LayerNorm
 from bertjax.layers.positions import positions_of
 from bertjax.layers.rotary import Rotation, rotated, rotation
@@ -36,17 +37,17 @@ class Embeddings(nn.Module):
 
     def setup(self):
         spec, init = self.spec, truncated_normal(self.spec)
-        names, width = (axes.VOCAB, axes.EMBED), spec.hidden_size
-        self.token = parameter(self, "token", names, (spec.padded_vocab_size, width), init)
+        self.token = token_table(self, init)
         if spec.positions == LEARNED:
-            names, rows = (axes.POSITIONS, axes.EMBED), spec.max_position_embeddings
-            self.position = parameter(self, "position", names, (rows, width), init)
+            names = (axes.POSITIONS, axes.EMBED)
+            shape = (spec.max_position_embeddings, spec.hidden_size)
+            self.position = parameter(self, "position", names, shape, init)
         self.norm = LayerNorm(spec, axes.EMBED, use_bias=False)
         self.dropout = Dropout(spec)
 
     def __call__(self, input_ids, positions, deterministic: bool) -> jax.Array:
         """input_ids: int [B, S]; positions: int [S] or [B, S]. Returns [B, S, D]."""
-        x = self.token[input_ids]
+        x = look_up(self.token, input_ids)
         if self.spec.positions == LEARNED:
             x += self.position[positions]
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
