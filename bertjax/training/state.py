@@ -117,13 +117,11 @@ def weights_in_use(init: Callable[[jax.Array], Any], placement: Placement) -> An
     its own dtype, where the layout's table of parameters says.
     """
     boxed = jax.eval_shape(init, jax.random.key(0))
-    dtypes = jax.tree.map(
-        lambda leaf: leaf.gathered_as,
-        boxed,
-        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
-    )
     return jax.tree.map(
-        lambda leaf, dtype: leaf.update(dtype=jnp.dtype(dtype)), placed(boxed, placement), dtypes
+        lambda box, weight: weight.update(dtype=jnp.dtype(box.gathered_as)),
+        boxed,
+        placed(boxed, placement),
+        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
     )
 
 

@@ -52,6 +52,7 @@ def gradient(
       counts: of `whole_counts`. Each part's losses are divided by the whole batch's counts, so
         that the gradients of all parts add to the batch's, however its rows are spread.
       key: of dropout, and of what else is random in it.
+      moves: from where the parameters are stored to where a step uses them, and back.
     """
 
     def minimized(weights):
@@ -122,6 +123,7 @@ def train_step(
       loss: what is minimized.
       seed: of dropout; with the step it decides every mask.
       accumulate: the batch is taken in this many parts, one after the other, to save memory.
+      moves: see `gradient`.
 
     Returns:
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
