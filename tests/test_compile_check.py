@@ -24,7 +24,7 @@ def _small(**model):
     """One phase of a model of odd sizes, on 16 chips."""
     config = place_on_pod(paper_config())
     config.total_steps, config.optimizer.warmup_steps = 7_200, 10
-    config.phase_1.update(share=1.0, batch_size=64)
+    config.phase_1.update(share=1.0, batch_size=128)
     config.phase_2.update(share=0.0)
     sizes = dict(size="tiny", num_hidden_layers=3, hidden_size=256, num_attention_heads=4)
     config.model = config.model.to_dict() | sizes | model
@@ -56,9 +56,10 @@ def test_what_the_compiler_says(reported):
         assert report.mfu(times) == pytest.approx(report.step.flops / times.seconds / 16 / 197e12)
     # Of all instructions that the compiler estimates, the bundles are known, except of products
     # that run beside a collective.
+    assert not report.without_bundles
     assert 0 < report.count.borrowed < 0.25 * report.count.seconds
     # The estimate has 1,800 cycles for the smallest instruction, and a small model has many.
-    assert 0.2 < report.count.seconds / report.estimate.seconds < 1.0
+    assert 0.3 < report.count.seconds / report.estimate.seconds < 1.0
 
 
 @needs_libtpu
@@ -154,7 +155,7 @@ def test_kernels_are_compiled_and_counted(topology):
     for times in report.yardsticks.values():
         attention = sum(times.parts["attention", way] for way in ("forward", "backward"))
         assert counted <= attention < 1.2 * counted
-    rows, heads, length = 64 // 16, 4, 512
+    rows, heads, length = 128 // 16, 4, 512
     gathered = sum(row.bytes for row in report.collectives if row.moves == "weights")
     assert report.temporaries - gathered < 2 * rows * heads * length * length * 2
 

@@ -116,7 +116,8 @@ class Report:
       estimate, count: the two yardsticks.
       kernels: name -> its calls, and their time by the count.
       without_estimate: opcode -> the number of other instructions without the compiler's estimate.
-      without_bundles: opcode -> the number of instructions whose bundles were not found.
+      without_bundles: opcode -> the number of instructions whose bundles were not found. Products
+        that run beside a collective as one instruction have none and are not listed.
     """
 
     step: Step
@@ -241,7 +242,7 @@ def report_of(
             moved_bytes = 0 if communicates else program.hbm_bytes(instruction)
             counted = times * max(executed / chip.clock, moved_bytes / _rate(where))
             count.add(instruction, counted)
-        elif estimated is not None or missed:
+        elif (estimated is not None or missed) and not communicates:
             no_bundles[opcode] += times
         if opcode == _KERNEL and counted is not None:
             name = re.sub(r"\.\d+$", "", instruction.name)
