@@ -10,9 +10,9 @@ Command, on every host of the slice:
 Both train on 512 million sequences. For the second stage of 64k, that paper repeats the warm-up of
 the rate; here the rate continues to fall.
 Hardware: 64 TPU chips; each update computes its batch in parts.
-The TPU compiler's estimate for v5e, 32k, of an earlier version with attention by einsum: 0.95 s an
-update at length 128 (MFU 66 %), 4.9 s at 512 (55 %), plus collectives of 0.08 and 0.53 s at the
-links' full speed; 6.8 GiB of a chip's 15.75:
+The TPU compiler's estimate for v5e, 32k: 0.92 s an update at length 128 (MFU 68 %), 3.7 s at 512
+(71 %), plus collectives of 0.06 and 0.47 s at the links' full speed; by count 0.73 s and 3.5 s; 6.2
+GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64_lamb.py --topology=v5e:8x8
 Not yet run on TPUs by this project.
 """

@@ -477,8 +477,8 @@ def table_of_tpu_steps(content: dict[str, Any]) -> str:
 
 
 def _step(report: dict[str, Any], yardstick: str) -> str:
-    times = report.get(yardstick)
-    return f"{times['seconds'] * 1e3:,.1f} ms, MFU {times['mfu']:.1%}" if times else ""
+    times = report[yardstick]
+    return f"{times['seconds'] * 1e3:,.1f} ms, MFU {times['mfu']:.1%}"
 
 
 def _reports(results: Path) -> list[tuple[str, list[dict[str, Any]]]]:
