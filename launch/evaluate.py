@@ -6,13 +6,17 @@ from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
 _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
+_SAME_TEXT = flags.DEFINE_boolean("same_text", False, "The loss on text masked for all alike.")
 _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
 flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax.programs import evaluate
+    from bertjax.programs import evaluate, masked_text
 
+    if _SAME_TEXT.value:
+        masked_text.run(_MODEL.value, _CORPUS.value)
+        return
     evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)
 
 

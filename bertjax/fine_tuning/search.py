@@ -14,8 +14,15 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.files import atomic_write, sha256_of_file, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.fine_tuning.resampling import write_resampled
 from bertjax.fine_tuning.trials import Trials
-from bertjax.runs.run_folder import RESULTS_FILE, checkpoints_folder, read_results, read_trial
+from bertjax.runs.run_folder import (
+    RESULTS_FILE,
+    checkpoints_folder,
+    read_results,
+    read_trial,
+    trial_folder,
+)
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 
@@ -111,7 +118,7 @@ class Search:
     # ------------------------------------------------------------------------ one trial
 
     def _folder_of(self, trial: Trial) -> Path:
-        return self._folder / "trials" / trial.name
+        return trial_folder(self._folder, trial.name)
 
     def _done(self, trial: Trial) -> dict[str, Any] | None:
         """The results of a trial; None if it was not finished before.
@@ -151,7 +158,10 @@ class Search:
             if not complete:
                 print("stopped and saved; the same command goes on from there")
                 return False
-            result |= self._score(self._predict_dev(params))
+            predictions = self._predict_dev(params)
+            result |= self._score(predictions)
+            examples = {name: split.examples for name, split in self._data.dev.items()}
+            write_resampled(folder, self._task, examples, predictions, result["settings"])
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             others = [other for other in self._results.values() if other]

@@ -6,7 +6,7 @@ from bertjax.base.limits import check_numbers
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import held_out_examples, make_loss
-from bertjax.runs.run_folder import EVALUATION_FILE, load_run
+from bertjax.runs.run_folder import EVALUATION_FILE, load_run, source_of
 from bertjax.training.evaluation import Evaluator
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
@@ -16,7 +16,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     """Losses and accuracies at each of the run's sequence lengths.
 
     Args:
-      model: RUN.
+      model: RUN, or RUN@STEP.
       corpus: a corpus made with the same vocabulary; None for the run's own.
       batches: held-out batches at each length.
 
@@ -28,7 +28,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
       InputError: no such run, a corpus of another tokenizer, or batches without end.
     """
     check_numbers("--batches", batches)
-    folder = reach(model, write=True)
+    folder = reach(source_of(model)[0], write=True)
     loaded = load_run(model)
     recipe = loaded.recipe
     corpora = [corpus] if corpus else recipe.corpus

@@ -16,12 +16,17 @@ from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.assembly import make_phases, make_training
-from bertjax.runs.branch import branch_config, branch_state, source_of
+from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.runs.open_model import open_model
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import check_same_config, checkpoints_folder, read_config
+from bertjax.runs.run_folder import (
+    check_same_config,
+    checkpoints_folder,
+    read_config,
+    source_of,
+)
 from bertjax.runs.sections import flat
 from bertjax.sharding.hosts import agreed, in_step
 from bertjax.sharding.placement import Placement

@@ -16,16 +16,11 @@ from bertjax.runs.run_folder import (
     config_difference,
     read_config,
     recorded_config,
+    source_of,
 )
 from bertjax.training.checkpoint import Checkpoints, saved_steps
 from bertjax.training.loop import restore
 from bertjax.training.state import TrainState
-
-
-def source_of(decay_from: str) -> tuple[str, int | None]:
-    """Splits "RUN@STEP" into ("RUN", STEP); "RUN" without a step becomes ("RUN", None)."""
-    run, _, step = decay_from.rpartition("@")
-    return (run, int(step)) if run and step.isdecimal() else (decay_from, None)
 
 
 def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str, Any]:

@@ -10,22 +10,24 @@ from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.runs.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
+from bertjax.runs.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config, source_of
 
 
 def open_model(source: str) -> Pretrained:
     """Reads a model to the host.
 
     Args:
-      source: the folder of a run, here or in a bucket; "hf:" and a folder that transformers wrote,
-        or a name on the Hugging Face hub; "tf1:" and the folder of a release of
-        google-research/bert.
+      source: the folder of a run, here or in a bucket, or RUN@STEP for one of its checkpoints;
+        "hf:" and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and
+        the folder of a release of google-research/bert.
 
     Raises:
       InputError: no such model, or one that cannot be read whole.
     """
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):
+        if source_of(source)[1] is not None:
+            raise InputError(f"{source}: a run of fine-tuning, which keeps only its best model")
         if in_bucket(source):
             raise InputError(
                 f"{source}: a run of fine-tuning, which is opened on this machine only: "
@@ -51,7 +53,7 @@ def is_run(source: str) -> bool:
 
 def is_fine_tuned(source: str) -> bool:
     """Whether a source is the folder of a run of fine-tuning."""
-    return is_run(source) and "task" in read_config(source)
+    return is_run(source) and "task" in read_config(source_of(source)[0])
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:

@@ -21,11 +21,12 @@ from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.checkpoint import Checkpoints, newest_metadata
+from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
 from bertjax.training.journal import METRICS_FILE
 from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
+MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
 MODEL_FOLDER = "model"
 RESULTS_FILE = "results.json"
@@ -48,9 +49,20 @@ _BEFORE = {
 }
 
 
+def source_of(name: str | Path) -> tuple[str, int | None]:
+    """Splits "RUN@STEP" into ("RUN", STEP); "RUN" without a step becomes ("RUN", None)."""
+    run, _, step = str(name).rpartition("@")
+    return (run, int(step)) if run and step.isdecimal() else (str(name), None)
+
+
 def checkpoints_folder(run: str | Path) -> Path:
     """The folder of a run's checkpoints."""
     return path_of(run) / "checkpoints"
+
+
+def trial_folder(run: Path, name: str) -> Path:
+    """The folder of a trial of a run of fine-tuning."""
+    return run / "trials" / name
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
@@ -158,12 +170,16 @@ class LoadedRun:
     step: int
 
 
-def load_run(run: str | Path) -> LoadedRun:
-    """Loads the newest whole checkpoint of a run, with all parameters on every device.
+def load_run(name: str | Path) -> LoadedRun:
+    """Loads a checkpoint of a run, with all parameters on every device.
+
+    Args:
+      name: "RUN" for its newest whole checkpoint, or "RUN@STEP".
 
     Raises:
-      InputError: not a run, or one without a checkpoint.
+      InputError: not a run, or one without a checkpoint, or without that one.
     """
+    run, step = source_of(name)
     config = read_config(run)
     if "task" in config:
         raise InputError(
@@ -188,7 +204,12 @@ def load_run(run: str | Path) -> LoadedRun:
     restored = None
     if checkpoints_folder(run).is_dir():
         checkpoints = Checkpoints(checkpoints_folder(run), keep=1, read_only=True)
-        restored = checkpoints.restore(part)
+        restored = checkpoints.restore(part, step)
+    if restored is None and step is not None:
+        raise InputError(
+            f"{name}: no such checkpoint; there are {saved_steps(checkpoints_folder(run))}: keep "
+            "more with config.keep_checkpoint_every"
+        )
     if restored is None:
         raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
     parts, metadata = restored

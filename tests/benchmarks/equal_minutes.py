@@ -15,7 +15,7 @@ dropout:
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All are compared on the same masked text (masked_text.py). What the output already has is not done
+All are compared on the same masked text (bertjax/programs/masked_text.py). What the output already has is not done
 again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
@@ -180,7 +180,7 @@ def plan(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
 def train(way: str, corpus: str, steps: int, work: Path) -> dict[str, Any]:
     """Trains one way, and evaluates it."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from masked_text import evaluate
+    from bertjax.programs.masked_text import evaluate
 
     run = WAYS[way](corpus, steps, work / way)
     return {"seconds": run.seconds} | evaluate(run.model, corpus)

@@ -3,7 +3,7 @@
   python tests/benchmarks/modern_walk.py --corpus=quickstart/corpus --output=modern_walk.json
 
 Each step of the walk keeps the changes before it. All runs see the same number of tokens, in
-batches of 32 x 128, and are compared on the same masked text (masked_text.py), whatever the run was
+batches of 32 x 128, and are compared on the same masked text (bertjax/programs/masked_text.py), whatever the run was
 trained on. Results in the output are not computed again, and a stopped run goes on, so the command
 can be repeated with more seeds or steps.
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
     arguments = parser.parse_args()
     work = arguments.work or arguments.output.with_suffix("")
-    from masked_text import evaluate
+    from bertjax.programs.masked_text import evaluate
 
     from bertjax.programs import pretrain
 

@@ -1,4 +1,4 @@
-"""The masked text on which the benchmarks compare models: its loss depends on the model alone.
+"""Masked text on which models of any objective are compared: its loss depends on the model alone.
 
 Spans of 128 tokens of held-out documents of a corpus, in which 15 % of the tokens are to be
 predicted: 80 % of them are [MASK], 10 % another token, 10 % themselves (section 3.1). Losses of
@@ -7,6 +7,8 @@ other collators differ by up to a nat from these.
 
 import jax
 
+from bertjax.base.cloud_storage import reach
+from bertjax.base.files import write_json
 from bertjax.corpus.shards import HELDOUT
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders import kinds
@@ -17,12 +19,36 @@ from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.runs.assembly import make_loss
 from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import MASKED_TEXT_FILE, load_run, source_of
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
 from bertjax.training.evaluation import Evaluator, HeldOut
 
 LENGTH, BATCH, BATCHES = 128, 32, 40
+
+
+def run(model: str, corpus: str | None) -> dict[str, float]:
+    """Evaluates a run, and writes RUN/masked_text.json.
+
+    Args:
+      model: RUN, or RUN@STEP.
+      corpus: a corpus made with the same vocabulary; None for the run's own.
+
+    Raises:
+      InputError: no such run, or a corpus of another tokenizer.
+    """
+    folder = reach(source_of(model)[0], write=True)
+    loaded = load_run(model)
+    of_corpus = corpus or loaded.recipe.corpus[0]
+    found = evaluate(model, of_corpus)
+    print(
+        f"step {loaded.step}, {BATCHES * BATCH:,} spans of {LENGTH} held-out tokens of "
+        f"{of_corpus}: masked-LM loss {found['mlm_loss']:.4f}, "
+        f"accuracy {found['mlm_accuracy']:.4f} ± {found['mlm_accuracy_stderr']:.4f}"
+    )
+    write_json(folder / MASKED_TEXT_FILE, {"step": loaded.step, "corpus": of_corpus, **found})
+    return found
 
 
 def evaluate(model: str, corpus: str) -> dict[str, float]:

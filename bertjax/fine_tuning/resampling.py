@@ -1,0 +1,65 @@
+"""The scores of a trial on samples of its dev examples, for paired comparisons (the bootstrap).
+
+Every trial is scored on the same samples of a split, so the figures of two models can be subtracted
+sample by sample: what remains is how much their difference depends on the choice of examples.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.base.files import read_json, write_json
+from bertjax.runs.run_folder import trial_folder
+from bertjax.tasks.task import Task
+
+SAMPLES = 50  # the standard error from them has a standard error of a tenth of it
+
+_FILE = "resampled.json"  # in the trial's folder
+
+
+def write_resampled(
+    folder: Path,
+    task: Task,
+    examples: Mapping[str, Sequence[Any]],
+    predictions: Mapping[str, Sequence[Any]],
+    settings: Mapping[str, Any],
+) -> None:
+    """Writes {split: {metric: [SAMPLES figures]}} to a trial's folder.
+
+    Args:
+      examples, predictions: of each dev split.
+      settings: the result of `Task.tune`.
+    """
+    found = {
+        split: _scores(task, examples[split], predictions[split], settings) for split in examples
+    }
+    write_json(folder / _FILE, found)
+
+
+def _scores(
+    task: Task, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
+) -> dict[str, list[float]]:
+    """The figures that every sample has: one lacks the types that its examples lack."""
+    number = len(examples)
+    draws = np.random.default_rng(number).integers(number, size=(SAMPLES, number))
+    scores = [
+        task.score([examples[i] for i in draw], [predictions[i] for i in draw], settings)
+        for draw in draws
+    ]
+    names = [name for name in scores[0] if all(name in each for each in scores)]
+    return {name: [round(float(each[name]), 3) for each in scores] for name in names}
+
+
+def read_resampled(run: Path, trial: str, split: str, metric: str) -> list[float] | None:
+    """The figures of a trial on all samples; None if it has none (it is of an older version).
+
+    Args:
+      trial: its name.
+    """
+    path = trial_folder(run, trial) / _FILE
+    if not path.exists():
+        return None
+    cure = "remove it; its row is then compared by its seeds alone"
+    return read_json(path, cure=cure).get(split, {}).get(metric)

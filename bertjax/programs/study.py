@@ -1,0 +1,238 @@
+"""Runs a study: all runs behind a table, each as its own process, and then the table."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
+from bertjax.corpus.store import open_tokenizer
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.programs import evaluate, finetune, masked_text, pretrain
+from bertjax.runs.recipe import Recipe
+from bertjax.studies import picture, table
+from bertjax.studies.estimates import Pace, measured_pace, operations
+from bertjax.studies.files import Given, read_study
+from bertjax.studies.outcome import folder_of, is_done
+from bertjax.studies.processes import Processes, seconds_of
+from bertjax.studies.scales import SCALES, Scale
+from bertjax.studies.study import Stage, Study
+from bertjax.tasks.task import TRAIN
+
+_PLAN = ".plan.json"
+_HOUR = 3600.0
+
+
+def run(
+    path: str,
+    scale: str,
+    corpus: str,
+    data: str,
+    workdir: str,
+    only: Sequence[str] = (),
+    *,
+    door: str,
+    at_once: int = 1,
+    dry_run: bool = False,
+) -> int:
+    """Runs every stage of a study that is not done, and writes its table.
+
+    Args:
+      path: of the study, as `configs/studies/*.py`.
+      scale: a name of `bertjax.studies.scales.SCALES`.
+      corpus: of all pre-training.
+      data: the folder with the folders of the tasks' files.
+      workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;
+        logs/NAME.log, times.jsonl; and the table: the study's name with .txt, .json and .png.
+      only: keys of columns; all if it is empty.
+      door: the program that runs one stage: launch/study.py.
+      at_once: see `Processes`.
+      dry_run: only print the plan.
+
+    Returns:
+      0 when all is done, 1 when a stage has failed, `EXIT_STOPPED` when a signal stopped it.
+
+    Raises:
+      InputError: before anything is started, for whatever cannot work.
+    """
+    study, given = _read(path, scale, corpus, data, workdir, only)
+    name, stages = Path(path).stem, study.stages()
+    _check_plan(study, name, given.folder)
+    costs = _checked(stages, given)
+    done = {stage.name for stage in stages if is_done(stage, given.folder)}
+    _print_plan(study, costs, done, _pace(SCALES[scale], stages, given), SCALES[scale])
+    if dry_run:
+        return 0
+
+    def command(stage: Stage) -> list[str]:
+        flags = dict(study=path, scale=scale, corpus=corpus, data=data, workdir=workdir)
+        flags |= dict(only=",".join(only), stage=stage.name)
+        return [sys.executable, door, *(f"--{key}={value}" for key, value in flags.items())]
+
+    begin = time.time()
+    with exclusive(given.folder):
+        write_json(given.folder / f"{name}{_PLAN}", study.plain())
+        waiting = [stage for stage in stages if stage.name not in done]
+        failed = Processes(given.folder, command, at_once).run(waiting, done)
+        found = table.content(study, given.folder)
+        taken = seconds_of(given.folder)
+        found["scale"] = scale
+        found["seconds"] = round(sum(taken.get(stage.name, 0.0) for stage in stages))
+        _write(found, given.folder / name)
+    print(f"\n{study.title}\n\n{table.text(found)}\n\n{given.folder / name}.txt, .json, .png")
+    print(f"{time.time() - begin:,.0f} s now, {found['seconds']:,} s in all")
+    if failed is None:
+        print("stopped and saved; the same command goes on from there")
+        return EXIT_STOPPED
+    return 1 if failed else 0
+
+
+def run_stage(
+    path: str, scale: str, corpus: str, data: str, workdir: str, only: Sequence[str], stage: str
+) -> int:
+    """Runs one stage of a study in this process: the arguments are those of `run`.
+
+    Raises:
+      InputError: no such stage; or as the stage's program.
+    """
+    study, given = _read(path, scale, corpus, data, workdir, only)
+    known = {each.name: each for each in study.stages()}
+    if stage not in known:
+        raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
+    return PROGRAMS[known[stage].program](known[stage], given) or 0
+
+
+def _read(
+    path: str, scale: str, corpus: str, data: str, workdir: str, only: Sequence[str]
+) -> tuple[Study, Given]:
+    if not workdir:
+        raise InputError("--workdir is empty: say where the study shall lie")
+    study = read_study(path, SCALES[scale]).only(only)
+    open_tokenizer(corpus)
+    return study, Given(corpus, data, local_folder(workdir))
+
+
+# What each program is called with, for a stage.
+PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
+    "pretrain": lambda stage, given: pretrain.run(given.config(stage), _folder(stage, given)),
+    "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
+    "evaluate": lambda stage, given: _only_done(
+        evaluate.run(_folder(stage, given), None, **stage.settings)
+    ),
+    "masked_text": lambda stage, given: _only_done(
+        masked_text.run(_folder(stage, given), given.corpus)
+    ),
+}
+
+
+def _folder(stage: Stage, given: Given) -> str:
+    return str(folder_of(stage, given.folder))
+
+
+def _only_done(_: Any) -> int:
+    return 0
+
+
+def _check_plan(study: Study, name: str, folder: Path) -> None:
+    """Raises InputError if the folder has another study of this name, or another such stage."""
+    stages = study.plain()["stages"]
+    for path in sorted(folder.glob(f"*{_PLAN}")):
+        begun = read_json(path, {"rows": [str], "stages": {}}, cure="restore it from a copy")
+        if path.name == f"{name}{_PLAN}" and begun["rows"] != study.plain()["rows"]:
+            raise InputError(
+                f"{path}: the study was begun with the rows {', '.join(begun['rows'])}, and now "
+                f"has {', '.join(study.plain()['rows'])}: choose another --workdir"
+            )
+        for stage in begun["stages"].keys() & stages.keys():
+            if begun["stages"][stage] != json.loads(json.dumps(stages[stage])):
+                raise InputError(
+                    f"{path}: the stage {stage} was begun with other settings (another --scale?): "
+                    "choose another --workdir, or another name for the stage"
+                )
+
+
+def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
+    """Checks all configs and files, and returns the useful operations of each stage.
+
+    Raises:
+      InputError: names everything that is wrong or missing.
+    """
+    wrong: dict[str, None] = {}  # in order, each once
+    for stage in stages:
+        if stage.program not in PROGRAMS:
+            raise InputError(f"stage {stage.name}: no program {stage.program!r}")
+        try:
+            if stage.program == "pretrain":
+                Recipe.from_config(given.config(stage))
+            elif stage.program == "finetune":
+                recipe = TaskRecipe.from_config(given.config(stage))
+                for message in _missing(recipe):
+                    wrong[message] = None
+        except InputError as error:
+            wrong[f"stage {stage.name}: {error}"] = None
+    if wrong:
+        raise InputError("; ".join(wrong))
+    return {stage.name: operations(stage, given) for stage in stages}
+
+
+def _missing(recipe: TaskRecipe) -> list[str]:
+    """What hinders the reading of each split of a task."""
+    found = []
+    for split in (TRAIN, *recipe.task.dev_splits, *recipe.task.test_splits):
+        try:
+            recipe.task.read(split)
+        except InputError as error:
+            found.append(str(error))
+    return found
+
+
+def _pace(scale: Scale, stages: Sequence[Stage], given: Given) -> Pace | None:
+    """The pace of the scale's chips; of those here, of a step of the first pre-training."""
+    if scale.rate:
+        return Pace(scale.rate, start=0.0)
+    first = next((stage for stage in stages if stage.program == "pretrain"), None)
+    return first and measured_pace(first, given)
+
+
+def _print_plan(
+    study: Study, costs: dict[str, float], done: set[str], pace: Pace | None, scale: Scale
+) -> None:
+    """Prints the stages of each row, those of earlier rows left out, with their time."""
+    chips = {"pretrain": scale.chips}
+    printed: set[str] = set()
+    total = total_chips = 0.0
+    print(f"{study.title}\n")
+    for row in study.rows:
+        lines, hours = [], 0.0
+        for stage in study.stages(row):
+            if stage.name in printed:
+                continue
+            printed.add(stage.name)
+            if stage.name in done:
+                lines.append(f"  {stage.name}: done")
+                continue
+            used = chips.get(stage.program, 1)
+            seconds = pace.start + costs[stage.name] / (pace.rate * used) if pace else 0.0
+            hours += seconds / _HOUR
+            total_chips += used * seconds / _HOUR
+            lines.append(f"  {stage.name}: {_time(seconds / _HOUR)}")
+        total += hours
+        print(f"{row.name}: {_time(hours)}", *(lines or ["  nothing of its own"]), sep="\n")
+    how = "by a step measured here" if not scale.rate else "by launch/compile_check.py"
+    print(
+        f"\nin all {_time(total)}, {total_chips:,.1f} chip-hours ({how}; evaluations not counted)\n"
+    )
+
+
+def _time(hours: float) -> str:
+    return f"{hours:,.1f} h" if hours >= 2 else f"{60 * hours:,.0f} min"
+
+
+def _write(found: dict[str, Any], path: Path) -> None:
+    write_json(path.with_suffix(".json"), found)
+    with atomic_write(path.with_suffix(".txt"), "w") as file:
+        file.write(f"{found['title']}\n\n{table.text(found)}\n")
+    picture.draw(found, path.with_suffix(".png"))

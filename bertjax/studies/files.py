@@ -1,0 +1,89 @@
+"""What a study is given: its file, the files of its configs, a corpus, data, and its folder."""
+
+import dataclasses
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.studies.outcome import folder_of
+from bertjax.studies.study import Stage, Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What all stages of a study are given.
+
+    Attributes:
+      corpus: of pre-training, as in `config.corpus`.
+      data: the folder with the folders of the tasks' files.
+      folder: STUDY.
+    """
+
+    corpus: str
+    data: str
+    folder: Path
+
+    def config(self, stage: Stage) -> Any:
+        """The config of a stage, as its program takes it; its settings alone if it has no file."""
+        if not stage.config:
+            return dict(stage.settings)
+        path, _, word = stage.config.partition(":")
+        config = _call(path, "get_config", [word] if word else [])
+        settings = dict(stage.settings)
+        if stage.program == "pretrain":
+            settings = {"corpus": self.corpus} | settings
+        if stage.data:
+            settings = {"data": str(Path(self.data, stage.data))} | settings
+        if stage.start:
+            at = "" if stage.step is None else f"@{stage.step}"
+            settings = {"init_from": f"{folder_of(stage.start[0], self.folder)}{at}"} | settings
+        with config.unlocked():
+            for key, value in settings.items():
+                _set(config, key, value)
+        return config
+
+
+def _set(config: Any, key: str, value: Any) -> None:
+    """config.KEY = value, for a key with dots."""
+    *sections, last = key.split(".")
+    for section in sections:
+        if section not in config:
+            config[section] = {}
+        config = config[section]
+    config[last] = value
+
+
+def read_study(path: str, scale: Any) -> Study:
+    """The study that a file describes at a scale.
+
+    Raises:
+      InputError: no such file, or one that describes no study.
+    """
+    study = _call(path, "get_study", [scale])
+    if not isinstance(study, Study):
+        raise InputError(f"{path}: get_study returned {study!r:.80}: it must return a Study")
+    return study
+
+
+def _call(path: str, function: str, arguments: list[Any]) -> Any:
+    """What a function of a Python file returns."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file (paths begin where the command is run)")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno}: {error.msg}: correct it") from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise InputError(f"{path}: no {function}() in it")
+    try:
+        inspect.signature(found).bind(*arguments)
+    except TypeError as error:
+        raise InputError(f"{path}: {function}(): {error}") from error
+    return found(*arguments)

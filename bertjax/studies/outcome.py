@@ -1,0 +1,136 @@
+"""What a stage has left in its run folder: whether it is done, and its figures."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import read_json
+from bertjax.fine_tuning.recipe import Trial
+from bertjax.fine_tuning.resampling import read_resampled
+from bertjax.runs.run_folder import (
+    EVALUATION_FILE,
+    MASKED_TEXT_FILE,
+    RESULTS_FILE,
+    checkpoints_folder,
+    read_config,
+)
+from bertjax.studies.study import Stage
+from bertjax.training.checkpoint import saved_steps
+
+_CURE = "remove it, and the same command makes it again"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of a row.
+
+    Attributes:
+      values: one for each seed.
+      resampled: [seeds, R], the figure of each seed on R samples of the same examples; None where
+        the run does not say.
+    """
+
+    values: tuple[float, ...]
+    resampled: np.ndarray | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation over the seeds; None for one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+def joined(figures: list[Figure]) -> Figure:
+    """The figures of runs with several seeds as one."""
+    resampled = [figure.resampled for figure in figures]
+    known = all(each is not None for each in resampled)
+    values = tuple(value for figure in figures for value in figure.values)
+    return Figure(values, np.concatenate(resampled) if known else None)
+
+
+def runs_folder(study: Path) -> Path:
+    """The folder of all runs of a study."""
+    return study / "runs"
+
+
+def folder_of(stage: Stage, study: Path) -> Path:
+    """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
+    own = stage.start[0] if stage.program in _FILES else stage
+    return runs_folder(study) / own.name
+
+
+def is_done(stage: Stage, study: Path) -> bool:
+    """Whether a stage has nothing left to do."""
+    folder = folder_of(stage, study)
+    if not (folder / "config.json").exists():
+        return False
+    if stage.program == "pretrain":
+        return _last_step(folder) == read_config(folder)["total_steps"]
+    if stage.program in _FILES:
+        path = folder / _FILES[stage.program]
+        return path.exists() and read_json(path, cure=_CURE).get("step") == _last_step(folder)
+    return (folder / RESULTS_FILE).exists()
+
+
+def _last_step(folder: Path) -> int | None:
+    steps = saved_steps(checkpoints_folder(folder))
+    return steps[-1] if steps else None
+
+
+# What an evaluation writes into the run that it evaluates.
+_FILES = {"evaluate": EVALUATION_FILE, "masked_text": MASKED_TEXT_FILE}
+
+
+def read_figure(stage: Stage, name: str, study: Path) -> Figure:
+    """A figure of a stage that is done.
+
+    Args:
+      name: "LENGTH/METRIC" of evaluation.json, "METRIC" of masked_text.json; "SPLIT/METRIC" of
+        results.json (of `Stage.part` of it), for the chosen point of the grid.
+
+    Raises:
+      InputError: the run has no such figure.
+    """
+    folder, keys = folder_of(stage, study), name.split("/")
+    path = folder / _FILES.get(stage.program, RESULTS_FILE)
+    found: Any = read_json(path, cure=_CURE)
+    try:
+        if stage.program in _FILES:
+            return Figure((_inside(found, keys),))
+        split, metric = keys
+        if stage.part:
+            folder, found = folder / stage.part, found[stage.part]
+        return _of_trials(folder, found, split, metric)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: it has no figure {name!r}") from error
+
+
+def _inside(found: Any, keys: list[str]) -> float:
+    for key in keys:
+        found = found[key]
+    return float(found)
+
+
+def _of_trials(folder: Path, results: Mapping[str, Any], split: str, metric: str) -> Figure:
+    """The figure of every seed of the chosen point of the grid; of an ensemble, its own."""
+    chosen = {key: value for key, value in results["chosen"].items() if key != "seed"}
+    trials = [
+        trial
+        for trial in results["trials"]
+        if chosen and chosen.items() <= trial.items() and trial["value"] is not None
+    ]
+    if not trials:
+        return Figure((float(results["dev"][split][metric]),))
+    names = [Trial(**chosen, seed=trial["seed"]).name for trial in trials]
+    resampled = [read_resampled(folder, name, split, metric) for name in names]
+    values = tuple(float(trial["dev"][split][metric]) for trial in trials)
+    known = all(each is not None for each in resampled)
+    return Figure(values, np.array(resampled) if known else None)

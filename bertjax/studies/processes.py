@@ -1,0 +1,147 @@
+"""Runs the stages of a study, each as its own process, one by one or several at a time."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bertjax.base.errors import EXIT_STOPPED
+from bertjax.base.signals import STOPPING, taken
+from bertjax.studies.study import Stage
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+LOGS = "logs"
+TIMES_FILE = "times.jsonl"
+
+
+class Processes:
+    """The running stages of a study.
+
+    Args:
+      folder: STUDY: gets logs/NAME.log with what each stage prints, and times.jsonl.
+      command: stage -> the command line that runs it.
+      at_once: how many run at a time. Each has its own devices: a share of the cores on a CPU, one
+        GPU or one TPU chip.
+    """
+
+    def __init__(self, folder: Path, command: Callable[[Stage], Sequence[str]], at_once: int):
+        self._folder, self._command, self._at_once = folder, command, at_once
+        self._running: dict[int, tuple[Stage, subprocess.Popen, float]] = {}  # by its place
+
+    def run(self, stages: Sequence[Stage], done: set[str]) -> dict[str, str] | None:
+        """Runs stages as soon as those that they need are done.
+
+        A stage that fails stops no other, but those that need it are left out.
+
+        Args:
+          stages: those that are to be run, each after those that it needs.
+          done: the names of finished stages; grows.
+
+        Returns:
+          The name of each stage that failed -> the last line that it printed; None if a signal
+          stopped the study. Then the stages were told to save and to end.
+        """
+        (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
+        waiting, failed = list(stages), {}
+        with taken(STOPPING) as stopping:
+            while waiting or self._running:
+                if stopping():
+                    self._stop()
+                    return None
+                for stage in list(waiting):
+                    if any(each.name in failed for each in stage.start):
+                        waiting.remove(stage)
+                        failed[stage.name] = "not run: a stage that it needs has failed"
+                        print(f"{stage.name}: {failed[stage.name]}", flush=True)
+                    elif self._free() and {each.name for each in stage.start} <= done:
+                        waiting.remove(stage)
+                        self._start(stage, len(done) + len(failed) + len(self._running) + 1)
+                for stage, code, seconds in self._ended():
+                    if code == EXIT_STOPPED:
+                        self._stop()
+                        return None
+                    if code:
+                        failed[stage.name] = last_line(self._log(stage))
+                        print(f"{stage.name}: failed: {failed[stage.name]}", flush=True)
+                    else:
+                        done.add(stage.name)
+                        left = len(waiting) + len(self._running)
+                        print(f"{stage.name}: done in {seconds:,.0f} s; {left} left", flush=True)
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        return failed
+
+    def _log(self, stage: Stage) -> Path:
+        return self._folder / LOGS / f"{stage.name}.log"
+
+    def _free(self) -> list[int]:
+        return [place for place in range(self._at_once) if place not in self._running]
+
+    def _start(self, stage: Stage, number: int) -> None:
+        place = self._free()[0]
+        log = self._log(stage)
+        print(f"{stage.name}: begins; {log}", flush=True)
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                self._command(stage),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | devices_of(place, self._at_once),
+                start_new_session=True,  # Ctrl-C reaches it through this process alone
+            )
+        if self._at_once > 1 and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(process.pid, cores_of(place, self._at_once))
+        self._running[place] = stage, process, time.time()
+
+    def _ended(self) -> list[tuple[Stage, int, float]]:
+        ended = []
+        for place, (stage, process, begin) in list(self._running.items()):
+            if (code := process.poll()) is not None:
+                del self._running[place]
+                ended.append((stage, code, time.time() - begin))
+                self._note(*ended[-1])
+        return ended
+
+    def _stop(self) -> None:
+        """Lets all stages save and end."""
+        for _, process, _ in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        for stage, process, begin in self._running.values():
+            self._note(stage, process.wait(), time.time() - begin)
+
+    def _note(self, stage: Stage, code: int, seconds: float) -> None:
+        line = {"stage": stage.name, "code": code, "seconds": round(seconds, 1)}
+        with open(self._folder / TIMES_FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def seconds_of(folder: Path) -> Mapping[str, float]:
+    """What each stage has taken, over all its attempts."""
+    path, seconds = folder / TIMES_FILE, {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            seconds[row["stage"]] = seconds.get(row["stage"], 0.0) + row["seconds"]
+    return seconds
+
+
+def devices_of(place: int, at_once: int) -> dict[str, str]:
+    """The environment in which a process sees its own GPU or TPU chip; {} if it runs alone."""
+    if at_once == 1:
+        return {}
+    one = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
+    return {"CUDA_VISIBLE_DEVICES": f"{place}", "TPU_VISIBLE_CHIPS": f"{place}"} | one
+
+
+def cores_of(place: int, at_once: int) -> list[int]:
+    """The cores of a process: every `at_once`-th one."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[place % len(cores) :: at_once] or [cores[place % len(cores)]]
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")

@@ -1,0 +1,193 @@
+"""A study as data: the rows and columns of a table, the runs behind them, and published figures."""
+
+import dataclasses
+import graphlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from bertjax.base.errors import InputError
+
+FIRST, PREVIOUS = "first", "previous"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One run of a program; its folder is STUDY/runs/NAME. Rows that name the same stage share it.
+
+    Attributes:
+      name: of its folder.
+      program: of `bertjax.studies.programs.PROGRAMS`.
+      config: "FILE.py" or "FILE.py:WORD", as in `--config`; "" for a program that takes none.
+      settings: key of the config -> value ("optimizer.name": "muon"); a key that the file lacks is
+        added. For a program without a config, its flags.
+      start: the stages that must be done before: whose weights it begins with, or whose runs it
+        evaluates or joins.
+      step: of the checkpoint of `start` that it begins with; None for the newest one.
+      data: the folder of its task's files, in the folder of all data.
+      part: what of its results a row shows, where they have parts (the choices of features, the
+        tasks of GLUE). Stages that differ in it alone are the same.
+    """
+
+    name: str
+    program: str
+    config: str = ""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    start: tuple["Stage", ...] = ()
+    step: int | None = None
+    data: str = ""
+    part: str = dataclasses.field(default="", compare=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The stage as JSON, with the names of the stages before it."""
+        fields = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.compare
+        }
+        return fields | {
+            "settings": dict(self.settings),
+            "start": [stage.name for stage in self.start],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of the table.
+
+    Attributes:
+      name: what is printed.
+      stages: key -> the stage whose figures the columns with that key show; several stages are the
+        same run with several seeds, and the figure is their mean.
+    """
+
+    name: str
+    stages: Mapping[str, Stage | tuple[Stage, ...]]
+
+    def of(self, key: str) -> tuple[Stage, ...]:
+        """The stages of a key; () if the row has none."""
+        stages = self.stages.get(key, ())
+        return (stages,) if isinstance(stages, Stage) else stages
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of the table.
+
+    Attributes:
+      name: what is printed.
+      stage: the key of the rows' stages.
+      figure: the place of the figure in what the stage writes: "dev/f1" of results.json,
+        "128/mlm_loss" of evaluation.json; see `bertjax.studies.programs`.
+      published: row -> the figure that was published.
+      x: the column's place on the axis of a picture of curves; None in a table.
+    """
+
+    name: str
+    stage: str
+    figure: str
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    x: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A table.
+
+    Attributes:
+      title: what is printed above it.
+      source: where the columns' published figures stand, of which model and which split.
+      against: the row that a row is compared with: `FIRST` or `PREVIOUS`.
+      axis: the title of the axis of the columns' `x`.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    source: str = ""
+    against: str = FIRST
+    axis: str = ""
+
+    def __post_init__(self):
+        for field in ("rows", "columns"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        self._check_names()
+        for column in self.columns:
+            if not any(row.of(column.stage) for row in self.rows):
+                known = sorted({key for row in self.rows for key in row.stages})
+                raise InputError(
+                    f"column {column.name!r}: no row has a stage {column.stage!r}; there are "
+                    f"{', '.join(known) or 'none'}"
+                )
+        self.stages()
+
+    def _check_names(self) -> None:
+        for what, things in (("row", self.rows), ("column", self.columns)):
+            if not things:
+                raise InputError(f"the study has no {what}")
+            for number, thing in enumerate(things, start=1):
+                if not thing.name:
+                    raise InputError(f"{what} {number} has no name")
+            names = [thing.name for thing in things]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise InputError(f"two {what}s have the name {twice!r}: give each its own")
+        for column in self.columns:
+            if unknown := set(column.published) - {row.name for row in self.rows}:
+                raise InputError(f"column {column.name!r}: published: no row {unknown.pop()!r}")
+        if self.against not in (FIRST, PREVIOUS):
+            raise InputError(f"against={self.against!r}: must be {FIRST!r} or {PREVIOUS!r}")
+
+    def only(self, keys: Collection[str]) -> "Study":
+        """The study without the columns whose stages have other keys; all of it if there are none.
+
+        Raises:
+          InputError: no column has one of the keys.
+        """
+        known = {column.stage for column in self.columns}
+        if unknown := sorted(set(keys) - known):
+            raise InputError(f"--only: no column of {unknown[0]!r}; there are {', '.join(known)}")
+        if not keys:
+            return self
+        rows = [
+            Row(row.name, {key: row.stages[key] for key in row.stages if key in keys})
+            for row in self.rows
+        ]
+        columns = [column for column in self.columns if column.stage in keys]
+        return dataclasses.replace(self, rows=rows, columns=columns)
+
+    def compared_with(self, number: int) -> int:
+        """The number of the row that row `number` is compared with; its own if there is none."""
+        return 0 if self.against == FIRST else max(0, number - 1)
+
+    def stages(self, *rows: Row) -> list[Stage]:
+        """The stages of some rows, or of all: each once, and after those that it needs.
+
+        Raises:
+          InputError: two stages have one name, and differ.
+        """
+        found: dict[str, Stage] = {}
+        for stage in _all(rows or self.rows):
+            if found.setdefault(stage.name, stage) != stage:
+                raise InputError(
+                    f"two stages have the name {stage.name!r} and differ: give each its own"
+                )
+        needs = {name: [each.name for each in stage.start] for name, stage in found.items()}
+        return [found[name] for name in graphlib.TopologicalSorter(needs).static_order()]
+
+    def plain(self) -> dict[str, Any]:
+        """Rows and stages as JSON, to know the study again."""
+        return {
+            "rows": [row.name for row in self.rows],
+            "stages": {stage.name: stage.plain() for stage in self.stages()},
+        }
+
+
+def _all(rows: Iterable[Row]) -> Iterator[Stage]:
+    def with_those_before(stage: Stage) -> Iterator[Stage]:
+        for each in stage.start:
+            yield from with_those_before(each)
+        yield stage
+
+    for row in rows:
+        for key in row.stages:
+            for stage in row.of(key):
+                yield from with_those_before(stage)

@@ -1,0 +1,98 @@
+"""The table of a study: its figures, as JSON and as text."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.studies.differences import is_clear, standard_error
+from bertjax.studies.outcome import Figure, is_done, joined, read_figure
+from bertjax.studies.study import Column, Row, Study
+
+_EQUAL = "≈"
+_NOTHING = "-"
+
+
+def content(study: Study, folder: Path) -> dict[str, Any]:
+    """The table as JSON: for each row and column the figure, or null where there is none.
+
+    Args:
+      folder: STUDY.
+    """
+    figures = [[_figure(row, column, folder) for column in study.columns] for row in study.rows]
+    rows = []
+    for number, row in enumerate(study.rows):
+        other = study.compared_with(number)
+        cells = {
+            column.name: _cell(mine, theirs if other != number else None)
+            | {"published": column.published.get(row.name)}
+            for column, mine, theirs in zip(
+                study.columns, figures[number], figures[other], strict=True
+            )
+        }
+        rows.append({"name": row.name, "cells": cells})
+    return {
+        "title": study.title,
+        "source": study.source,
+        "against": study.against,
+        "axis": study.axis,
+        "columns": [{"name": column.name, "x": column.x} for column in study.columns],
+        "rows": rows,
+    }
+
+
+def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
+    stages = row.of(column.stage)
+    if not stages or not all(is_done(stage, folder) for stage in stages):
+        return None
+    return joined([read_figure(stage, column.figure, folder) for stage in stages])
+
+
+def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
+    cell: dict[str, Any] = dict.fromkeys(
+        ("mean", "deviation", "values", "difference", "standard_error", "clear")
+    )
+    if mine:
+        cell |= {"mean": mine.mean, "deviation": mine.deviation, "values": list(mine.values)}
+    if mine and theirs:
+        cell |= {
+            "difference": mine.mean - theirs.mean,
+            "standard_error": standard_error(mine, theirs),
+            "clear": is_clear(mine, theirs),
+        }
+    return cell
+
+
+def text(table: Mapping[str, Any]) -> str:
+    """A table of `content` in Markdown, with a legend."""
+    names = [column["name"] for column in table["columns"]]
+    rows = [[row["name"], *(_shown(row["cells"][name]) for name in names)] for row in table["rows"]]
+    lines = [["", *names], ["---"] * (len(names) + 1), *rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", _legend(table)])
+
+
+def _shown(cell: Mapping[str, Any]) -> str:
+    if cell["mean"] is None:
+        shown = _NOTHING
+    else:
+        spread = "" if cell["deviation"] is None else f" ± {cell['deviation']:.2f}"
+        equal = f" {_EQUAL}" if cell["clear"] is False else ""
+        shown = f"{cell['mean']:.2f}{spread}{equal}"
+    return shown if cell["published"] is None else f"{shown} ({cell['published']:g})"
+
+
+def _legend(table: Mapping[str, Any]) -> str:
+    cells = [cell for row in table["rows"] for cell in row["cells"].values()]
+    seeds = sorted({len(cell["values"]) for cell in cells if cell["values"]})
+    lines = []
+    if seeds:
+        lines.append(f"Seeds: {_or(seeds)}; ± is their standard deviation.")
+    if any(cell["clear"] is False for cell in cells):
+        other = "first row" if table["against"] == "first" else "row above"
+        lines.append(f"{_EQUAL}: within two standard errors of the {other}.")
+    if any(cell["published"] is not None for cell in cells):
+        lines.append(f"In brackets: {table['source']}.")
+    return " ".join(lines)
+
+
+def _or(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))

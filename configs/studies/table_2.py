@@ -1,0 +1,58 @@
+"""Table 2 (section 4.2): SQuAD 1.1, single and as an ensemble, and after a warm-up on TriviaQA.
+
+Command:
+  python launch/study.py --study=configs/studies/table_2.py --corpus=DIR --data=FOLDER \\
+    --workdir=STUDY
+
+An ensemble joins seven systems, with other checkpoints of pre-training and other seeds of
+fine-tuning.
+"""
+
+from bertjax.studies.scales import Scale, ensemble
+from bertjax.studies.study import Column, Row, Stage, Study
+
+EXACT = {
+    **{"base, single": 80.8, "large, single": 84.1, "large, ensemble": 85.8},
+    **{"large, single, TriviaQA": 84.2, "large, ensemble, TriviaQA": 86.2},
+}
+F1 = {
+    **{"base, single": 88.5, "large, single": 90.9, "large, ensemble": 91.8},
+    **{"large, single, TriviaQA": 91.1, "large, ensemble, TriviaQA": 92.2},
+}
+
+
+def get_study(scale: Scale) -> Study:
+    """A pre-training of each size; the larger one keeps the checkpoints that the ensembles use."""
+    every = scale.steps // 20
+    kept = {"keep_checkpoint_every": every, "intervals.checkpoint": every}
+    base, large = scale.pretrain("base"), scale.pretrain("large-kept", kept, size="large")
+    rows = [
+        Row("base, single", {"SQuAD": scale.fine_tune("SQuAD", base)}),
+        Row("large, single", {"SQuAD": scale.fine_tune("SQuAD", large)}),
+        Row("large, ensemble", {"SQuAD": _ensemble(scale, large, every)}),
+    ]
+    if scale.available(("TriviaQA",)):
+        warm = scale.fine_tune("TriviaQA", large)
+        rows += [
+            Row("large, single, TriviaQA", {"SQuAD": scale.fine_tune("SQuAD", warm)}),
+            Row("large, ensemble, TriviaQA", {"SQuAD": _ensemble(scale, large, every, "TriviaQA")}),
+        ]
+    names = [row.name for row in rows]
+    columns = [
+        Column("exact match", "SQuAD", "dev/exact", {name: EXACT[name] for name in names}),
+        Column("F1", "SQuAD", "dev/f1", {name: F1[name] for name in names}),
+    ]
+    return Study("Table 2: SQuAD 1.1", rows, columns, source="dev, arXiv 1810.04805")
+
+
+def _ensemble(scale: Scale, large: Stage, every: int, warm_up: str = "") -> Stage:
+    """The last checkpoints of the pre-training, each fine-tuned with a seed of its own."""
+    runs = []
+    for number in range(scale.systems):
+        step = scale.steps - number // 2 * every
+        one = {"seed": number, "grid.restarts": 1}
+        start, at = large, dict(step=step)
+        if warm_up:
+            start, at = scale.fine_tune(warm_up, large, one, name=f"{number}", step=step), {}
+        runs.append(scale.fine_tune("SQuAD", start, one, name=f"system{number}", **at))
+    return ensemble(f"ensemble-{large.name}{warm_up and f'-{warm_up}'}", runs)

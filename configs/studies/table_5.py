@@ -1,0 +1,50 @@
+"""Table 5 (section 5.1): what next-sentence prediction and reading both ways bring.
+
+Command:
+  python launch/study.py --study=configs/studies/table_5.py --corpus=DIR --data=FOLDER \\
+    --workdir=STUDY
+"""
+
+import dataclasses
+
+from bertjax.studies.scales import Scale, columns
+from bertjax.studies.study import Row, Study
+
+PUBLISHED = {
+    "BERT": (84.4, 88.4, 86.7, 92.7, 88.5),
+    "No NSP": (83.9, 84.9, 86.5, 92.6, 87.9),
+    "LTR & No NSP": (82.1, 84.3, 77.5, 92.1, 77.8),
+    "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
+}
+SMALL = {
+    "phase_1.share": 1.0,
+    "phase_1.batch_size": 32,
+    "phase_2.share": 0.0,
+    "intervals.evaluate": 100,
+}
+TASKS = ("MNLI", "QNLI", "MRPC", "SST-2", "SQuAD")
+
+
+def get_study(scale: Scale) -> Study:
+    """Three pre-trainings; the last one is fine-tuned in two ways."""
+    if scale.name == "cpu":  # the other studies have the modern recipe there, without NSP
+        scale = dataclasses.replace(
+            scale, sizes={"base": ("configs/pretrain_tiny.py", SMALL)}, steps=1_000
+        )
+    bert = scale.pretrain("bert")
+    no_nsp = scale.pretrain("no-nsp", {"objective": "masked_lm"})
+    ltr = scale.pretrain("ltr", {"objective": "left_to_right"})
+    tasks, lstm = scale.available(TASKS), {"bilstm.hidden": scale.lstm, "bilstm.depth": 1}
+    rows = [
+        Row("BERT", scale.fine_tuned(tasks, bert)),
+        Row("No NSP", scale.fine_tuned(tasks, no_nsp)),
+        Row("LTR & No NSP", scale.fine_tuned(tasks, ltr)),
+        Row("+ BiLSTM", scale.fine_tuned(tasks, ltr, lstm, name="bilstm")),
+    ]
+    table = columns(TASKS, PUBLISHED, figures={"MRPC": "dev/accuracy"})
+    return Study(
+        "Table 5: the tasks of pre-training",
+        rows,
+        [column for column in table if column.stage in tasks],
+        source="BERT-Base on dev, arXiv 1810.04805",
+    )
