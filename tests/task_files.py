@@ -120,6 +120,31 @@ def write_squad(folder: Path, version: str = "v1.1", paragraphs: int = 240, seed
     return folder
 
 
+def write_triviaqa(folder: Path, questions: int = 160, seed: int = 0) -> Path:
+    """Writes TriviaQA-Wiki, with two documents a question, and answers in another case."""
+    rng = random.Random(seed)
+    documents = folder / "evidence" / "wikipedia"
+    for each in (documents, folder / "qa"):
+        each.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", questions), ("dev", 25), ("test-without-answers", 7)):
+        records = []
+        for number in range(count):
+            context, text = paragraph(rng, possible=True)
+            files = [f"{name}_{number}.txt", f"{name}_{number}_again.txt"]
+            turned = ". ".join(reversed(context.removesuffix(".").split(". "))) + "."
+            for file, content in zip(files, (context, turned), strict=True):
+                (documents / file).write_text(content.replace(". ", ".\n\n"), encoding="utf-8")
+            record = {"QuestionId": f"{name}_{number}", "Question": "Who?"}
+            record["EntityPages"] = [{"Filename": file} for file in files]
+            if name in ("train", "dev"):
+                aliases = {"Aliases": [text.upper()], "NormalizedAliases": [text]}
+                record["Answer"] = {"Value": text.title(), **aliases}
+            records.append(record)
+        content = json.dumps({"Domain": "Wikipedia", "Data": records}, ensure_ascii=False)
+        (folder / "qa" / f"wikipedia-{name}.json").write_text(content, encoding="utf-8")
+    return folder
+
+
 def write_swag(folder: Path, rows: int = 160, seed: int = 0) -> Path:
     """Writes SWAG; the right ending repeats the first sentence's sound."""
     rng = random.Random(seed)
@@ -224,6 +249,10 @@ FAMILIES = {
     "SQuAD 2.0": Family(
         *(partial(write_squad, version="v2.0"), _squad_task("v2.0"), 65),
         {"squad-dev.json": None, "squad-dev-null_odds.json": None},
+    ),
+    "TriviaQA": Family(
+        *(write_triviaqa, dict(kind="triviaqa", max_query_length=4, stride=16), 60),
+        {"triviaqa-dev.json": None, "triviaqa-test.json": None},
     ),
     "SWAG": Family(write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
     "NER": Family(write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),

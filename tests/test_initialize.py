@@ -7,10 +7,11 @@ import shutil
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from small_models import SPEC
+from small_models import CLASSES, KINDS, SPEC, small_model
 from tiny_run import metrics_of, tiny_config, write_text
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
 from bertjax.programs import convert, evaluate, prepare, pretrain
 from bertjax.runs.initialize import with_sizes_of
 from bertjax.runs.open_model import open_model
@@ -151,3 +152,20 @@ def test_a_run_without_the_key_init_from(tiny_corpus, tmp_path):
     del old["init_from"]
     file.write_text(json.dumps(old))
     assert pretrain.run(config, str(tmp_path / "run")) == 0
+
+
+def test_an_output_layer_goes_on_only_for_the_same_kind_and_classes(vocabulary):
+    for name, kind in KINDS.items():
+        given = small_model(vocabulary, name)
+        assert given.beginning(kind, given.classes).keys() >= set(
+            given.architecture.parts(given.spec)
+        )
+    questions = small_model(vocabulary, "BertForQuestionAnswering")
+    assert "span" in questions.beginning(kinds.QUESTION_ANSWERING)
+    assert "span" not in questions.beginning(kinds.TOKEN_CLASSIFICATION, CLASSES)
+    classifier = small_model(vocabulary, "BertForSequenceClassification")
+    for classes in (CLASSES[::-1], CLASSES[:2], ()):
+        beginning = classifier.beginning(kinds.SEQUENCE_CLASSIFICATION, classes)
+        assert beginning.keys() == {"bert", "pooler"}
+    # Rows for the same classes, but of words.
+    assert "classifier" not in classifier.beginning(kinds.TOKEN_CLASSIFICATION, CLASSES)

@@ -11,11 +11,18 @@ from unittest import mock
 
 import pytest
 from patience import PATIENCE
+from slow_cases import others_slow
 from small_models import SPEC
 from task_files import FAMILIES
 
 from bertjax.base.errors import InputError
 from bertjax.programs import predict
+
+_QUESTION = (
+    None,
+    {"question": "Who?", "context": "“é” tweet tweet. baa baa. woof.", "id": "7"},
+    {"id", "question", "answer", "start", "end", "score", "probability", "answers"},
+)
 
 # For each family: a line as text, the same line as JSON, and the keys of the answer.
 LINES = {
@@ -35,11 +42,8 @@ LINES = {
         {"context": "moo", "prompt": "the", "choices": ["baa", "moo", "woof", "coo"]},
         {"context", "prompt", "choice", "text", "probabilities"},
     ),
-    "SQuAD 1.1": (
-        None,
-        {"question": "Who?", "context": "“é” tweet tweet. baa baa. woof.", "id": "7"},
-        {"id", "question", "answer", "start", "end", "score", "probability", "answers"},
-    ),
+    "SQuAD 1.1": _QUESTION,
+    "TriviaQA": _QUESTION,
 }
 
 
@@ -87,7 +91,7 @@ def test_the_door_to_a_model_without_a_head(tiny_run, repository, tmp_path):
     assert "Traceback" not in result.stderr and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", others_slow(LINES, *(LINES.keys() - {"TriviaQA"})))
 def test_lines_of_each_family(fine_tuned, tmp_path, name):
     typed, fields, keys = LINES[name]
     lines = [json.dumps(fields, ensure_ascii=False)] + ([typed] if typed else [])
@@ -98,7 +102,7 @@ def test_lines_of_each_family(fine_tuned, tmp_path, name):
     assert len(answers) == len(lines)
     for answer in answers:
         assert answer == answers[0] and set(answer) == keys
-    if name.startswith("SQuAD"):
+    if "question" in fields:
         start, end = answers[0]["start"], answers[0]["end"]
         assert fields["context"][start:end] == answers[0]["answer"] != ""
     if name == "NER":

@@ -222,14 +222,16 @@ def test_your_own_text_in_five_commands(commands, repository, tmp_path):
 def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_mrpc(tmp_path / "glue", rows=24)
-    task_files.write_squad(tmp_path / "squad", "v2.0", paragraphs=8)
+    for version in ("v1.1", "v2.0"):
+        task_files.write_squad(tmp_path / "squad", version, paragraphs=8)
+    task_files.write_triviaqa(tmp_path / "triviaqa", questions=8)
     task_files.write_swag(tmp_path / "swag", rows=24)
     task_files.write_conll(tmp_path / "conll2003", documents=3)
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
-    *learned, predict = commands["docs/fine_tuning.md"][:5]
-    squad = ["--config.task.stride=16", "--config.task.max_query_length=4"]
-    for command in learned:
-        extra = _SMALL_TASK + (squad if "squad" in command else [])
+    *learned, predict, warm_up, warmed_up = commands["docs/fine_tuning.md"][:7]
+    spans = ["--config.task.stride=16", "--config.task.max_query_length=4"]
+    for command in (*learned, warm_up, warmed_up):
+        extra = _SMALL_TASK + (spans if "squad" in command or "triviaqa" in command else [])
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
     _run(predict, tmp_path, repository)
     lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
@@ -240,7 +242,7 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
 
 def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
     """The tests above run those commands."""
-    assert commands["docs/fine_tuning.md"][5:] == commands["README.md"][4:]
+    assert commands["docs/fine_tuning.md"][7:] == commands["README.md"][4:]
 
 
 def test_a_pod_is_shown(commands, repository, tmp_path):

@@ -25,8 +25,12 @@ from bertjax.tasks.swag import Swag
 from bertjax.tasks.table import Table
 from bertjax.tasks.tagging import Tagging
 from bertjax.tasks.task import Task
+from bertjax.tasks.triviaqa import TriviaQa
 
-TASKS = {"glue": Glue, "squad": Squad, "swag": Swag, "ner": Conll, "table": Table}
+TASKS = {
+    **{"glue": Glue, "squad": Squad, "triviaqa": TriviaQa, "swag": Swag},
+    **{"ner": Conll, "table": Table},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Grid:
     Attributes:
       batch_size, learning_rate, epochs: the values of each hyperparameter.
       restarts: the number of seeds (seed, seed + 1, ...); each gives another order of the examples
-        and another initial head.
+        and, where the head is new, another one.
     """
 
     batch_size: tuple[int, ...]

@@ -16,7 +16,7 @@ from bertjax.encoders.registry import family_of, make_encoder
 from bertjax.layers.dense import Dense, exact, normal
 from bertjax.layers.dropout import Dropout
 
-OUTPUT_LAYERS = ("classifier", "span")  # the parts that every training of a task begins anew
+OUTPUT_LAYERS = ("classifier", "span")  # the parts whose outputs are what a task asks for
 
 
 def _output_layer(spec: EncoderSpec, width: int) -> Dense:

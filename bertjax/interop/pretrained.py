@@ -109,14 +109,17 @@ class Pretrained:
             )
         return wanted.build(self.spec, len(self.classes))
 
-    def beginning(self, kind: str) -> dict[str, Any]:
-        """The parts that training of another kind of model begins from: all but output layers.
+    def beginning(self, kind: str, classes: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The parts that training of a kind of model begins from.
 
-        A part that only the other kind has is made of the arrays that have the same names in
-        transformers, such as the head before the decoder that a classifier of ModernBERT keeps.
+        An output layer is among them only if it has learned the same: it is of a model of the same
+        kind, and a classifier's classes are `classes`, in this order. A part that only the other
+        kind has is made of the arrays that have the same names in transformers, such as the head
+        before the decoder that a classifier of ModernBERT keeps.
         """
         parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec)))
-        wanted = [part for part in parts if part not in OUTPUT_LAYERS]
+        same = self.kind == kind and ("classifier" not in parts or self.classes == classes)
+        wanted = [part for part in parts if same or part not in OUTPUT_LAYERS]
         found = {part: self.params[part] for part in wanted if part in self.params}
         arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
         for part in set(wanted) - set(found):

@@ -60,9 +60,9 @@ def run(config: Any, workdir: str) -> int:
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
-    # The heads are new in every trial.
-    kind = TASK_OBJECTIVES[family.objective].kind
-    taken = dataclasses.replace(given, params=given.beginning(kind))
+    # Every trial begins from these parts; the others are new in it.
+    beginning = given.beginning(TASK_OBJECTIVES[family.objective].kind, class_names(family))
+    taken = dataclasses.replace(given, params=beginning)
     encode = encoder(family, given, recipe.max_length)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
     trials = Trials(
@@ -80,7 +80,12 @@ def run(config: Any, workdir: str) -> int:
         search = Search(folder, recipe, data, trials, kept)
         search.announce()
         fresh = [part for part in trials.parameters if part not in taken.params]
-        print(f"new in every trial: {', '.join(fresh)}", flush=True)
+        print(
+            f"new in every trial: {', '.join(fresh)}"
+            if fresh
+            else f"nothing is new: every trial goes on with the output layer of {given.origin}",
+            flush=True,
+        )
         if search.complete() is None:
             return EXIT_STOPPED
     print(f"{folder}: results.json, predictions/, {MODEL_FOLDER}/")

@@ -1,7 +1,9 @@
 """The files of a data set, under their official names, plain or compressed."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import sources
@@ -72,3 +74,16 @@ def text(folder: Path, *names: str) -> tuple[Path, str]:
         raise InputError(
             f"{path}: not UTF-8 at byte {error.start} ({error.reason}): convert it"
         ) from error
+
+
+def json_value(folder: Path, *names: str) -> tuple[Path, Any]:
+    """The path and the value of a JSON file.
+
+    Raises:
+      InputError: see `lines`; also if the file is not JSON.
+    """
+    path, content = text(folder, *names)
+    try:
+        return path, json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}): download it again") from error

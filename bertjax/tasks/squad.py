@@ -1,7 +1,6 @@
 """SQuAD 1.1 and 2.0 (sections 4.2 and 4.3): its files, its scores, its form of predictions."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -271,11 +270,7 @@ _Records = Iterator[tuple[str, str, Mapping[str, Any]]]
 
 
 def _json_records(folder: Path, name: str) -> _Records:
-    path, text = official_files.text(folder, name)
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}): download it again") from error
+    path, value = official_files.json_value(folder, name)
     for number, article in enumerate(_field(value, "data", list, str(path)), start=1):
         place = f"{path} article {number}"
         for part, paragraph in enumerate(_field(article, "paragraphs", list, place), start=1):

@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,11 +13,20 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def normalized(text: str) -> str:
     """The text in lower case, without ASCII punctuation, articles and superfluous white space."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+    return without_articles(text.lower().translate(_NO_PUNCTUATION))
+
+
+def without_articles(text: str) -> str:
+    """A text in lower case without articles and superfluous white space."""
+    return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_and_f1(
-    prediction: str, answers: Sequence[str], *, unanswerable: bool
+    prediction: str,
+    answers: Sequence[str],
+    *,
+    unanswerable: bool,
+    normal: Callable[[str], str] = normalized,
 ) -> tuple[float, float]:
     """The exact match and the F1 of a prediction, each with its best one of `answers`.
 
@@ -28,9 +37,10 @@ def exact_and_f1(
       answers: the annotators' answers.
       unanswerable: whether the rules of SQuAD 2.0 hold, in which `answers` may be empty, and F1 is
         1 if both normalized texts are empty. Otherwise the rules of SQuAD 1.1 hold.
+      normal: a text -> the text that is compared.
     """
-    mine = normalized(prediction)
-    golds = [normalized(answer) for answer in answers]
+    mine = normal(prediction)
+    golds = [normal(answer) for answer in answers]
     if unanswerable:
         golds = [gold for gold in golds if gold] or [""]
     if unanswerable and not mine:

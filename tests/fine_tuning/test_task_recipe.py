@@ -13,6 +13,7 @@ from bertjax.tasks.glue import SETS
 ARGUMENTS = {
     "glue": (None, *SETS),
     "squad": (None, "v1.1", "v2.0"),
+    "triviaqa": (None,),
     "swag": (None,),
     "ner": (None, "finetune", "features"),
     "table": (None, "classification", "regression", "tagging", "questions"),

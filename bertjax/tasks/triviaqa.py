@@ -1,0 +1,327 @@
+"""TriviaQA-Wiki (section 4.2, footnote 12): questions, with documents that may have the answer.
+
+The data set has no places of answers. Training takes the first occurrence of a right answer in the
+first 400 words of a document for the place, and leaves out documents without one.
+"""
+
+import dataclasses
+import os
+import string
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.json_kinds import OptionalFields, problem_in
+from bertjax.base.progress import tracked
+from bertjax.tasks import official_files, squad
+from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
+from bertjax.tasks.rows import check_characters
+from bertjax.tasks.squad_scores import exact_and_f1, without_articles
+from bertjax.tasks.task import TRAIN
+
+WORDS = 400  # of a document: the rest is not read
+DEV, TEST = "dev", "test"
+_FILES = {
+    TRAIN: "qa/wikipedia-train.json",
+    DEV: "qa/wikipedia-dev.json",
+    TEST: "qa/wikipedia-test-without-answers.json",
+}
+_DOCUMENTS = "evidence/wikipedia"
+_PIECE = 4096  # characters of a document that are read together: more than most 400 words have
+
+# The kinds of what is read of a question; training and the scores read other forms of its answer.
+_QUESTION = {"QuestionId": str, "Question": str, "EntityPages": [{"Filename": str}]}
+_KINDS = {
+    TRAIN: [_QUESTION, {"Answer": {"Value": str, "Aliases": [str]}}],
+    DEV: [
+        _QUESTION,
+        {"Answer": {"NormalizedAliases": [str]}},
+        {"Answer": OptionalFields({"HumanAnswers": [str]})},
+    ],
+    TEST: [_QUESTION],
+}
+
+_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
+# Characters -> the one that stands for them in the search for an answer. The last is the only one
+# that would be two in lower case.
+_ALIKE = {"-_‐‑–": " ", "‘’´`": "'", "İ": "i"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TriviaQa:
+    """The data set TriviaQA, of which it takes the documents from Wikipedia.
+
+    Attributes:
+      data: the folder of the official files, with qa/ and evidence/. The test file may be missing.
+      max_query_length, stride: see `QuestionAnswering`.
+    """
+
+    data: str
+    max_query_length: int = 64
+    stride: int = 128
+
+    name = "TriviaQA-Wiki"
+    metric = "f1"
+    dev_splits = (DEV,)
+
+    @property
+    def family(self) -> QuestionAnswering:
+        """See `Task`."""
+        return QuestionAnswering(max_query_length=self.max_query_length, stride=self.stride)
+
+    @cached_property
+    def test_splits(self) -> tuple[str, ...]:
+        return (TEST,) if official_files.exists(Path(self.data), _FILES[TEST]) else ()
+
+    def read(self, split: str) -> list[Question]:
+        """The pairs of a question and the beginning of a document; a question's have its id.
+
+        In training, a pair has one answer, at its place. In dev, it has all right answers, without
+        places (-1).
+
+        Raises:
+          InputError: files are missing, or have an error; no training document has an answer.
+        """
+        folder = Path(self.data)
+        _require_files(folder)
+        path, value = official_files.json_value(folder, _FILES[split])
+        records = _records(path, value, _KINDS[split])
+        names = [page["Filename"] for record in records.values() for page in record["EntityPages"]]
+        contexts = _beginnings(folder / _DOCUMENTS, names, path)
+        pairs = [
+            pair
+            for where, record in tracked(list(records.items()), "answers", " questions")
+            for pair in _pairs(where, record, contexts, split)
+        ]
+        if split == TRAIN:
+            if not pairs:
+                raise InputError(
+                    f"{path}: none of its {len(names):,} documents has an answer in its first "
+                    f"{WORDS} words: is {folder / _DOCUMENTS} of the same data set?"
+                )
+            print(
+                f"{self.name}: {len(pairs):,} of {len(names):,} training documents have an answer "
+                f"in their first {WORDS} words; the others are left out",
+                flush=True,
+            )
+        return pairs
+
+    def tune(self, examples: Sequence[Question], predictions: Sequence[Spans]) -> dict[str, Any]:
+        """See `Task`: this task has no settings."""
+        return {}
+
+    def score(
+        self,
+        examples: Sequence[Question],
+        predictions: Sequence[Spans],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
+        """Exact match and F1 in percent, as the official triviaqa_evaluation.py counts them."""
+        scores = [
+            exact_and_f1(
+                prediction.answers[0].text,
+                [answer.text for answer in example.answers],
+                unanswerable=False,
+                normal=normalized,
+            )
+            for example, prediction in zip(*best_documents(examples, predictions), strict=True)
+        ]
+        exact, f1 = 100 * np.mean(scores, axis=0)
+        return {"exact": float(exact), "f1": float(f1)}
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Question],
+        predictions: Sequence[Spans],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Writes triviaqa-SPLIT.json, {question id: answer}, and triviaqa-SPLIT-nbest.json."""
+        best = best_documents(examples, predictions)
+        squad.write(folder, f"triviaqa-{split}", *best, settings)
+
+
+def best_documents(
+    examples: Sequence[Question], predictions: Sequence[Spans]
+) -> tuple[list[Question], list[Spans]]:
+    """For each question, its document whose best answer has the highest score, and the prediction.
+
+    The scores are sums of logits, which compare between documents; probabilities do not.
+    """
+    best: dict[str, tuple[Question, Spans]] = {}
+    for example, prediction in zip(examples, predictions, strict=True):
+        _, rival = best.setdefault(example.id, (example, prediction))
+        if prediction.answers[0].score > rival.answers[0].score:
+            best[example.id] = example, prediction
+    chosen, answers = zip(*best.values(), strict=True)
+    return list(chosen), list(answers)
+
+
+def normalized(text: str) -> str:
+    """The text as the official script compares it.
+
+    It is in lower case, without articles and superfluous white space; punctuation, also of hyphens
+    and underscores, is white space.
+    """
+    return without_articles(text.lower().translate(_PUNCTUATION))
+
+
+# -------------------------------------------------------------------------------- the readers
+
+
+def _require_files(folder: Path) -> None:
+    missing = [
+        name for name in (_FILES[TRAIN], _FILES[DEV]) if not official_files.exists(folder, name)
+    ]
+    missing += [] if (folder / _DOCUMENTS).is_dir() else [f"{_DOCUMENTS}/"]
+    if missing:
+        raise InputError(
+            f"{folder}: no {' and no '.join(missing)} in it: name the folder with qa/ and "
+            "evidence/ of the official triviaqa-rc.tar.gz"
+        )
+
+
+def _records(path: Path, value: Any, kinds: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
+    """The place of each question of a file -> its fields, which are checked to be of `kinds`."""
+
+    def require(value: Any, kind: Any, place: str = "") -> None:
+        if problem := problem_in(value, kind, place):
+            raise InputError(f"{path}: {problem}: is this the official file?")
+
+    require(value, {"Data": [object]})
+    records: dict[str, Mapping[str, Any]] = {}
+    for number, record in enumerate(tracked(value["Data"], "questions", " questions")):
+        for kind in kinds:
+            require(record, kind, f"Data[{number}]")
+        where = f"{path} question {record['QuestionId']}"
+        check_characters(record["QuestionId"] + record["Question"], f"{path} Data[{number}]")
+        if where in records:
+            raise InputError(f"{where}: a duplicate: Data[{number}] has the id of an earlier one")
+        if not record["Question"].strip():
+            raise InputError(f"{where}: 'Question' is empty")
+        records[where] = record
+    return records
+
+
+def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, str]:
+    """The name of each document -> its first words.
+
+    Raises:
+      InputError: documents are missing, or are not UTF-8.
+    """
+    places = _places(folder)
+    wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
+    missing = [name for name, place in wanted.items() if place is None]
+    if missing:
+        shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
+        raise InputError(
+            f"{origin}: {len(missing):,} of its {len(wanted):,} documents are not in {folder}: "
+            f"{shown}: unpack the whole archive"
+        )
+    documents = tracked(list(wanted.items()), "documents", " documents")
+    return {name: _beginning(place) for name, place in documents}
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """The path of each document under its name, and under `_any_form` of it."""
+    files = {
+        os.path.relpath(os.path.join(parent, name), folder): os.path.join(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+    }
+    return {_any_form(name): path for name, path in files.items()} | files
+
+
+def _any_form(name: str) -> str:
+    """A file name, equal for all its cases and Unicode forms.
+
+    The official JSON files have some names in another form than the documents.
+    """
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _beginning(path: str) -> str:
+    """The first `WORDS` words of a document, with a space between them; the rest is not read."""
+    text, words = "", []
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            while len(words) <= WORDS and (more := file.read(max(_PIECE, len(text)))):
+                text += more
+                words = text.split(None, WORDS)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 ({error.reason}): unpack it again") from error
+    return " ".join(words[:WORDS])
+
+
+# -------------------------------------------------------------------------------- the pairs
+
+
+def _pairs(
+    where: str, record: Mapping[str, Any], contexts: Mapping[str, str], split: str
+) -> Iterator[Question]:
+    """A question with each of its documents that has words, and in training has an answer."""
+    names = dict.fromkeys(page["Filename"] for page in record["EntityPages"])
+    mine = {name: contexts[name] for name in names if contexts[name]}
+    if split == TRAIN:
+        sought = _searchable(record["Answer"])
+        answers = {name: _first(context, sought) for name, context in mine.items()}
+        mine = {name: context for name, context in mine.items() if answers[name]}
+    elif not mine:
+        raise InputError(f"{where}: has no document with words in it: remove the question")
+    else:
+        right = _right(record["Answer"], where) if split == DEV else ()
+        answers = dict.fromkeys(mine, right)
+    for name, context in mine.items():
+        place = f"{where} document {name}"
+        yield Question(
+            record["QuestionId"], record["Question"], context, answers[name], where=place
+        )
+
+
+def _right(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
+    """All right answers: those that the official script compares with."""
+    texts = [*answer["NormalizedAliases"], *(answer.get("HumanAnswers") or ())]
+    if not texts:
+        raise InputError(f"{where}: 'NormalizedAliases' is empty: no answer would be right")
+    return tuple(Answer(text, -1) for text in texts)
+
+
+def _searchable(answer: Mapping[str, Any]) -> set[str]:
+    """The answers to search for, folded; without those that have no word, such as "The" or "?"."""
+    texts = (answer["Value"], *answer["Aliases"])
+    return {" ".join(_folded(text).split()) for text in texts if normalized(text)}
+
+
+def _folded(text: str) -> str:
+    """A text as it is searched, in lower case and with hyphens as spaces; its length stays."""
+    for others, one in _ALIKE.items():
+        for other in others:  # faster than `translate`, because most texts have none of them
+            text = text.replace(other, one)
+    return text.lower()
+
+
+def _first(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
+    """The first occurrence of any of `sought` as whole words, the longest at that place; or ()."""
+    text = _folded(context)
+    found = []
+    for each in sought:
+        start = text.find(each)
+        while start >= 0 and (_in_word(text, start) or _in_word(text, start + len(each))):
+            start = text.find(each, start + 1)
+        if start >= 0:
+            found.append((start, -len(each)))
+    if not found:
+        return ()
+    start, length = min(found)
+    return (Answer(context[start : start - length], start),)
+
+
+def _in_word(text: str, place: int) -> bool:
+    """Whether the characters before and at a place are both letters or digits."""
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
