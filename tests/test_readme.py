@@ -142,11 +142,12 @@ _PROGRAMS = {
     *("launch/prepare_corpus.py", "launch/pretrain.py", "launch/evaluate.py"),
     *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
     *("launch/finetune.py", "launch/predict.py", "launch/convert.py"),
-    *("launch/compile_check.py", "launch/show_sharding.py"),
+    *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
+    "launch/ensemble.py",
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
-    *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "modern_walk", "tpu_step")),
+    *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_step")),
     "gcloud",
 }
 _SETTING = re.compile(r"[A-Z]+=")  # a line that sets a variable of the shell

@@ -41,7 +41,7 @@ def run(
     """Runs every stage of a study that is not done, and writes its table.
 
     Args:
-      path: of the study, as `configs/studies/*.py`.
+      path: of the study, as `configs/studies/*.py`; see `read_study`.
       scale: a name of `bertjax.studies.scales.SCALES`.
       corpus: of all pre-training.
       data: the folder with the folders of the tasks' files.
@@ -59,7 +59,7 @@ def run(
       InputError: before anything is started, for whatever cannot work.
     """
     study, given = _read(path, scale, corpus, data, workdir, only)
-    name, stages = Path(path).stem, study.stages()
+    name, stages = Path(path.partition(":")[0]).stem, study.stages()
     _check_plan(study, name, given.folder)
     costs = _checked(stages, given)
     done = {stage.name for stage in stages if is_done(stage, given.folder)}

@@ -29,8 +29,7 @@ class Given:
         """The config of a stage, as its program takes it; its settings alone if it has no file."""
         if not stage.config:
             return dict(stage.settings)
-        path, _, word = stage.config.partition(":")
-        config = _call(path, "get_config", [word] if word else [])
+        config = _call(stage.config, "get_config")
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -55,20 +54,26 @@ def _set(config: Any, key: str, value: Any) -> None:
     config[last] = value
 
 
-def read_study(path: str, scale: Any) -> Study:
+def read_study(name: str, scale: Any) -> Study:
     """The study that a file describes at a scale.
+
+    Args:
+      name: "FILE.py", or "FILE.py:WORD" for what the file says about words.
 
     Raises:
       InputError: no such file, or one that describes no study.
     """
-    study = _call(path, "get_study", [scale])
+    study = _call(name, "get_study", scale)
     if not isinstance(study, Study):
-        raise InputError(f"{path}: get_study returned {study!r:.80}: it must return a Study")
+        raise InputError(f"{name}: get_study returned {study!r:.80}: it must return a Study")
     return study
 
 
-def _call(path: str, function: str, arguments: list[Any]) -> Any:
-    """What a function of a Python file returns."""
+def _call(name: str, function: str, *arguments: Any) -> Any:
+    """What a function of "FILE.py" returns; "FILE.py:WORD" gives it a last argument."""
+    path, _, word = name.partition(":")
+    if word:
+        arguments += (word,)
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file (paths begin where the command is run)")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)

@@ -74,9 +74,10 @@ def _shown(cell: Mapping[str, Any]) -> str:
     if cell["mean"] is None:
         shown = _NOTHING
     else:
-        spread = "" if cell["deviation"] is None else f" ± {cell['deviation']:.2f}"
+        digits = 2 if abs(cell["mean"]) >= 1 else 3
+        spread = "" if cell["deviation"] is None else f" ± {cell['deviation']:.{digits}f}"
         equal = f" {_EQUAL}" if cell["clear"] is False else ""
-        shown = f"{cell['mean']:.2f}{spread}{equal}"
+        shown = f"{cell['mean']:.{digits}f}{spread}{equal}"
     return shown if cell["published"] is None else f"{shown} ({cell['published']:g})"
 
 

@@ -4,24 +4,28 @@ Command:
   python launch/study.py --study=configs/studies/modern_walk.py --corpus=DIR --workdir=STUDY
 
 Each row keeps the changes of those before it. All runs see the same number of tokens, and are
-compared on text that is masked for all alike, whatever the run was trained on.
+compared on text that is masked for all alike, whatever the run was trained on. A word after the
+file is the number of seeds: modern_walk.py:3
 """
 
+from bertjax.base.errors import InputError
 from bertjax.studies.scales import Scale, same_text
 from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
 
-# Scale -> config, size, width, updates, seeds.
+# Scale -> config, size, width, updates.
 RUNS = {
-    "cpu": ("configs/pretrain_tiny.py", "tiny", 128, 300, 2),
-    "chip": ("configs/pretrain_small.py", "mini", 256, 20_000, 3),
-    "16": ("configs/pretrain_base_16.py", "base", 768, 100_000, 3),
-    "64": ("configs/pretrain_base_16.py", "base", 768, 100_000, 3),
+    "cpu": ("configs/pretrain_tiny.py", "tiny", 128, 500),
+    "chip": ("configs/pretrain_small.py", "mini", 256, 20_000),
+    "16": ("configs/pretrain_base_16.py", "base", 768, 100_000),
+    "64": ("configs/pretrain_base_16.py", "base", 768, 100_000),
 }
 
 
-def get_study(scale: Scale) -> Study:
+def get_study(scale: Scale, seeds: str = "1") -> Study:
     """A pre-training for each change and seed."""
-    config, size, width, steps, seeds = RUNS[scale.name]
+    if not (seeds.isdecimal() and int(seeds)):
+        raise InputError(f"modern_walk.py:{seeds}: must be a number of seeds, as in :3")
+    config, size, width, steps = RUNS[scale.name]
     settings = {
         **{"total_steps": steps, "objective": "masked_lm"},
         **{"phase_1.share": 1.0, "phase_1.length": 128, "phase_2.share": 0.0},
@@ -56,7 +60,7 @@ def get_study(scale: Scale) -> Study:
         settings |= changes
         runs = [
             Stage(f"walk{number}-seed{seed}", "pretrain", config, settings | {"seed": seed})
-            for seed in range(seeds)
+            for seed in range(int(seeds))
         ]
         rows.append(Row(name, {"loss": tuple(same_text(run) for run in runs)}))
     columns = [

@@ -15,8 +15,8 @@ dropout:
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All are compared on the same masked text (bertjax/programs/masked_text.py). What the output already has is not done
-again, and a stopped run of bertjax goes on. It needs the extra `peers`.
+All are compared on the same masked text (bertjax/programs/masked_text.py). What the output already
+has is not done again, and a stopped run of bertjax goes on. It needs the extra `peers`.
 """
 
 import argparse

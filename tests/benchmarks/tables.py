@@ -10,11 +10,16 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bertjax.studies import table as studies
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
+
+STUDIES = ("modern_walk",)
 
 _WAYS = ("bertjax", "transformers")
 _YARDSTICKS = ("estimate", "count")  # of a step on a TPU
@@ -280,27 +285,10 @@ def table_of_minutes(content: dict[str, Any]) -> str:
     return _table(caption, titles, rows)
 
 
-def modern_walk(results: Path) -> str:
-    """The models on the way from BERT to ModernBERT."""
-    return table_of_walk(_read(results / "modern_walk.json"))
-
-
-def table_of_walk(content: dict[str, Any]) -> str:
-    """The table of a report of modern_walk.py."""
-    rows = []
-    for change, seeds in content["walk"].items():
-        figures = (
-            _spread([seed["mlm_loss"] for seed in seeds.values()]),
-            _spread([100 * seed["mlm_accuracy"] for seed in seeds.values()]),
-            f"{statistics.mean(seed['seconds'] for seed in seeds.values()):.0f}",
-        )
-        rows.append((change, *figures))
-    counts = {len(seeds) for seeds in content["walk"].values()}
-    caption = (
-        f"{content['steps']:,} steps of 32 x 128 tokens, {' or '.join(map(str, sorted(counts)))} "
-        f"seeds. {_machine(content)}"
-    )
-    return _table(caption, ("change", "loss, nats", "accuracy, %", "s a run"), rows)
+def study(name: str, results: Path) -> str:
+    """The table of a study (launch/study.py), and the time of all its runs."""
+    content = _read(results / f"{name}.json")
+    return f"{studies.text(content)} All runs took {content['seconds'] / 60:,.0f} minutes."
 
 
 # ----------------------------------------------------------------- estimated by the TPU compiler
@@ -600,10 +588,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, equal_minutes, fine_tuned_minutes, modern_walk),
+        *(enwiki_mini, equal_minutes, fine_tuned_minutes),
         *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
-}
+} | {name: partial(study, name) for name in STUDIES}
 
 
 def main() -> None:

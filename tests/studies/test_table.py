@@ -1,0 +1,136 @@
+"""The figures of a study: read from run folders, compared, and written as a table and a picture."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bertjax.base.errors import InputError
+from bertjax.studies import picture, table
+from bertjax.studies.differences import is_clear, standard_error
+from bertjax.studies.outcome import Figure, is_done, joined, read_figure
+from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
+
+HYPERPARAMETERS = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 2}
+BASE = Stage("base", "pretrain", "a.py")
+
+
+def _write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def _fine_tuned(study, name, values, samples=None, part=""):
+    """A finished run of fine-tuning with a figure for each seed; a worse point of the grid, too."""
+    run = study / "runs" / name
+    _write(run / "config.json", {"task": {}})
+    run = run / part
+    trials = []
+    for seed, value in enumerate(values):
+        for rate, figure in ((1e-3, value), (1e-5, 0.0)):
+            trial = HYPERPARAMETERS | {"learning_rate": rate, "seed": seed}
+            trials.append(trial | {"value": figure, "dev": {"dev": {"f1": figure}}})
+        if samples is not None:
+            folder = run / "trials" / f"batch8-rate0.001-epochs2-seed{seed}"
+            _write(folder / "resampled.json", {"dev": {"f1": samples[seed]}})
+    results = {"chosen": HYPERPARAMETERS | {"seed": 1}, "trials": trials}
+    _write(run / "results.json", results | {"dev": {"dev": {"f1": max(values)}}})
+    if part:
+        _write(run.parent / "results.json", {part: results})
+    return Stage(name, "finetune", "b.py", start=(BASE,), part=part)
+
+
+def test_a_figure_is_that_of_every_seed_of_the_chosen_point(tmp_path):
+    stage = _fine_tuned(tmp_path, "a", [50.0, 53.0], [[49.0, 51.0], [52.0, 54.5]])
+    figure = read_figure(stage, "dev/f1", tmp_path)
+    assert (figure.values, figure.mean) == ((50.0, 53.0), 51.5)
+    assert figure.deviation == pytest.approx(np.sqrt(4.5))
+    np.testing.assert_array_equal(figure.resampled, [[49.0, 51.0], [52.0, 54.5]])
+    with pytest.raises(InputError, match="results.json: it has no figure 'test/f1'"):
+        read_figure(stage, "test/f1", tmp_path)
+
+
+def test_a_part_of_a_run(tmp_path):
+    stage = _fine_tuned(tmp_path, "features", [71.0, 70.0], [[1.0], [3.0]], part="last")
+    assert is_done(stage, tmp_path)
+    figure = read_figure(stage, "dev/f1", tmp_path)
+    assert figure.values == (71.0, 70.0) and figure.resampled.shape == (2, 1)
+
+
+def test_evaluations_are_read_from_the_run(tmp_path):
+    run = tmp_path / "runs" / "base"
+    _write(run / "config.json", {"total_steps": 7})
+    stages = [Stage("e", "evaluate", start=(BASE,)), Stage("t", "masked_text", start=(BASE,))]
+    assert not any(is_done(stage, tmp_path) for stage in (BASE, *stages))
+    (run / "checkpoints" / "7").mkdir(parents=True)
+    _write(run / "evaluation.json", {"step": 7, "128": {"mlm_loss": 2.5}})
+    _write(run / "masked_text.json", {"step": 5, "mlm_loss": 3.5})
+    assert [is_done(stage, tmp_path) for stage in (BASE, *stages)] == [True, True, False]
+    assert read_figure(stages[0], "128/mlm_loss", tmp_path).values == (2.5,)
+    several = joined([read_figure(stages[1], "mlm_loss", tmp_path)] * 2)
+    assert several.values == (3.5, 3.5) and several.resampled is None
+
+
+def test_a_difference_has_the_errors_of_seeds_and_of_examples():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(2, 3, 40))
+    mine = Figure((5.0, 7.0, 6.5), samples[0])
+    theirs = Figure((4.0, 5.0, 6.0), samples[1])
+    by_hand = np.var([1.0, 2.0, 0.5], ddof=1) / 3
+    by_hand += np.var(samples[0].mean(0) - samples[1].mean(0), ddof=1)
+    assert standard_error(mine, theirs) == pytest.approx(np.sqrt(by_hand))
+    # What both models share cancels: the same examples are hard for both.
+    shared = Figure((5.0,), samples[:1, 0])
+    assert standard_error(shared, Figure((4.0,), samples[:1, 0])) == pytest.approx(0)
+    # With other numbers of seeds, the errors of both means.
+    unequal = np.var([5.0, 7.0, 6.5], ddof=1) / 3 + np.var([4.0, 5.0], ddof=1) / 2
+    assert standard_error(Figure((5.0, 7.0, 6.5)), Figure((4.0, 5.0))) == pytest.approx(
+        np.sqrt(unequal)
+    )
+    assert is_clear(Figure((5.0,)), Figure((4.0,))) is None
+    assert is_clear(Figure((5.0, 5.1)), Figure((4.0, 4.0))) is True
+    assert is_clear(Figure((5.0, 3.1)), Figure((4.0, 4.0))) is False
+
+
+@pytest.fixture
+def content(tmp_path):
+    """Three rows; the last one is not done."""
+    rows = [
+        Row(name, {"task": _fine_tuned(tmp_path, name, values)})
+        for name, values in {"a": [50.0, 52.0], "b": [52.0, 51.5], "c": [60.0, 61.0]}.items()
+    ]
+    rows.append(Row("d", {"task": Stage("d", "finetune", "b.py", start=(BASE,))}))
+    columns = [Column("F1", "task", "dev/f1", {"a": 88.5, "d": 77.0})]
+    study = Study("T", rows, columns, source="there", against=PREVIOUS)
+    return table.content(study, tmp_path)
+
+
+def test_the_table(content):
+    assert table.text(content).splitlines() == [
+        "|  | F1 |",
+        "| --- | --- |",
+        "| a | 51.00 ± 1.41 (88.5) |",
+        "| b | 51.75 ± 0.35 ≈ |",
+        "| c | 60.50 ± 0.71 |",
+        "| d | - (77) |",
+        "",
+        "Seeds: 2; ± is their standard deviation. ≈: within two standard errors of the row above. "
+        "In brackets: there.",
+    ]
+    cells = [row["cells"]["F1"] for row in content["rows"]]
+    assert [cell["difference"] for cell in cells] == [None, 0.75, 8.75, None]
+    assert [cell["clear"] for cell in cells] == [None, False, True, None]
+    assert cells[1]["standard_error"] == pytest.approx(1.25)
+    assert json.loads(json.dumps(content)) == content
+
+
+def test_the_picture(content, tmp_path):
+    picture.draw(content, tmp_path / "points.png")
+    for number, column in enumerate(content["columns"]):
+        column["x"] = 100 * number
+    picture.draw(content | {"axis": "steps"}, tmp_path / "curves.png")
+    for name in ("points", "curves"):
+        with Image.open(tmp_path / f"{name}.png") as image:
+            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+            assert len(np.unique(pixels, axis=0)) > 20

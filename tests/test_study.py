@@ -1,0 +1,195 @@
+"""A whole study: pre-training, evaluation, fine-tuning and an ensemble, by its own processes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import task_files
+from task_files import tiny_finetuning
+from tiny_run import tiny_config
+
+from bertjax.base.errors import InputError
+from bertjax.corpus.store import open_tokenizer
+from bertjax.programs import study
+from bertjax.runs.recipe import Recipe
+from bertjax.studies.estimates import Pace, operations
+from bertjax.studies.files import Given, read_study
+from bertjax.studies.scales import SCALES
+
+STUDY = """
+from bertjax.studies.study import Column, Row, Stage, Study
+
+ROWS = ["plain", "masked"]
+
+def get_study(scale):
+    rows = []
+    for name in ROWS:
+        settings = {"model.hidden_act": "relu"}
+        if name != "plain":
+            settings["objective"] = "masked_lm"
+        run = Stage(name, "pretrain", "CONFIG:pretrain", settings)
+        tuned = [
+            Stage(f"CoLA-{name}-{seed}", "finetune", "CONFIG:finetune", {"seed": seed},
+                  (run,), 5 if seed else None, "cola")
+            for seed in (0, 1)
+        ]
+        rows.append(Row(name, {
+            "loss": Stage(f"evaluate-{name}", "evaluate", "", {"batches": 2}, (run,)),
+            "CoLA": tuple(tuned),
+            "both": Stage(f"both-{name}", "ensemble", start=tuple(tuned)),
+        }))
+    columns = [
+        Column("loss", "loss", "32/mlm_loss", {"plain": 1.5}),
+        Column("CoLA", "CoLA", "dev/accuracy"),
+        Column("ensemble", "both", "dev/accuracy"),
+    ]
+    return Study("Two ways", rows, columns, source="a test")
+"""
+CONFIG = """
+import ml_collections
+
+CONFIGS = {configs!r}
+
+def get_config(word):
+    return ml_collections.ConfigDict(CONFIGS[word])
+"""
+
+
+def _files(folder: Path, corpus: Path) -> Path:
+    """The study's file, with its config beside it."""
+    config = folder / "config.py"
+    pretrain = tiny_config(corpus, keep_checkpoint_every=5)
+    task = dict(kind="glue", name="CoLA")
+    finetune = tiny_finetuning("", "", task=task, grid=dict(epochs=(1,)))
+    configs = {"pretrain": pretrain, "finetune": finetune.to_dict()}
+    config.write_text(CONFIG.format(configs=configs), encoding="utf-8")
+    file = folder / "two_ways.py"
+    file.write_text(STUDY.replace("CONFIG", str(config)), encoding="utf-8")
+    task_files.write_cola(folder / "data" / "cola", rows=64)
+    return file
+
+
+@pytest.fixture
+def arguments(tiny_corpus, tmp_path):
+    """The arguments of `study.run` for the study above."""
+    file = _files(tmp_path, tiny_corpus)
+    return (str(file), "cpu", str(tiny_corpus), str(tmp_path / "data"), str(tmp_path / "study"))
+
+
+def _stages(arguments):
+    return read_study(arguments[0], SCALES["cpu"]).stages()
+
+
+@pytest.fixture
+def a_known_pace(monkeypatch):
+    """A machine of 1e6 operations a second, whose programs start in 10 seconds."""
+    monkeypatch.setattr(study, "measured_pace", lambda stage, given: Pace(1e6, 10.0))
+
+
+def _dry_run(arguments, **options):
+    return study.run(*arguments, door="nowhere", dry_run=True, **options)
+
+
+def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
+    assert _dry_run(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert not Path(arguments[4]).exists()
+    begin = printed.index(next(line for line in printed if line.startswith("plain: ")))
+    assert [line.split(":")[0] for line in printed[begin + 1 : begin + 6]] == [
+        *("  plain", "  evaluate-plain", "  CoLA-plain-0", "  CoLA-plain-1", "  both-plain"),
+    ]
+    # Of 12 updates, 9 have 16 rows of 32 tokens, and 3 have 8 of 64.
+    plain, tuned = _stages(arguments)[0], _stages(arguments)[2]
+    given = Given(*arguments[2:4], Path(arguments[4]))
+    spec = Recipe.from_config(given.config(plain)).spec(
+        open_tokenizer(arguments[2]).vocabulary_size
+    )
+    predicted = {32: 5, 64: 10}
+    by_hand = sum(
+        tokens * spec.flops_per_token(length, predicted[length])
+        for length, tokens in {32: 9 * 16 * 32, 64: 3 * 8 * 64}.items()
+    )
+    assert operations(plain, given) == pytest.approx(by_hand)
+    assert f"  plain: {(by_hand / 1e6 + 10) / 60:,.0f} min" in printed
+    texts = _lengths_of_texts(arguments)
+    assert operations(tuned, given) == pytest.approx(
+        sum(texts) * spec.flops_per_token(round(sum(texts) / len(texts)), 0)
+    )
+
+
+def _lengths_of_texts(arguments):
+    """The tokens of every training example of CoLA, with [CLS] and [SEP]."""
+    tokenizer = open_tokenizer(arguments[2])
+    lines = Path(arguments[3], "cola", "CoLA", "train.tsv").read_text(encoding="utf-8").splitlines()
+    return [len(tokenizer.encode(line.split("\t")[3])) + 2 for line in lines]
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    {
+        "corpus": "nowhere",
+        "data": "cola",
+        "rows": "the study was begun with the rows plain, masked, and now has plain, other",
+        "settings": "two_ways.plan.json: the stage plain was begun with other settings",
+        "config": "stage plain: config.model.hidden_act",
+        "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
+    }.items(),
+    ids=lambda value: value if " " not in value else "",
+)
+def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong, message):
+    file, scale, corpus, data, folder = arguments
+    text = Path(file).read_text(encoding="utf-8")
+    if wrong == "corpus":
+        arguments = (file, scale, "nowhere", data, folder)
+    elif wrong == "data":
+        shutil.rmtree(data)
+    elif wrong in ("rows", "settings"):
+        plan = read_study(file, SCALES[scale]).plain()
+        Path(folder).mkdir()
+        Path(folder, "two_ways.plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        old, new = ('"masked"]', '"other"]') if wrong == "rows" else ('"relu"', '"silu"')
+        Path(file).write_text(text.replace(old, new), encoding="utf-8")
+    elif wrong == "config":
+        Path(file).write_text(text.replace('"relu"', '"nothing"'), encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        if wrong == "stage":
+            study.run_stage(*arguments, (), "other")
+        else:
+            _dry_run(arguments)
+
+
+def test_all_missing_files_are_named(arguments, a_known_pace):
+    for split in ("train", "dev"):
+        Path(arguments[3], "cola", "CoLA", f"{split}.tsv").unlink()
+    with pytest.raises(InputError) as raised:
+        _dry_run(arguments)
+    assert "train.tsv" in str(raised.value) and "dev.tsv" in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_whole_study(arguments, repository, capfd):
+    """Two rows by their own processes; the second command has nothing left to run."""
+    door = str(repository / "launch" / "study.py")
+    assert study.run(*arguments, door=door, at_once=2) == 0
+    folder = Path(arguments[4])
+    table = json.loads((folder / "two_ways.json").read_text(encoding="utf-8"))
+    cells = {row["name"]: row["cells"] for row in table["rows"]}
+    for name in ("plain", "masked"):
+        evaluation = json.loads((folder / "runs" / name / "evaluation.json").read_text("utf-8"))
+        assert cells[name]["loss"]["mean"] == evaluation["32"]["mlm_loss"]
+        results = [
+            json.loads((folder / "runs" / f"CoLA-{name}-{seed}/results.json").read_text("utf-8"))
+            for seed in (0, 1)
+        ]
+        values = [each["dev"]["dev"]["accuracy"] for each in results]
+        assert cells[name]["CoLA"]["values"] == values
+        assert 0 <= cells[name]["ensemble"]["mean"] <= 100
+        assert results[1]["init_from"].endswith(f"{name}@5")
+    assert cells["masked"]["CoLA"]["standard_error"] > 0
+    assert (folder / "two_ways.txt").read_text(encoding="utf-8").startswith("Two ways\n\n| ")
+    assert (folder / "two_ways.png").stat().st_size > 1_000
+    capfd.readouterr()
+    assert study.run(*arguments, door="nowhere") == 0
+    printed = capfd.readouterr().out
+    assert "begins" not in printed and printed.count(": done") == len(_stages(arguments))
