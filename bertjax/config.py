@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 
 from bertjax.examples.masking import MaskingRule
-from bertjax.fine_tuning.recipe import Grid, OptimizerSettings
+from bertjax.fine_tuning.recipe import BiLstmSettings, Grid, OptimizerSettings
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import PhaseSpec
 from bertjax.sharding.mesh import MeshSpec
@@ -164,6 +164,8 @@ def finetune_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
+    # A BiLSTM on top, new in every trial, where hidden is above 0, such as 768.
+    config.bilstm = section(BiLstmSettings)
     config.optimizer = section(OptimizerSettings)
 
     # Where it runs, as in `paper_config`.

@@ -524,6 +524,21 @@ CHANGES = [
     ),
     Change(
         "bertjax/heads/tasks.py",
+        "[_last_token(forward, input_mask)[:, 0], backward[:, 0]]",
+        "[forward[:, -1], backward[:, 0]]",
+        ("tests/model/test_fine_tuning.py::test_a_class_is_read_from_the_whole_text",),
+    ),
+    Change(
+        "bertjax/heads/tasks.py",
+        "input_mask.sum(-1, keepdims=True) - 1",
+        "input_mask.sum(-1, keepdims=True) - 2",
+        (
+            "tests/model/test_fine_tuning.py::test_left_to_right_the_last_token_is_pooled",
+            "tests/model/test_fine_tuning.py::test_a_class_is_read_from_the_whole_text",
+        ),
+    ),
+    Change(
+        "bertjax/heads/tasks.py",
         "scores.reshape(input_ids.shape[:2])",
         "scores.reshape(input_ids.shape[1::-1]).T",
         (

@@ -206,6 +206,20 @@ def write_table(folder: Path, problem: str, rows: int = 128, seed: int = 0) -> P
     return folder
 
 
+def write_tags_of_next_words(folder: Path, rows: int = 96, seed: int = 0) -> Path:
+    """Writes a user's tagged words: a tag says of which half the next word is (or the last)."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", rows), ("dev", 25), ("test", 7)):
+        lines = []
+        for _ in range(count):
+            words = [_sound(rng, rng.random() < 0.5) for _ in range(rng.randint(4, 9))]
+            tags = ["HIGH" if word in _HIGH else "LOW" for word in (*words[1:], words[-1])]
+            lines.append(json.dumps({"words": words, "tags": tags}) + "\n")
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
 class Family(NamedTuple):
     """A family of tasks, with one data set of it.
 

@@ -3,6 +3,7 @@
 Errors in a corpus's sources or files are tested in tests/test_prepare.py and tests/corpus/.
 """
 
+import dataclasses
 import errno
 import json
 import math
@@ -20,6 +21,7 @@ from tiny_run import metrics_of, start_pretraining, tiny_config
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
+from bertjax.fine_tuning.recipe import BiLstmSettings
 from bertjax.interop.hugging_face import write_folder
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
 from bertjax.runs import assembly
@@ -257,6 +259,7 @@ def test_a_run_without_a_newer_key(tmp_path):
     now = {**older, "init_from": "", "packed": False}
     now["model"] = {"size": "tiny", "gradient_dtype": "float32"}
     now |= {"ema": 0.0, "decay_from": "", "optimizer": {"schedule": "linear", "decay_steps": 0}}
+    now["bilstm"] = dataclasses.asdict(BiLstmSettings())
     check_same_config(tmp_path, now, free=())
     with pytest.raises(InputError, match=r"ema was 0\.0, is 0\.9"):
         check_same_config(tmp_path, {**now, "ema": 0.9}, free=())

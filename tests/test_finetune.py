@@ -20,7 +20,7 @@ from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import read_examples
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.hugging_face import read_folder
-from bertjax.programs import finetune, predict
+from bertjax.programs import convert, finetune, predict
 from bertjax.runs.open_model import open_model
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
@@ -314,11 +314,6 @@ def test_a_bad_line_to_be_predicted_is_found_before_training(tiny_run, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_weights_that_read_left_to_right_are_refused(left_to_right_run, tmp_path):
-    with pytest.raises(InputError, match="reads left to right"):
-        finetune.run(_cola(left_to_right_run, tmp_path), str(tmp_path / "run"))
-
-
 def test_other_data_or_another_config_is_refused(tiny_run, finished, tmp_path):
     run = finished("smaller")
     with pytest.raises(InputError, match=r"max_length was 48, is 40"):
@@ -329,6 +324,66 @@ def test_other_data_or_another_config_is_refused(tiny_run, finished, tmp_path):
     task_files.write_cola(tmp_path / "data", rows=64, seed=1)
     with pytest.raises(InputError, match="was run with another train"):
         finetune.run(_cola(tiny_run, tmp_path, grid=_SMALLER), str(run))
+
+
+# ------------------------------------------------ left to right, and a BiLSTM (Table 5)
+
+
+def _tags_of_next_words(init_from, folder, **changes):
+    data = task_files.write_tags_of_next_words(folder / "data")
+    task = dict(kind="table", problem="tagging")
+    return tiny_finetuning(init_from, data, task=task, **changes)
+
+
+def test_a_bilstm_gives_what_left_to_right_lacks(left_to_right_run, tmp_path, capsys):
+    """Tags depend on the next word. The model is kept for its run, and nothing else opens it."""
+    bilstm = dict(hidden=24, depth=1, dropout=0.0)
+    config, run = _tags_of_next_words(left_to_right_run, tmp_path, bilstm=bilstm), tmp_path / "run"
+    assert finetune.run(config, str(run)) == 0
+    results = _results(run)
+    assert results["dev"]["dev"]["accuracy"] > 85
+    assert "new in every trial: bilstm, classifier\n" in capsys.readouterr().out
+    written = (run / "predictions" / "test.jsonl").read_bytes()
+
+    (run / "results.json").unlink()
+    shutil.rmtree(run / "predictions")
+    assert finetune.run(config, str(run)) == 0
+    assert "trial 1 of 1" not in capsys.readouterr().out
+    assert _results(run) == results
+    assert (run / "predictions" / "test.jsonl").read_bytes() == written
+    message = r"a run of fine-tuning whose model transformers does not have .* predictions/"
+    with pytest.raises(InputError, match=message):
+        open_model(str(run))
+    with pytest.raises(InputError, match=message):
+        convert.run(str(run), f"hf:{tmp_path / 'exported'}")
+
+
+@pytest.mark.slow
+def test_without_a_bilstm_left_to_right_does_not_see_the_next_word(left_to_right_run, tmp_path):
+    """Such taggers go to transformers, and are opened as all models."""
+    config, run = _tags_of_next_words(left_to_right_run, tmp_path), tmp_path / "run"
+    assert finetune.run(config, str(run)) == 0
+    (scores,) = _results(run)["dev"].values()
+    assert scores["accuracy"] < 75
+    assert open_model(str(run)).spec.causal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "hidden", "folder"),
+    [("MRPC", 0, "parameters"), ("MRPC", 24, "parameters"), ("SQuAD 1.1", 0, "model")],
+)
+def test_the_tasks_of_table_5(left_to_right_run, tmp_path, name, hidden, folder):
+    """Only questions to weights that read left to right have a model in transformers."""
+    family = FAMILIES[name]
+    data = family.write(tmp_path / "data")
+    config = tiny_finetuning(left_to_right_run, data, task=family.task)
+    config.grid.batch_size, config.bilstm.hidden = (8,), hidden
+    run = tmp_path / "run"
+    assert finetune.run(config, str(run)) == 0
+    results = _results(run)
+    assert results["dev"]["dev"][results["metric"]] >= family.least
+    assert {"model", "parameters"} & {path.name for path in run.iterdir()} == {folder}
 
 
 # --------------------------------------------------------------------- what goes wrong

@@ -8,3 +8,5 @@ SEQUENCE_CLASSIFICATION = "sequence_classification"
 MULTIPLE_CHOICE = "multiple_choice"
 TOKEN_CLASSIFICATION = "token_classification"
 QUESTION_ANSWERING = "question_answering"
+
+OF_WHOLE_TEXTS = (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)  # one output for a sequence

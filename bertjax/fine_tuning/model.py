@@ -10,6 +10,7 @@ from flax import linen as nn
 from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.bilstm import BiLstm
 from bertjax.inference.batcher import Batcher
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
@@ -56,13 +57,14 @@ class TaskModel(NamedTuple):
         return objective.loss(self.apply)
 
 
-def encoder_with_head(family: Family, spec: EncoderSpec) -> TaskModel:
-    """The encoder with the head that learns what a family asks."""
+def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None = None) -> TaskModel:
+    """The encoder with the head that learns what a family asks, and perhaps a BiLSTM between."""
     objective = TASK_OBJECTIVES[family.objective]
     architecture = ARCHITECTURES[objective.kind]
     some = objective.shapes(B=1, C=2, S=8)
     inputs = {name: some[name] for name in objective.inputs}
-    return TaskModel(architecture.build(spec, len(class_names(family))), inputs)
+    module = architecture.build(spec, len(class_names(family)))
+    return TaskModel(module.clone(bilstm=bilstm), inputs)
 
 
 class Predictor:

@@ -11,8 +11,10 @@ from bertjax.base.errors import InputError
 from bertjax.base.limits import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.activations import CHOICES
-from bertjax.interop.hugging_face import fields_of
+from bertjax.heads.bilstm import BiLstm
+from bertjax.interop.hugging_face import fields_of, has_model
 from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import check_tensors
 from bertjax.runs.sections import build, plain_config
@@ -23,7 +25,6 @@ from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.table import Table
-from bertjax.tasks.tagging import Tagging
 from bertjax.tasks.task import Task
 from bertjax.tasks.triviaqa import TriviaQa
 
@@ -120,8 +121,31 @@ class TrialIntervals:
                 raise ValueError(f"{field}={getattr(self, field)}: must be at least 1")
 
 
-@dataclasses.dataclass(frozen=True)
-class Features:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiLstmSettings:
+    """A BiLSTM between the encoder and the output layer (section 5.1, Table 5).
+
+    The paper does not give its size there; in section 5.3 it has two layers of 768.
+
+    Attributes:
+      hidden, depth, dropout: see `bertjax.heads.bilstm.BiLstm`; with hidden=0 there is none.
+    """
+
+    hidden: int = 0
+    depth: int = 2
+    dropout: float = 0.1
+
+    def __post_init__(self):
+        if self.hidden < 0 or self.depth < 1 or not 0 <= self.dropout < 1:
+            raise ValueError("hidden must be at least 0, depth at least 1, and dropout in [0, 1)")
+
+    def module(self) -> BiLstm | None:
+        """The BiLSTM; None: there is none."""
+        return BiLstm(self.hidden, self.depth, self.dropout) if self.hidden else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Features(BiLstmSettings):
     """The feature-based approach (section 5.3, Table 7).
 
     Attributes:
@@ -131,16 +155,15 @@ class Features:
 
     choices: tuple[str, ...]
     hidden: int = 768
-    depth: int = 2
-    dropout: float = 0.1
 
     def __post_init__(self):
+        super().__post_init__()
         choices = (self.choices,) if isinstance(self.choices, str) else tuple(self.choices)
         if not choices or not set(choices) <= set(CHOICES):
             raise ValueError(f"choices={choices}: must be one or more of {', '.join(CHOICES)}")
         object.__setattr__(self, "choices", choices)
-        if self.hidden < 1 or self.depth < 1 or not 0 <= self.dropout < 1:
-            raise ValueError("hidden and depth must be at least 1, and dropout in [0, 1)")
+        if not self.hidden:
+            raise ValueError("hidden=0: must be at least 1: only a BiLSTM learns from features")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +184,7 @@ class TaskRecipe:
     layout: str
     intervals: TrialIntervals
     batch_tokens: int
+    bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
 
     @classmethod
@@ -174,7 +198,8 @@ class TaskRecipe:
         fields = dict(plain)
         fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
         sections = dict(
-            grid=Grid, optimizer=OptimizerSettings, mesh=MeshSpec, intervals=TrialIntervals
+            **dict(grid=Grid, optimizer=OptimizerSettings, bilstm=BiLstmSettings),
+            **dict(mesh=MeshSpec, intervals=TrialIntervals),
         )
         if "features" in fields:
             sections["features"] = Features
@@ -200,6 +225,16 @@ class TaskRecipe:
                     f"config.grid.batch_size={size} does not divide into "
                     f"config.accumulate={self.accumulate} parts"
                 )
+        if not self.bilstm.hidden and self.bilstm != BiLstmSettings():
+            raise InputError(
+                f"config.bilstm={dataclasses.asdict(self.bilstm)}: with hidden=0 there is no "
+                "BiLSTM: set it, such as to 768, or leave the others as they were"
+            )
+        if self.features and self.bilstm.hidden:
+            raise InputError(
+                f"config.bilstm.hidden={self.bilstm.hidden}: a tagger over fixed features has a "
+                "BiLSTM already, that of config.features: set it to 0"
+            )
         layout(self.layout)
 
     def trials(self) -> list[Trial]:
@@ -213,8 +248,8 @@ class TaskRecipe:
         """The given weights' sizes, with the switches of config.model.
 
         Raises:
-          InputError: a sequence is longer than the weights have positions; the weights cannot
-            learn the task; switches contradict each other.
+          InputError: a sequence is longer than the weights have positions; switches contradict
+            each other; the model cannot be stored as transformers has it.
         """
         longest = given.spec.max_position_embeddings
         if not 8 <= self.max_length <= longest:
@@ -222,15 +257,16 @@ class TaskRecipe:
                 f"config.max_length={self.max_length}: must be from 8 to {longest}, the "
                 f"longest sequence of {given.origin}"
             )
-        if given.spec.causal and self.task.family.objective != Tagging.objective:
-            raise InputError(
-                f"{given.origin} reads left to right: {self.task.name} is predicted from [CLS], "
-                "which then sees no other token: use bidirectional weights"
-            )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
-        fields_of(spec, given.origin)  # the model is stored as transformers has it
+        if self.in_transformers(spec):
+            fields_of(spec, given.origin)
         return spec
+
+    def in_transformers(self, spec: EncoderSpec) -> bool:
+        """Whether transformers has such models as are trained, and so their form of storage."""
+        kind = TASK_OBJECTIVES[self.task.family.objective].kind
+        return not self.bilstm.hidden and has_model(spec, kind)
 
 
 def _task(data: str, section: Any) -> Task:

@@ -1,4 +1,4 @@
-"""The tagger of the feature-based approach: a BiLSTM over fixed activations (section 5.3, Table 7).
+"""A BiLSTM over an encoder (section 5.1, Table 5), and the tagger over fixed features (Table 7).
 
 An LSTM as in PyTorch and cuDNN: gates i, f, g, o; c = f c + i g; h = o tanh(c).
 """
@@ -14,17 +14,53 @@ from bertjax.layers.dropout import dropout, dropout_seed
 CONCAT, WEIGHTED_SUM = COMBINE = ("concat", "weighted_sum")
 
 
+class BiLstm(nn.Module):
+    """Layers in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward, in float32.
+
+    Attributes:
+      hidden: H, the width of each direction.
+      depth: how many layers.
+      dropout: the probability of dropping an element of what goes into a layer.
+    """
+
+    hidden: int
+    depth: int
+    dropout: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array, word_mask: jax.Array, *, deterministic: bool) -> jax.Array:
+        """x: [B, W, D]; word_mask: [B, W], 1 on words, then 0, where the result is 0, too."""
+        x = x.astype(jnp.float32)
+        for number in range(self.depth):
+            x = self.drop(x, deterministic)
+            x = BiLstmLayer(self.hidden, name=f"lstm_{number}")(x, word_mask)
+        return x
+
+    def drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        """Its dropout, for whatever reads the result."""
+        if deterministic or not self.dropout:
+            return x
+        return dropout(x, dropout_seed(self), self.dropout)
+
+    def flops_per_word(self, width: int) -> float:
+        """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`.
+
+        Args:
+          width: D.
+        """
+        inputs = [width] + [2 * self.hidden] * (self.depth - 1)
+        return 6.0 * sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)
+
+
 class BiLstmTagger(nn.Module):
-    """A class for each word: "logits" [B, W, C].
+    """A class for each word of the feature-based approach (section 5.3): "logits" [B, W, C].
 
     Attributes:
       num_classes: C.
       combine: how the layers of the activations become one vector: "concat", side by side; or
         "weighted_sum", with learned weights, the softmax of one number a layer (as in ELMo; the
         paper does not say how they are made).
-      hidden: the width of each direction.
-      depth: layers of the LSTM.
-      dropout: the probability of dropping an element of what goes into a layer.
+      hidden, depth, dropout: see `BiLstm`; what goes into the output layer is dropped, too.
     """
 
     num_classes: int
@@ -37,16 +73,16 @@ class BiLstmTagger(nn.Module):
     def __call__(
         self, activations: jax.Array, word_mask: jax.Array, *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """activations: [B, W, K, D], of K layers; word_mask: [B, W], 1 on words, then 0."""
+        """activations: [B, W, K, D], of K layers; word_mask: see `BiLstm`."""
         x = activations.astype(jnp.float32)
         if self.combine == WEIGHTED_SUM:
             scale = parameter(self, "scale", (axes.LAYERS,), x.shape[2:3], nn.initializers.zeros)
             x = jnp.einsum("bwkd,k->bwd", x, jax.nn.softmax(scale))
         else:
             x = x.reshape(*x.shape[:2], -1)
-        for number in range(self.depth):
-            x = BiLstm(self.hidden, name=f"lstm_{number}")(self._drop(x, deterministic), word_mask)
-        x = self._drop(x, deterministic)
+        bilstm = BiLstm(self.hidden, self.depth, self.dropout)
+        nn.share_scope(self, bilstm)  # taggers on disk have its layers beside their output layer
+        x = bilstm.drop(bilstm(x, word_mask, deterministic=deterministic), deterministic)
         names, shape = (axes.EMBED, axes.CLASSES), (x.shape[-1], self.num_classes)
         kernel = parameter(self, "kernel", names, shape, nn.initializers.glorot_uniform())
         bias = parameter(self, "bias", names[1:], shape[1:], nn.initializers.zeros)
@@ -55,17 +91,11 @@ class BiLstmTagger(nn.Module):
     def flops_per_word(self, layers: int, width: int) -> float:
         """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`."""
         first = width * (layers if self.combine == CONCAT else 1)
-        inputs = [first] + [2 * self.hidden] * (self.depth - 1)
-        gates = sum(2 * 4 * self.hidden * (size + self.hidden) for size in inputs)
-        return 6.0 * (gates + 2 * self.hidden * self.num_classes)
-
-    def _drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        if deterministic or not self.dropout:
-            return x
-        return dropout(x, dropout_seed(self), self.dropout)
+        bilstm = BiLstm(self.hidden, self.depth, self.dropout, parent=None)
+        return bilstm.flops_per_word(first) + 6.0 * 2 * self.hidden * self.num_classes
 
 
-class BiLstm(nn.Module):
+class BiLstmLayer(nn.Module):
     """One layer in both directions: [B, W, D] -> [B, W, 2 H], forward beside backward."""
 
     hidden: int

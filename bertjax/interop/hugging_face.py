@@ -53,6 +53,11 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     for file in files:
         raw |= _read_safetensors(file, family)
     kind, classes = _kind(config, family, origin), _classes(config, origin)
+    if not has_model(spec, kind):
+        raise InputError(
+            f"{origin}: {family.hugging_face.classes[kind]} that reads left to right (is_decoder): "
+            "transformers predicts from [CLS], which then sees no other token: take another model"
+        )
     model = assemble(raw, spec, kind, tokenizer, origin, classes)
     return dataclasses.replace(
         model,
@@ -321,6 +326,14 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
         token_types=pretrained.spec.type_vocab_size > 1,
     )
     write_json(folder / CONFIG_FILE, config)
+
+
+def has_model(spec: EncoderSpec, kind: str) -> bool:
+    """Whether transformers computes the same with a model of this kind.
+
+    Left to right, it predicts from [CLS], and `bertjax.heads.tasks` from the last token.
+    """
+    return not (spec.causal and kind in kinds.OF_WHOLE_TEXTS)
 
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:

@@ -1,9 +1,6 @@
 """Trains a BiLSTM tagger over fixed features (section 5.3, Table 7)."""
 
-import shutil
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +9,7 @@ from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
 from bertjax.features import activations
 from bertjax.fine_tuning.data import TaskData, read_examples
+from bertjax.fine_tuning.kept import KeptParameters
 from bertjax.fine_tuning.model import TaskModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
@@ -22,7 +20,6 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging
-from bertjax.training.checkpoint import Checkpoints
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
@@ -86,7 +83,8 @@ def run(config: Any, workdir: str) -> int:
             data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
             combine = activations.CHOICES[name].combine
             trials = _trials(recipe, data, combine, len(layers), given.spec.hidden_size)
-            search = Search(subfolder, recipe, data, trials, _Tagger(subfolder / "tagger", trials))
+            kept = KeptParameters(subfolder / "tagger", trials)
+            search = Search(subfolder, recipe, data, trials, kept)
             search.announce()
             (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
             results[name] = search.complete()
@@ -113,33 +111,3 @@ def _trials(recipe: TaskRecipe, data: TaskData, combine: str, layers: int, width
         max_length=_LONGEST_SENTENCE,
         flops_per_token=lambda length: tagger.flops_per_word(layers, width),
     )
-
-
-class _Tagger:
-    """Stores the best tagger so far: see `bertjax.fine_tuning.search.BestModel`."""
-
-    def __init__(self, folder: Path, trials: Trials):
-        self._folder, self._trials = folder, trials
-
-    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        checkpoints = Checkpoints(self._folder, keep=1)
-        checkpoints.save(0, {"params": params}, {"trial": trial} | settings)
-        checkpoints.close()
-
-    def _restore(self) -> tuple[Any, dict[str, Any]] | None:
-        if not self._folder.exists():
-            return None
-        checkpoints = Checkpoints(self._folder, keep=1, read_only=True)
-        restored = checkpoints.restore({"params": self._trials.abstract_params})
-        return restored and (restored[0]["params"], restored[1])
-
-    def trial(self) -> str | None:
-        restored = self._restore()
-        return restored and restored[1]["trial"]
-
-    def load(self) -> Any:
-        restored = self._restore()
-        if restored is None:
-            raise InputError(f"{self._folder}: was deleted during the run: start the run again")
-        return restored[0]

@@ -22,6 +22,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.kept import KeptParameters
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
@@ -31,7 +32,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import MODEL_FOLDER, check_same_config
+from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.sharding.mesh import make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -65,18 +66,25 @@ def run(config: Any, workdir: str) -> int:
     taken = dataclasses.replace(given, params=beginning)
     encode = encoder(family, given, recipe.max_length)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
+    bilstm = recipe.bilstm.module()
+    on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
     trials = Trials(
         recipe,
         data,
-        encoder_with_head(family, spec),
+        encoder_with_head(family, spec, bilstm),
         max_length=recipe.max_length,
-        flops_per_token=lambda length: spec.flops_per_token(length, predicted=0),
+        flops_per_token=lambda length: spec.flops_per_token(length, predicted=0) + on_top,
         pad_id=given.tokenizer.pad_id,
         start=lambda params: load_into(params, taken, spec),
     )
     with exclusive(folder):
         write_json(folder / "config.json", recipe.plain)
-        kept = _ModelFolder(folder / MODEL_FOLDER, recipe, given, spec, trials)
+        if recipe.in_transformers(spec):
+            where = MODEL_FOLDER
+            kept = _ModelFolder(folder / where, recipe, given, spec, trials)
+        else:
+            where = PARAMETERS_FOLDER
+            kept = KeptParameters(folder / where, trials)
         search = Search(folder, recipe, data, trials, kept)
         search.announce()
         fresh = [part for part in trials.parameters if part not in taken.params]
@@ -88,7 +96,7 @@ def run(config: Any, workdir: str) -> int:
         )
         if search.complete() is None:
             return EXIT_STOPPED
-    print(f"{folder}: results.json, predictions/, {MODEL_FOLDER}/")
+    print(f"{folder}: results.json, predictions/, {where}/")
     return 0
 
 

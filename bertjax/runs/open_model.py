@@ -10,7 +10,14 @@ from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.runs.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config, source_of
+from bertjax.runs.run_folder import (
+    MODEL_FOLDER,
+    PARAMETERS_FOLDER,
+    LoadedRun,
+    load_run,
+    read_config,
+    source_of,
+)
 
 
 def open_model(source: str) -> Pretrained:
@@ -32,6 +39,12 @@ def open_model(source: str) -> Pretrained:
             raise InputError(
                 f"{source}: a run of fine-tuning, which is opened on this machine only: "
                 f"gcloud storage cp -r {source} FOLDER"
+            )
+        if (Path(source) / PARAMETERS_FOLDER).exists():
+            raise InputError(
+                f"{source}: a run of fine-tuning whose model transformers does not have (a BiLSTM, "
+                "or a class of a text read left to right), so nothing opens it: its predictions "
+                "are in predictions/"
             )
         if not (Path(source) / MODEL_FOLDER).exists():
             raise InputError(

@@ -27,8 +27,10 @@ from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text found
-# Of a run of fine-tuning: the best trial's model, as transformers loads it; and what was found.
+# Of a run of fine-tuning: the best trial's model, as transformers loads it; or, where transformers
+# has no such model, its parameters; and what was found.
 MODEL_FOLDER = "model"
+PARAMETERS_FOLDER = "parameters"
 RESULTS_FILE = "results.json"
 # What only a run leaves in its folder, and always behind its config.json.
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")
@@ -46,6 +48,7 @@ _BEFORE = {
     **{"init_from": "", "decay_from": "", "packed": False, "ema": 0.0},
     **{"model.gradient_dtype": "float32", "model.encoder": "bert"},
     **{"optimizer.schedule": "linear", "optimizer.decay_steps": 0},
+    **{"bilstm.hidden": 0, "bilstm.depth": 2, "bilstm.dropout": 0.1},
 }
 
 

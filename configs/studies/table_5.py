@@ -34,7 +34,7 @@ def get_study(scale: Scale) -> Study:
     bert = scale.pretrain("bert")
     no_nsp = scale.pretrain("no-nsp", {"objective": "masked_lm"})
     ltr = scale.pretrain("ltr", {"objective": "left_to_right"})
-    tasks, lstm = scale.available(TASKS), {"bilstm.hidden": scale.lstm, "bilstm.depth": 1}
+    tasks, lstm = scale.available(TASKS), {"bilstm.hidden": scale.lstm}
     rows = [
         Row("BERT", scale.fine_tuned(tasks, bert)),
         Row("No NSP", scale.fine_tuned(tasks, no_nsp)),

@@ -123,6 +123,14 @@ def test_warm_up_is_a_share_of_the_steps():
         (dict(optimizer=dict(name="sgd")), "config.optimizer: optimizer name='sgd'"),
         (dict(task=dict(kind="swag", n=5)), "config.task: .*'n'"),
         (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
+        (dict(features=dict(choices=["last"], hidden=0)), "config.features: hidden=0: must be at"),
+        (dict(bilstm=dict(hidden=-1)), "config.bilstm: hidden must be at least 0, depth at least"),
+        (dict(bilstm=dict(width=768)), "config.bilstm: .*'width'"),
+        (dict(bilstm=dict(depth=1)), "config.bilstm=.*'depth': 1.*: with hidden=0 there is no"),
+        (
+            dict(features=dict(choices=["last"]), bilstm=dict(hidden=8)),
+            "config.bilstm.hidden=8: a tagger over fixed features has a BiLSTM already",
+        ),
     ],
 )
 def test_mistakes_are_named(changes, message):

@@ -13,6 +13,7 @@ from task_files import change
 from bertjax.config import finetune_config
 from bertjax.encoders import names
 from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.fine_tuning import trials
 from bertjax.fine_tuning.data import Split, TaskData
@@ -37,7 +38,9 @@ class _Task:
 def make_trials(monkeypatch):
     """Trials over random sequences of a family, on the first `devices`."""
 
-    def make(name: str, encoded: Encoded, devices: int = 8, **changes) -> trials.Trials:
+    def make(
+        name: str, encoded: Encoded, devices: int = 8, spec: BertSpec = SPEC, **changes
+    ) -> trials.Trials:
         family = FAMILIES[name]
         # With this epsilon, gradients that are zero except for rounding cause no update.
         config = change(
@@ -61,7 +64,7 @@ def make_trials(monkeypatch):
             return trials.Trials(
                 recipe,
                 data,
-                encoder_with_head(family, SPEC),
+                encoder_with_head(family, spec, recipe.bilstm.module()),
                 max_length=LONGEST,
                 flops_per_token=lambda length: 1.0,
             )
@@ -249,6 +252,23 @@ def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
     _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
     table = made.fresh_state(0).params["bert"]["embeddings"]["position"]
     assert table.sharding.is_fully_replicated == (layout == "data")
+
+
+@pytest.mark.slow
+def test_left_to_right_with_a_bilstm_eight_devices_train_what_one_trains(make_trials, tmp_path):
+    """Table 5's "+ BiLSTM", split over both axes of the mesh."""
+    encoded = random_sequences(FAMILIES["classification"], examples=21)
+    spec = dataclasses.replace(SPEC, causal=True, vocab_multiple=2)
+    options = dict(spec=spec, buckets=1, accumulate=1, bilstm=dict(hidden=12, dropout=0.25))
+    split = dict(layout="tensor_fsdp", mesh=dict(data=4, model=2))
+    made = make_trials("classification", encoded, devices=8, **options, **split)
+    many = _trained(made, TRIAL, tmp_path / "many")
+    one = make_trials("classification", encoded, devices=1, **options)
+    _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
+    assert made.parameters.keys() == {"bert", "bilstm", "classifier"}
+    for lstm in made.fresh_state(0).params["bilstm"].values():
+        for leaf in jax.tree.leaves(lstm):
+            assert not leaf.sharding.is_fully_replicated
 
 
 def test_predictions_follow_the_examples(make_trials):

@@ -230,6 +230,15 @@ def test_configurations_that_do_not_fit(written, changes, message):
         written.read()
 
 
+@pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "BertForMultipleChoice"])
+def test_a_class_of_a_text_read_left_to_right(make_pretrained, tmp_path, architecture):
+    """transformers predicts it from [CLS], as no model does here."""
+    spec = dataclasses.replace(SPEC, causal=True)
+    write_folder(make_pretrained(architecture, spec), tmp_path)
+    with pytest.raises(InputError, match=rf"theirs: {architecture} that reads left to right \(is_"):
+        read_folder(tmp_path, "theirs")
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -445,8 +454,14 @@ def test_a_name_without_network(tmp_path, monkeypatch):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize("architecture", KINDS)
-def test_transformers_read_and_written(vocabulary, tmp_path, architecture, hidden_act):
+@pytest.mark.parametrize(
+    ("architecture", "causal"),
+    [
+        *((name, name == "BertLMHeadModel") for name in KINDS),
+        *((name, True) for name in ("BertForTokenClassification", "BertForQuestionAnswering")),
+    ],
+)
+def test_transformers_read_and_written(vocabulary, tmp_path, architecture, causal, hidden_act):
     """A model of transformers computes the same here, and transformers loads a model from here."""
     import torch
     import transformers
@@ -460,7 +475,7 @@ def test_transformers_read_and_written(vocabulary, tmp_path, architecture, hidde
         max_position_embeddings=SPEC.max_position_embeddings,
         hidden_act=hidden_act,
         num_labels=2 if architecture == "BertForQuestionAnswering" else 3,
-        is_decoder=architecture == "BertLMHeadModel",
+        is_decoder=causal,
         attn_implementation="eager",
     )
     torch.manual_seed(3)

@@ -1,5 +1,6 @@
-"""The BiLSTM tagger: padding, layers, gradients, and a comparison with PyTorch's LSTM."""
+"""The BiLSTM, of the tagger and of an encoder: padding, gradients, and PyTorch's LSTM."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from bertjax.encoders import kinds
 from bertjax.heads import bilstm
-from bertjax.heads.bilstm import BiLstmTagger
+from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.bilstm import BiLstm, BiLstmTagger
 
 ROWS, WORDS, LAYERS, WIDTH, HIDDEN, CLASSES = 5, 7, 3, 4, 6, 9
 
@@ -123,13 +126,12 @@ def test_dropout(inputs):
     assert np.abs(first - other).max() > 1e-2
 
 
-@pytest.mark.peers
-def test_as_pytorch(inputs):
+def pytorch(params, x, mask):
+    """PyTorch's states at every place, and the last of both directions, over packed sequences."""
     import torch
 
-    activations, mask = inputs
-    tagger, params = build("concat", inputs)
-    lstm = torch.nn.LSTM(LAYERS * WIDTH, HIDDEN, num_layers=2, bidirectional=True, batch_first=True)
+    x = torch.tensor(np.array(x, np.float32))
+    lstm = torch.nn.LSTM(x.shape[-1], HIDDEN, 2, bidirectional=True, batch_first=True)
     for layer in (0, 1):
         for direction, suffix in (("forward", ""), ("backward", "_reverse")):
             ours = jax.tree.map(np.array, params[f"lstm_{layer}"][direction])
@@ -141,12 +143,41 @@ def test_as_pytorch(inputs):
             }
             for name, value in theirs.items():
                 getattr(lstm, name).data = torch.tensor(value)
-    x = torch.tensor(activations.astype(np.float32).reshape(ROWS, WORDS, -1))
     packed = torch.nn.utils.rnn.pack_padded_sequence(
         x, torch.tensor(mask.sum(1)), batch_first=True, enforce_sorted=False
     )
     with torch.no_grad():
-        states = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
-    expected = states.numpy() @ np.asarray(params["kernel"]) + np.asarray(params["bias"])
+        states, (last, _) = lstm(packed)
+    states = torch.nn.utils.rnn.pad_packed_sequence(states, batch_first=True)[0]
+    return states.numpy(), np.concatenate(last.numpy()[-2:], -1)
+
+
+@pytest.mark.peers
+def test_as_pytorch(inputs):
+    activations, mask = inputs
+    tagger, params = build("concat", inputs)
+    states, _ = pytorch(params, activations.reshape(ROWS, WORDS, -1), mask)
+    expected = states @ np.asarray(params["kernel"]) + np.asarray(params["bias"])
     found = np.asarray(logits(tagger, params, activations, mask))
     np.testing.assert_allclose(found[mask > 0], expected[mask > 0], atol=2e-6)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION])
+def test_over_an_encoder_as_pytorch(spec, make_batch, kind):
+    """A class of a text is read from the last states, those of tokens from the state at each."""
+    model = ARCHITECTURES[kind].build(dataclasses.replace(spec, causal=True), CLASSES)
+    model, batch = model.clone(bilstm=BiLstm(HIDDEN, 2, 0.0)), make_batch()
+    arrays = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
+    variables = nn.unbox(model.init(jax.random.key(0), *arrays, deterministic=True))
+    params, mask = variables["params"], batch["input_mask"]
+    assert params.keys() == {"bert", "bilstm", "classifier"}
+    run = partial(model.apply, variables, *arrays, deterministic=True)
+    encoded = run(method=lambda model, *inputs, **options: model.encoder(*inputs, **options))
+    states, last = pytorch(params["bilstm"], encoded, mask)
+    output = params["classifier"]
+    if kind == kinds.SEQUENCE_CLASSIFICATION:
+        states, mask = last, mask[:, 0]
+    expected = states @ np.asarray(output["kernel"]) + np.asarray(output["bias"])
+    found = np.asarray(run()["logits"])
+    np.testing.assert_allclose(found[mask > 0], expected[mask > 0], atol=5e-6)

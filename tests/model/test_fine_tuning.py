@@ -1,4 +1,4 @@
-"""The heads of fine-tuning."""
+"""The heads of fine-tuning: what they read, left to right and with a BiLSTM too."""
 
 import dataclasses
 
@@ -9,7 +9,9 @@ import pytest
 from flax import linen as nn
 from small_models import KINDS
 
+from bertjax.encoders import kinds
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.bilstm import BiLstm
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,98 @@ def test_a_new_output_layer_begins_as_that_of_transformers(spec, architecture, h
     beyond = (np.abs(kernels) > 0.14).mean()  # in a normal distribution, 0.0455
     assert beyond == pytest.approx(0.0455, abs=4 * 0.21 * error)
     assert not any(params[head]["bias"].any() for params in drawn)
+
+
+# ------------------------------------------------------------- left to right, and a BiLSTM
+
+INPUTS = ("input_ids", "input_mask", "token_type_ids")
+# Encoder reads left to right; layers of the BiLSTM, 0 for none.
+WAYS = {"left to right": (True, 0), "BiLSTM": (False, 1), "left to right, BiLSTM": (True, 2)}
+
+
+def _built(spec, kind: str, way: str):
+    """A model, its parameters, and a function from a batch's arrays to its outputs."""
+    causal, depth = WAYS[way]
+    model = ARCHITECTURES[kind].build(dataclasses.replace(spec, causal=causal), 3)
+    model = model.clone(bilstm=BiLstm(10, depth, 0.0) if depth else None)
+    some = jnp.ones((1, 2, 5) if kind == kinds.MULTIPLE_CHOICE else (1, 5), jnp.int32)
+    fresh = jax.jit(lambda key: model.init(key, some, some, some, deterministic=True)["params"])
+    params = nn.unbox(fresh(jax.random.key(0)))
+    apply = jax.jit(lambda *inputs: model.apply({"params": params}, *inputs, deterministic=True))
+    return model, params, lambda batch: jax.device_get(apply(*(batch[name] for name in INPUTS)))
+
+
+def _with_other_token(batch, place: int):
+    """The batch with another token at a place of every row that has it."""
+    ids = batch["input_ids"].copy()
+    ids[:, place] = np.where(ids[:, place], (ids[:, place] + 31) % 96 + 1, ids[:, place])
+    return batch | {"input_ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kinds.SEQUENCE_CLASSIFICATION, way) for way in WAYS),
+        (kinds.MULTIPLE_CHOICE, "left to right"),
+    ],
+)
+def test_a_class_is_read_from_the_whole_text(spec, make_batch, kind, way):
+    """Every token matters, and no padding does."""
+    _, _, outputs = _built(spec, kind, way)
+    batch = make_batch(length=9)
+    rows = (6,) if kind == kinds.SEQUENCE_CLASSIFICATION else (2, 3)
+
+    def logits(batch):
+        found = outputs({name: batch[name].reshape(*rows, -1) for name in INPUTS})
+        return found["logits"].reshape(6, -1)
+
+    before = logits(batch)
+    lengths = batch["input_mask"].sum(1)
+    for place in range(lengths.max()):
+        changed = np.abs(logits(_with_other_token(batch, place)) - before).max(1)
+        assert (changed[lengths > place] > 1e-4).all()
+        assert (changed[lengths <= place] == 0).all()
+    longer = {name: np.pad(batch[name], ((0, 0), (0, 4))) for name in INPUTS}
+    longer["input_ids"] = np.where(longer["input_mask"], longer["input_ids"], 50)
+    np.testing.assert_allclose(logits(longer), before, atol=1e-5)
+
+
+def test_left_to_right_the_last_token_is_pooled(spec, make_batch):
+    """By BERT's own pooler, as [CLS] is in the other direction."""
+    model, params, outputs = _built(spec, kinds.SEQUENCE_CLASSIFICATION, "left to right")
+    batch = make_batch()
+    encoder = ARCHITECTURES[kinds.ENCODER].build(model.spec, 0)
+    inputs = [batch[name] for name in INPUTS]
+    sequence = encoder.apply({"params": params}, *inputs, deterministic=True)["sequence"]
+    last = np.array([row[mask > 0][-1] for row, mask in zip(sequence, inputs[1], strict=True)])
+    dense, classifier = params["pooler"]["dense"], params["classifier"]
+    pooled = np.tanh(last @ dense["kernel"] + dense["bias"])
+    wanted = pooled @ classifier["kernel"] + classifier["bias"]
+    np.testing.assert_allclose(outputs(batch)["logits"], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kinds.QUESTION_ANSWERING, way) for way in WAYS),
+        (kinds.TOKEN_CLASSIFICATION, "left to right, BiLSTM"),
+    ],
+)
+def test_what_a_token_is_read_from(spec, make_batch, kind, way):
+    """With a BiLSTM from all tokens, also left to right; without one from those before it."""
+    _, _, outputs = _built(spec, kind, way)
+    batch = make_batch(rows=3)
+    row, length = 1, 7
+    assert batch["input_mask"][row].sum() == length
+
+    def of_tokens(batch):
+        found = outputs(batch)
+        return np.stack([found[name][row, :length].reshape(length, -1).T for name in found])
+
+    before = of_tokens(batch)
+    for place in range(length):
+        changed = np.abs(of_tokens(_with_other_token(batch, place)) - before).max((0, 1))
+        sees = np.arange(length) >= (place if way == "left to right" else 0)
+        assert (changed[sees] > 1e-5).all() and (changed[~sees] == 0).all()
+    batch["input_ids"] = np.where(batch["input_mask"] == 0, 50, batch["input_ids"])
+    np.testing.assert_array_equal(of_tokens(batch), before)
