@@ -16,6 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["bertjax", "bertjax.*"]),
+    package_data={"bertjax.runs": ["health.json"]},
     python_requires=">=3.11",
     # Lower bounds are the oldest versions that were run.
     install_requires=[

@@ -700,10 +700,22 @@ CHANGES = [
         ("tests/objectives/test_losses.py",),
     ),
     Change(
-        "bertjax/training/loop.py",
-        "if warning := self._loss.warning(metrics):",
-        "if warning := self._loss.warning({}):",
-        ("tests/training/test_loop.py",),
+        "bertjax/training/journal.py",
+        "verdict.kind not in self._told",
+        "True",
+        ("tests/training/test_journal.py",),
+    ),
+    Change(
+        "bertjax/training/verdict.py",
+        "most=band.batch_tokens",
+        "most=math.inf",
+        ("tests/training/test_verdict.py",),
+    ),
+    Change(
+        "bertjax/runs/health.py",
+        'np.array(curve["loss"]) + difference',
+        'np.array(curve["loss"])',
+        ("tests/test_health.py",),
     ),
     Change(
         "bertjax/training/feed.py",

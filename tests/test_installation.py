@@ -82,6 +82,18 @@ def test_constraints_pin_the_whole_closure():
     } == set()
 
 
+def test_what_is_installed_is_the_whole_package(tmp_path):
+    """Every module, and the files that they read."""
+    build = [sys.executable, "setup.py", "-q", "build_py", f"--build-lib={tmp_path}"]
+    subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True)
+
+    def files(folder):
+        paths = [path.relative_to(folder) for path in (folder / "bertjax").rglob("*.*")]
+        return {str(path) for path in paths if "__pycache__" not in path.parts}
+
+    assert files(tmp_path) == files(REPOSITORY)
+
+
 # Modules that only one path needs are imported there: the module -> the extra that installs it.
 EXTRA_OF = {
     "apache_beam": "beam",

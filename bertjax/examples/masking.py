@@ -43,6 +43,32 @@ class MaskingRule:
         """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""
         return int(np.ceil(round(length * self.rate, 6)))
 
+    def loss_without_context(self, frequencies: np.ndarray) -> float:
+        """The least mean loss (nats) of a guess that sees the predicted position and nothing else.
+
+        Behind [MASK] that is the entropy of the words. Any other token is more likely the right
+        one than a random one, unless it is rare. A model that does not use the context yet has
+        this loss at best.
+
+        Args:
+          frequencies: float [V], the share of each piece in the text.
+        """
+        entropy = -_x_log_x(frequencies).sum()
+        unchanged = max(1 - self.mask - self.random, 0.0)
+        shown = unchanged * frequencies + self.random / len(frequencies)
+        # Given the token that is shown: the chance that it stands there for certain, and not by
+        # chance; then that it is right; and the entropy of the right one.
+        certain = unchanged * frequencies / np.where(shown > 0, shown, 1.0)
+        right = certain + (1 - certain) * frequencies
+        others = (1 - frequencies) * _x_log_x(1 - certain)
+        others -= (1 - certain) * (entropy + _x_log_x(frequencies))
+        return float(self.mask * entropy - (shown * (_x_log_x(right) + others)).sum())
+
+
+def _x_log_x(x: np.ndarray) -> np.ndarray:
+    """x log x, and 0 at 0."""
+    return x * np.log(np.where(x > 0, x, 1.0))
+
 
 class Masked(NamedTuple):
     """The predicted positions, ascending, with unused entries at the end; all arrays are [R, P]."""

@@ -25,6 +25,10 @@ class MaskedLM(TokenPrediction):
         """Tokens or whole words are hidden."""
         return MaskedTokens(rule)
 
+    def loss_without_context(self, frequencies, rule):
+        """Less than the entropy of the words, where the predicted token is shown."""
+        return rule.loss_without_context(frequencies)
+
 
 class PackedMaskedLM(MaskedLM):
     """The same in rows of packed documents."""
@@ -41,6 +45,7 @@ class MaskedLMNextSentence(MaskedLM):
     kind = kinds.PRE_TRAINING
     loss_weights = {"mlm_loss": 1.0, "nsp_loss": 1.0}
     columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
+    warned = "constant next-sentence"
 
     def model(self, spec):
         """With the masked-LM head, the pooler and the next-sentence head."""
@@ -63,13 +68,15 @@ class MaskedLMNextSentence(MaskedLM):
 
     def warning(self, metrics):
         """Says so where the next-sentence head gave one answer to all it was asked."""
-        share = metrics["nsp_random_answers"]
+        share = metrics.get("nsp_random_answers")  # older runs do not have it
         if share not in (0.0, 1.0):
             return ""
         answer = "B is random" if share else "B follows A"
         return (
             f"the next-sentence head answers {answer!r} always: its accuracy is only the share of "
-            "such examples"
+            "such examples. That is usual at first. Later, the usual causes are a learning rate "
+            "that is too high, a warm-up that is too short, and documents of one sentence, which "
+            "have no B that follows A: change these, or set config.objective='masked_lm'"
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from bertjax.base.fields import INPUT, Field
@@ -39,6 +40,7 @@ class Objective(abc.ABC):
         lie and are saved with the others, without optimizer state. Their outputs go through
         `jax.lax.stop_gradient`.
       columns: the metrics that evaluation shows, in order.
+      warned: what `warning` tells, as a verdict on a run (`bertjax.training.verdict`).
     """
 
     name: str
@@ -47,6 +49,7 @@ class Objective(abc.ABC):
     loss_weights: Mapping[str, float]
     frozen: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    warned: str = "warned"
 
     @abc.abstractmethod
     def weights(self, batch: Batch) -> dict[str, Weights]:
@@ -82,7 +85,11 @@ class Objective(abc.ABC):
         return {}
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """Describes a suspicious metric of an evaluation; returns "" if there is none."""
+        """Describes a suspicious metric of an evaluation, with the usual causes and what to do.
+
+        Returns "" if there is none. A run tells it once, when it stays so and is no longer what is
+        usual at first (`bertjax.training.verdict`).
+        """
         del metrics
         return ""
 
@@ -120,7 +127,7 @@ class Objective(abc.ABC):
             with jax.named_scope("losses"):
                 return self.sums(outputs, batch)
 
-        return LossFunction(sums, self.counts, self.loss_weights, self.derived, self.warning)
+        return LossFunction(sums, self.counts, self.loss_weights, self.derived)
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes and dtypes of a batch; `sizes` by the letters of `bertjax.base.axes`."""
@@ -157,6 +164,18 @@ class PretrainingObjective(Objective):
     @abc.abstractmethod
     def corruption(self, rule: MaskingRule) -> Corruption:
         """The change that is made to the text; it may use the rule of `config.masking`."""
+
+    def loss_without_context(self, frequencies: np.ndarray, rule: MaskingRule) -> float | None:
+        """The metric "mlm_loss" of the best guess that reads no context; None: it has no such one.
+
+        A model that stays there has learned how frequent the words are, and no more.
+
+        Args:
+          frequencies: float [V], the share of each piece in the text.
+          rule: that of the text.
+        """
+        del frequencies, rule
+        return None
 
     @abc.abstractmethod
     def model(self, spec: EncoderSpec) -> nn.Module:

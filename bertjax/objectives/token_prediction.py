@@ -3,6 +3,7 @@
 import math
 
 import jax
+import numpy as np
 
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy, label_logit
@@ -24,6 +25,11 @@ class TokenPrediction(PretrainingObjective):
     def model(self, spec):
         """The encoder with the masked-LM head."""
         return PreTrainingModel(spec, next_sentence=False)
+
+    def loss_without_context(self, frequencies, rule):
+        """The entropy of the words."""
+        del rule
+        return float(-(frequencies * np.log(np.where(frequencies > 0, frequencies, 1.0))).sum())
 
     def weights(self, batch):
         """1 on each token that is predicted, and 0 on the places that fill up a row."""

@@ -10,13 +10,14 @@ import jax
 
 from bertjax.attention.implementations import computed_by
 from bertjax.base.cloud_storage import reach
-from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.errors import EXIT_STOPPED, InputError, NonFiniteLoss
 from bertjax.base.files import exclusive, write_json
 from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.assembly import make_phases, make_training
 from bertjax.runs.branch import branch_config, branch_state
+from bertjax.runs.health import describe_text, health_of, write_text
 from bertjax.runs.initialize import check_tokenizer, load_into, with_sizes_of
 from bertjax.runs.open_model import open_model
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
@@ -57,8 +58,8 @@ def run(
 
     Args:
       config: as in `configs/`.
-      workdir: RUN: gets config.json, the tokenizer, metrics.jsonl, loss.png, tensorboard/ and
-        checkpoints/.
+      workdir: RUN: gets config.json, health.json, the tokenizer, metrics.jsonl, loss.png,
+        tensorboard/ and checkpoints/.
       verify: compare every checksum of the corpus first.
       hosts, chips: how many the job must have; None: not checked.
 
@@ -163,27 +164,35 @@ def run(
         journal = None
         if is_first:
             tokenizer.save(folder)
+            text = describe_text(recipe, tokenizer, train)
+            write_text(folder, text)
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             step = int(state.step)
             if branches:
                 copy_lines(source_of(recipe.decay_from)[0], folder, step)
-            journal = Journal(folder, step, last_line(step, window))
+            health = health_of(recipe, text)
+            journal = Journal(folder, step, last_line(step, window), health)
             stack.enter_context(contextlib.closing(journal))
         metadata = {"data": data, "config": recipe.plain}
-        state, _ = trainer.train(
-            state,
-            phases,
-            recipe.intervals,
-            checkpoints,
-            journal,
-            metadata,
-            window,
-            schedule=recipe.schedule(),
-            seed=recipe.seed,
-        )
+        try:
+            state, _ = trainer.train(
+                state,
+                phases,
+                recipe.intervals,
+                checkpoints,
+                journal,
+                metadata,
+                window,
+                schedule=recipe.schedule(),
+                seed=recipe.seed,
+            )
+        except NonFiniteLoss as error:
+            if is_first:
+                write_text(folder, text, diverged=str(error))
+            raise
     complete = int(state.step) == phases[-1].last_step
     if is_first and complete:
-        print(f"{folder}: {int(state.step)} steps done")
+        print(f"{folder}: {int(state.step)} steps done\n{journal.verdict}")
     elif is_first:
         print(f"stopped at step {int(state.step)}, saved; the same command goes on from there")
     return 0 if complete else EXIT_STOPPED

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import tempfile
 import time
@@ -12,8 +13,8 @@ from bertjax.base import figures
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.files import atomic_write, check_folder_name, to_disk
 from bertjax.base.json_kinds import parse, problem_in
+from bertjax.training.verdict import HELDOUT, LOSS, TRAIN, Health, Verdict
 
-TRAIN, HELDOUT = "train", "heldout"
 METRICS_FILE = "metrics.jsonl"
 DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
 
@@ -38,15 +39,18 @@ class Journal:
         them that was stopped before its next checkpoint.
       last_line: the step of the last training line that is expected; if the file lacks it, a
         warning says so.
+      health: the rules of a verdict on the run, and the band for the picture; None: there are none.
+        A bad verdict is logged after the evaluation at which it comes, once for each kind.
 
     Raises:
       InputError: a file has the place of the folder tensorboard/.
     """
 
-    def __init__(self, folder: Path, step: int, last_line: int = 0):
+    def __init__(self, folder: Path, step: int, last_line: int = 0, health: Health | None = None):
         from tensorboardX import SummaryWriter
 
         self._folder = self._local = folder
+        self._health = health
         if in_bucket(folder):
             self._temporary = tempfile.TemporaryDirectory(prefix="bertjax-")
             self._local = Path(self._temporary.name)
@@ -56,6 +60,7 @@ class Journal:
         if damaged:
             _set_aside(folder, damaged)
         self._warn(step, last_line, max((row["step"] for row in rows), default=0))
+        self._told = self._kinds_so_far()
         self._drawn = 0  # the number of rows in the picture
         path = self._local / METRICS_FILE
         with atomic_write(path, "w") as file:
@@ -81,6 +86,25 @@ class Journal:
                 *(path, found, step, last_line),
             )
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the run by all its lines."""
+        return self._health and self._health.verdict(self._rows)
+
+    def _kinds_so_far(self) -> set[str]:
+        """The kinds of all verdicts that came at the evaluations that are in the file."""
+        if not self._health:
+            return set()
+        ends = [end for end, row in enumerate(self._rows, 1) if row["split"] == HELDOUT]
+        return {self._health.verdict(self._rows[:end]).kind for end in ends}
+
+    def _tell(self, step: int) -> None:
+        """Logs a bad verdict of a kind that has not come before."""
+        verdict = self.verdict
+        if verdict and verdict.is_bad and verdict.kind not in self._told:
+            _log.warning("step %d: %s", step, verdict)
+            self._told.add(verdict.kind)
+
     def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
         """Writes one line: the step, the split ("train" or "heldout") and the metrics."""
         row = {"step": step, "split": split, **metrics}
@@ -91,6 +115,7 @@ class Journal:
             self._events.add_scalar(f"{split}/{name}", value, step)
         if split == HELDOUT:
             self.draw()
+            self._tell(step)
         if split == HELDOUT or time.monotonic() - self._published >= _SECONDS_BETWEEN_COPIES:
             self.publish()
 
@@ -107,17 +132,37 @@ class Journal:
                     file.write(path.read_bytes())
 
     def draw(self) -> None:
-        """Draws loss.png: the loss on training batches and on held-out text, over steps."""
+        """Draws loss.png: the loss on training batches and on held-out text, over steps.
+
+        A band is of the masked-LM loss alone; so is a curve beside it where that is not the loss.
+        """
         with figures.png(self._local / "loss.png", figsize=(8, 5)) as figure:
             plot = figure.subplots()
             for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
                 rows = [row for row in self._rows if row["split"] == split]
                 steps, losses = [r["step"] for r in rows], [r["loss"] for r in rows]
                 plot.plot(steps, losses, label=split, **style)
+            if self._health:
+                self._draw_health(plot, rows)
             plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
             plot.grid(alpha=0.3)
             plot.legend()
         self._drawn = len(self._rows)
+
+    def _draw_health(self, plot: Any, rows: list[dict[str, Any]]) -> None:
+        """The band behind the curve of `rows`, those on held-out text."""
+        steps = [row["step"] for row in rows if LOSS in row]
+        losses = [row[LOSS] for row in rows if LOSS in row]
+        if losses != [row["loss"] for row in rows]:
+            plot.plot(steps, losses, label="heldout, masked LM", lw=2, ls="--", color="tab:green")
+        bounds = [self._health.bounds(step) for step in steps]
+        if any(bounds):
+            low, high = zip(*(b.loss if b else (math.nan, math.nan) for b in bounds), strict=True)
+            band = dict(color="tab:green", alpha=0.2, lw=0, zorder=0)
+            plot.fill_between(steps, low, high, label="band of masked LM", **band)
+        if self._health.without_context and losses:
+            line = dict(color="gray", lw=1, ls=":")
+            plot.axhline(self._health.without_context, label="masked LM without context", **line)
 
     def close(self) -> None:
         """Draws, publishes and closes the files."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import math
 import signal
 import time
@@ -26,8 +25,6 @@ from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, TRAIN, Journal
 from bertjax.training.state import TrainState
 from bertjax.training.step import Batch, LossFunction, Sums, add_sums, means
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,8 +283,6 @@ class Trainer:
                 metrics = self._evaluate(state, phase, intervals.eval_batches)
                 if journal:
                     journal.write(step, HELDOUT, metrics)
-                    if warning := self._loss.warning(metrics):
-                        _log.warning("step %d: %s", step, warning)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
                 metadata = session.metadata | {"step": step, "window": window}

@@ -25,14 +25,12 @@ class LossFunction(NamedTuple):
       counts: batch -> {loss name: count}: what divides each loss, known beforehand.
       weights: loss name -> its weight.
       derived: means of an evaluation -> further metrics that follow from them.
-      warning: means of an evaluation -> what is suspicious in them; or "".
     """
 
     sums: Callable[..., Sums]
     counts: Callable[[Batch], dict[str, jax.Array]]
     weights: Mapping[str, float]
     derived: Callable[[Mapping[str, float]], dict[str, float]] = lambda metrics: {}
-    warning: Callable[[Mapping[str, float]], str] = lambda metrics: ""
 
 
 def gradient(

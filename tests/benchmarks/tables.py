@@ -7,6 +7,7 @@ a key of `TABLES`. What stands there is replaced.
 """
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from bertjax.studies import table as studies
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
+HEALTH = REPOSITORY / "bertjax" / "runs" / "health.json"
 
 STUDIES = ("modern_walk",)
 
@@ -234,6 +236,52 @@ def enwiki_mini(results: Path) -> str:
         if line["split"] == "heldout"
     ]
     return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
+
+
+def health_bands(results: Path) -> str:
+    """The bands that runs are compared with: their bounds at the last tokens."""
+    del results
+    rows = []
+    for band in _read(HEALTH)["bands"]:
+        like, curves = band["like"], band["curves"]
+        first, last = (
+            f"{act(curve['tokens'][end] for curve in curves) / 1e6:,.1f}"
+            for end, act in ((0, min), (-1, max))
+        )
+        rows.append(
+            (
+                f"{like['encoder']}, {like['layers']} x {like['hidden_size']}",
+                f"{like['objective']}, {like['optimizer']}, {like['length']}",
+                f"{band['text']}, {band['vocabulary_size']:,}",
+                ", ".join(curve["run"] for curve in curves),
+                f"{first} to {last}",
+                f"{band['without_context']:.2f}",
+                ", ".join(f"{curve['loss'][-1]:.2f}" for curve in curves),
+            )
+        )
+    titles = (
+        *("model", "objective, optimizer, length", "text, pieces", "runs", "M tokens"),
+        *("loss without context", "last loss"),
+    )
+    margin = _read(HEALTH)["margin"]
+    caption = (
+        f"The margin is {margin['nats']:.2f} nats and {100 * margin['accuracy']:.1f} points of "
+        "accuracy."
+    )
+    return _table(caption, titles, rows)
+
+
+def published_losses(results: Path) -> str:
+    """Figures of others, which no verdict uses."""
+    del results
+    rows = []
+    for row in _read(HEALTH)["published"]:
+        values = row["value"] if isinstance(row["value"], list) else [row["value"]]
+        value = " to ".join(f"{each:g}" for each in values)
+        if "perplexity" in row["figure"]:
+            value += f" ({math.log(row['value']):.2f} nats)"
+        rows.append((row["model"], row["figure"], value, row["source"], row["measured"]))
+    return _table("", ("model", "figure", "value", "source", "measured"), rows)
 
 
 def equal_minutes(results: Path) -> str:
@@ -588,7 +636,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, equal_minutes, fine_tuned_minutes),
+        *(enwiki_mini, health_bands, published_losses, equal_minutes, fine_tuned_minutes),
         *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 } | {name: partial(study, name) for name in STUDIES}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.corpus import frequencies
 from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, ShardWriter, store_directory
 from bertjax.corpus.staging import staged
@@ -333,3 +334,39 @@ def test_an_empty_split(tmp_path, sources):
     assert TokenStore.open(tmp_path).token_count
     with pytest.raises(InputError, match=r"no document in the split 'heldout': .* --held_out=0.05"):
         TokenStore.open(tmp_path, HELDOUT)
+
+
+# ----------------------------------------------------------------------- frequencies of the pieces
+
+
+@pytest.mark.parametrize("weights", [(None, None), (0.25, 0.75)])
+def test_each_source_counts_by_its_share(tmp_path, weights):
+    """The shares are those of the examples; special pieces do not count."""
+    documents = made_up_documents(40, 3, most=40), made_up_documents(25, 4, most=70)
+    sources = [(name, w, d) for name, w, d in zip("ab", weights, documents, strict=True)]
+    write_store(tmp_path, sources, size=83)
+    texts = [expected_documents([source], TRAIN) for source in sources]
+    counts = [
+        np.bincount([token for document in text for s in document for token in s], minlength=83)
+        for text in texts
+    ]
+    if weights[0] is None:  # all tokens count alike, special ones for the shares as well
+        shares = [each.sum() for each in counts]
+    else:
+        shares = weights
+    special = [5, 11]
+    for each in counts:
+        each[special] = 0
+    expected = sum(share * each / each.sum() for share, each in zip(shares, counts, strict=True))
+    found = frequencies.word_frequencies(TokenStore.open(tmp_path), special)
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+    assert found[special].sum() == 0 and found.sum() == pytest.approx(1)
+
+
+def test_of_a_large_corpus_some_documents_are_counted(tmp_path, monkeypatch):
+    """They stand at equal distances, so that no part of the corpus is left out."""
+    documents = [[[1 + number // 100] * 5] * 2 for number in range(400)]
+    write_store(tmp_path, [("a", None, documents)], shards_each=1, heldout_each=1)
+    monkeypatch.setattr(frequencies, "_MOST", 400)
+    found = frequencies.word_frequencies(TokenStore.open(tmp_path), [])
+    np.testing.assert_allclose(found[1:5], 0.25, atol=0.03)

@@ -290,3 +290,39 @@ def test_masks_are_fresh_in_every_epoch(long_documents):
     for n in (8, 10, 12):
         shown = times == n
         assert_rate((hits[shown] == 0).sum(), shown.sum(), (1 - rate) ** n)
+
+
+# ------------------------------------------------------------------------ a guess without context
+
+ZIPF = 1 / np.arange(1, 48) / (1 / np.arange(1, 48)).sum()
+
+
+def _entropy(shares):
+    return -(shares[shares > 0] * np.log(shares[shares > 0])).sum()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        PAPER,
+        MaskingRule(mask=0.6, random=0.0),
+        MaskingRule(mask=0.0, random=0.7),
+        MaskingRule(mask=0.5, random=0.5),
+    ],
+)
+@pytest.mark.parametrize("frequencies", [ZIPF, np.array([0.7, 0.0, 0.3, 0.0])])
+def test_the_loss_without_context_is_the_entropy_of_the_word_given_what_is_shown(rule, frequencies):
+    """The joint distribution of both, written out."""
+    size = len(frequencies)
+    same = (1 - rule.mask - rule.random) * np.diag(frequencies)
+    other = rule.random * np.outer(frequencies, np.full(size, 1 / size))
+    joint = np.column_stack([rule.mask * frequencies, same + other])  # [word, [MASK] or a token]
+    expected = _entropy(joint) - _entropy(joint.sum(0))
+    assert rule.loss_without_context(frequencies) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_ends_of_the_loss_without_context():
+    hidden, shown = MaskingRule(mask=1.0, random=0.0), MaskingRule(mask=0.0, random=0.0)
+    assert hidden.loss_without_context(ZIPF) == pytest.approx(_entropy(ZIPF))
+    assert shown.loss_without_context(ZIPF) == pytest.approx(0, abs=1e-12)
+    assert 0.8 * _entropy(ZIPF) < PAPER.loss_without_context(ZIPF) < _entropy(ZIPF)

@@ -187,6 +187,7 @@ def test_uses_next_sentence(objective, expected):
 def test_a_head_with_one_answer_gives_a_warning(share, warning):
     found = MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5, "nsp_random_answers": share})
     assert warning in found and bool(found) == bool(warning)
+    assert MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5}) == ""  # of an older run
     assert MASKED_LM.warning({"mlm_accuracy": 1.0}) == ""
 
 

@@ -13,7 +13,6 @@ import toy
 from bertjax.base import signals
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.signals import STOPPING
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
@@ -76,20 +75,6 @@ def test_order_of_effects():
         *[(7, "train"), (7, "heldout"), (7, "save")],
         "waited",
     ]
-
-
-def test_a_head_with_one_answer_gives_a_warning_at_each_evaluation(caplog):
-    """Each such evaluation gives a warning with the step."""
-
-    def sums(*arguments, deterministic):
-        found = toy.LOSS.sums(*arguments, deterministic=deterministic)
-        return found | {"nsp_random_answers": (5.0, 5.0)}
-
-    loss = toy.LOSS._replace(sums=sums, warning=MASKED_LM_NEXT_SENTENCE.warning)
-    _train([toy.phase(0, 3)], toy.intervals(evaluate=2), loss=loss)
-    warnings = [record.getMessage() for record in caplog.records]
-    about = "the next-sentence head answers 'B is random' always"
-    assert [text.partition(": ")[0] for text in warnings if about in text] == ["step 2", "step 3"]
 
 
 def test_the_last_of_every_step_is_saved():

@@ -1,0 +1,247 @@
+"""The bands on file, the verdict on a run's folder, and the program that adds runs to the bands."""
+
+import copy
+import json
+import shutil
+
+import pytest
+from benchmarks import health_bands
+from benchmarks.tables import RESULTS
+from tiny_run import tiny_config
+
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.files import read_json
+from bertjax.corpus.store import TokenStore, open_tokenizer
+from bertjax.programs import pretrain
+from bertjax.runs.health import (
+    BANDS_FILE,
+    describe_text,
+    find_band,
+    health_of,
+    read_bands,
+    read_text,
+    verdict_of_run,
+    write_text,
+)
+from bertjax.runs.recipe import Recipe
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.loop import Trainer
+from bertjax.training.verdict import HEALTHY, PLATEAU, UNKNOWN
+from configs import pretrain_modern_tiny, pretrain_tiny
+
+# The run of docs/training.md on English Wikipedia, whose curve is on file.
+TEXT = {"vocabulary_size": 30_000, "without_context": 6.6064}
+
+
+def mini_config(**changes):
+    config = pretrain_tiny.get_config()
+    config.total_steps = 3_000
+    config.phase_1.batch_size, config.phase_2.batch_size = 16, 4
+    config.model.size = "mini"
+    config.optimizer.update(learning_rate=1e-3, warmup_steps=300)
+    return {**config.to_dict(), **changes}
+
+
+def mini_rows():
+    """Its lines; older runs did not write how the next-sentence head answers."""
+    lines = (RESULTS / "enwiki_mini.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = sorted(map(json.loads, lines), key=lambda row: row["step"])
+    for row in rows:
+        # 136 of the 256 pairs at length 128 have one answer.
+        if row["split"] == "heldout" and row["nsp_accuracy"] in (136 / 256, 120 / 256):
+            row["nsp_random_answers"] = 1.0
+    return rows
+
+
+# ------------------------------------------------------------------------------ the curve on file
+
+
+def test_the_curve_on_file_gives_no_alarm():
+    """At no line, with its band and without one, though it stays on the plateau to its end."""
+    rows, recipe = mini_rows(), Recipe.from_config(mini_config())
+    constant = [row["step"] for row in rows if row.get("nsp_random_answers")]
+    assert len(constant) >= 8  # it would be told of, were that not usual at first
+    for bands, kinds in ((None, {HEALTHY, UNKNOWN}), ({"bands": []}, {UNKNOWN})):
+        health = health_of(recipe, TEXT, bands)
+        found = {health.verdict(rows[:end]).kind for end in range(1, len(rows) + 1)}
+        assert found == kinds
+    end = str(health_of(recipe, TEXT).verdict(rows))
+    assert end == (
+        "healthy: held-out masked-LM loss 6.70 (6.61 without context), accuracy 13.7%, "
+        "after 6.1 M tokens; band 6.34 to 7.07, 9.2% to 18.2%, of enwiki-mini on English Wikipedia"
+    )
+
+
+def test_its_band_is_its_curve_and_the_measured_margin():
+    health, margin = health_of(Recipe.from_config(mini_config()), TEXT), read_bands()["margin"]
+    held_out = {row["step"]: row for row in mini_rows() if row["split"] == "heldout"}
+    for step in (600, 1_400, 2_700, 3_000):
+        low, high = health.bounds(step).loss
+        assert (low + high) / 2 == pytest.approx(held_out[step]["mlm_loss"], abs=1e-3)
+        assert high - low == pytest.approx(2 * margin["nats"])
+    assert margin == health_bands.spread(read_json(health_bands.WALK, cure="")["walk"])
+    assert 0.3 < margin["nats"] < 0.4
+
+
+def test_the_same_run_with_flat_losses_is_told_by_a_band_that_has_left_the_plateau():
+    bands = copy.deepcopy(read_bands())
+    for band in bands["bands"]:
+        for curve in band["curves"]:
+            curve["loss"] = [loss - 1.5 for loss in curve["loss"]]
+    health = health_of(Recipe.from_config(mini_config()), TEXT, bands)
+    assert health.verdict(mini_rows()).kind == PLATEAU
+
+
+@pytest.mark.parametrize(
+    "changes, text, why",
+    [
+        ({"init_from": "hf:x"}, TEXT, "no band for runs from given weights"),
+        ({"objective": "masked_lm"}, TEXT, "no band for bert of 4 layers of 256 with masked_lm "),
+        ({"masking": {"rate": 0.3}}, TEXT, "no band for bert of 4 layers"),
+        ({}, {}, "no band for bert of 4 layers"),
+        ({}, {"without_context": 6.95}, "of other text (English Wikipedia): without the context"),
+        ({"total_steps": 9_000}, TEXT, "of shorter runs, to 5.5 M tokens"),
+    ],
+)
+def test_only_like_is_compared_with_like(changes, text, why):
+    recipe = Recipe.from_config(mini_config(**changes))
+    band, reason = find_band(recipe, recipe.phases[0], text, read_bands())
+    assert band is None and why in reason
+    verdict = health_of(recipe, text).verdict(mini_rows()[-1:])
+    assert verdict.kind == UNKNOWN
+
+
+def test_another_encoder_has_no_band():
+    config = pretrain_modern_tiny.get_config()
+    config.model.size = "mini"
+    recipe = Recipe.from_config(config)
+    assert find_band(recipe, recipe.phases[0], TEXT, read_bands())[0] is None
+
+
+def test_losses_are_compared_below_that_without_context():
+    """A text of slightly other words has its band moved by their difference."""
+    recipe = Recipe.from_config(mini_config())
+    here, there = (
+        health_of(recipe, {"without_context": value}).bounds(2_000)
+        for value in (TEXT["without_context"], TEXT["without_context"] - 0.2)
+    )
+    assert there.loss == pytest.approx([loss - 0.2 for loss in here.loss])
+    assert there.accuracy == here.accuracy
+
+
+# ------------------------------------------------------------------------------------ whole runs
+
+
+def test_a_run_says_at_its_end_whether_it_is_healthy(tiny_run, tmp_path, capsys):
+    text = read_text(tiny_run)
+    assert text["vocabulary_size"] == Tokenizer.open(tiny_run).vocabulary_size
+    verdict = verdict_of_run(tiny_run)
+    assert verdict.kind == UNKNOWN
+    assert "no band for bert of 1 layers of 32 with masked_lm_next_sentence" in verdict.says
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    (run / "health.json").unlink()  # as in runs from before it was written
+    assert "without context" not in str(verdict_of_run(run))
+    config = json.loads((run / "config.json").read_text())
+    assert pretrain.run(config, str(run)) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"{run}: 160 steps done", str(verdict)]
+    assert read_text(run) == text and verdict_of_run(run) == verdict
+
+
+def test_a_run_whose_loss_is_not_finite(tiny_corpus, tmp_path, monkeypatch):
+    def train(*_, **__):
+        raise NonFiniteLoss("step 3: the loss is nan")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "train", train)
+        with pytest.raises(NonFiniteLoss):
+            pretrain.run(tiny_config(tiny_corpus), str(tmp_path / "run"))
+    assert str(verdict_of_run(tmp_path / "run")) == "diverging: step 3: the loss is nan"
+
+
+def test_a_damaged_file(tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    (run / "health.json").write_text('{"vocabulary_size": 7}')
+    with pytest.raises(InputError, match="health.json: damaged.*without_context.*remove it: the"):
+        verdict_of_run(run)
+
+
+def test_a_corpus_is_described_for_each_objective(tiny_corpus):
+    """Of next tokens none is shown, so a guess by frequencies alone has the whole entropy."""
+    tokenizer, train = open_tokenizer(str(tiny_corpus)), TokenStore.open(tiny_corpus)
+    without = {
+        name: describe_text(
+            Recipe.from_config(tiny_config(tiny_corpus, objective=name)), tokenizer, train
+        )["without_context"]
+        for name in ("masked_lm", "masked_lm_next_sentence", "left_to_right")
+    }
+    assert without["masked_lm"] == without["masked_lm_next_sentence"]
+    assert 0.8 < without["masked_lm"] / without["left_to_right"] < 1
+
+
+# -------------------------------------------------------------------------- the program for bands
+
+
+@pytest.fixture
+def mini_run(tmp_path):
+    """A run folder with the lines on file."""
+    run = tmp_path / "enwiki-mini"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(mini_config()))
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in mini_rows()))
+    write_text(run, TEXT)
+    return run
+
+
+def test_the_program_makes_what_is_on_file(mini_run):
+    on_file = read_bands()
+    content = {"bands": []}
+    health_bands.add(content, mini_run, "English Wikipedia")
+    assert [band["like"]["length"] for band in content["bands"]] == [128, 512]
+    curves = [
+        curve
+        for band in on_file["bands"]
+        for curve in band["curves"]
+        if curve["run"] == "enwiki-mini"
+    ]
+    assert [band["curves"][0] for band in content["bands"]] == curves
+    tokens = curves[0]["tokens"]
+    assert all(b >= 1.15 * a for a, b in zip(tokens, tokens[1:-1], strict=False))
+    assert tokens[-1] == 2_700 * 16 * 128
+
+
+def test_a_second_run_joins_the_band_and_the_same_run_is_replaced(mini_run):
+    content = {"bands": []}
+    health_bands.add(content, mini_run, "English Wikipedia")
+    before = copy.deepcopy(content)
+    health_bands.add(content, mini_run, "English Wikipedia")
+    assert content == before
+    other = shutil.copytree(mini_run, mini_run.parent / "seed-1")
+    health_bands.add(content, other, "English Wikipedia")
+    assert [curve["run"] for curve in content["bands"][0]["curves"]] == ["enwiki-mini", "seed-1"]
+    write_text(other, {"vocabulary_size": 8_000, "without_context": 5.8})
+    health_bands.add(content, other, "documentation")
+    assert [band["text"] for band in content["bands"]] == ["English Wikipedia"] * 2 + [
+        "documentation"
+    ] * 2
+
+
+def test_what_is_no_measure_is_refused(mini_run):
+    rows = mini_rows()
+    path = mini_run / "metrics.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:-9]))
+    with pytest.raises(SystemExit, match="not finished"):
+        health_bands.add({"bands": []}, mini_run, "x")
+    last = rows[-1] | {"mlm_loss": float("nan")}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows[:-1], last]))
+    with pytest.raises(SystemExit, match="it diverged"):
+        health_bands.add({"bands": []}, mini_run, "x")
+
+
+def test_the_file_says_how_each_figure_was_measured():
+    content = read_json(BANDS_FILE, cure="")
+    for figure in content["published"]:
+        assert figure.keys() == {"model", "figure", "value", "source", "measured"}
+    for band in content["bands"]:
+        for curve in band["curves"]:
+            assert len(curve["tokens"]) == len(curve["loss"]) == len(curve["accuracy"])
+            assert curve["tokens"] == sorted(curve["tokens"])
