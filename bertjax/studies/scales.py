@@ -184,7 +184,10 @@ _ON_A_CPU = Scale(
     fine_tuning={
         "": {"grid.learning_rate": (3e-4,), "grid.epochs": (2,)},
         "SQuAD": {"task.train": "train-v1.1.partial.json", "max_length": 256},
-        "NER": {"task.document_context": False, "max_length": 128, "grid.batch_size": (32,)},
+        "NER": {
+            **{"task.document_context": False, "max_length": 128},
+            **{"grid.batch_size": (32,), "grid.epochs": (1,)},
+        },
         "NER features": {
             **{"task.document_context": False, "max_length": 128},
             **{"features.hidden": 128, "grid.learning_rate": (1e-3,)},

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.runs.health import verdict_of_run
 from bertjax.studies.differences import is_clear, standard_error
-from bertjax.studies.outcome import Figure, is_done, joined, read_figure
+from bertjax.studies.outcome import Figure, folder_of, is_done, joined, read_figure
 from bertjax.studies.study import Column, Row, Study
 
 _EQUAL = "≈"
@@ -37,7 +38,18 @@ def content(study: Study, folder: Path) -> dict[str, Any]:
         "axis": study.axis,
         "columns": [{"name": column.name, "x": column.x} for column in study.columns],
         "rows": rows,
+        "verdicts": _verdicts(study, folder),
     }
+
+
+def _verdicts(study: Study, folder: Path) -> dict[str, str]:
+    """What `bertjax.runs.health` says of each pre-training that is not as it should be."""
+    verdicts = {
+        stage.name: verdict_of_run(folder_of(stage, folder))
+        for stage in study.stages()
+        if stage.program == "pretrain" and is_done(stage, folder)
+    }
+    return {name: str(verdict) for name, verdict in verdicts.items() if verdict.is_bad}
 
 
 def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
@@ -67,7 +79,8 @@ def text(table: Mapping[str, Any]) -> str:
     names = [column["name"] for column in table["columns"]]
     rows = [[row["name"], *(_shown(row["cells"][name]) for name in names)] for row in table["rows"]]
     lines = [["", *names], ["---"] * (len(names) + 1), *rows]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", _legend(table)])
+    bad = [f"{name} is not healthy: {says}" for name, says in table["verdicts"].items()]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", _legend(table), *bad])
 
 
 def _shown(cell: Mapping[str, Any]) -> str:

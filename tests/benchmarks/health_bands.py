@@ -6,7 +6,7 @@ It reads config.json, health.json and metrics.jsonl of each RUN, and writes bert
 anew. Runs that are alike (`bertjax.runs.health.likeness`) on the same text share a band. A run that
 is there already, by its folder's name, is replaced. A curve has the evaluations of the run itself,
 on the held-out documents of its corpus, at most one for each 15 % more tokens. The margin of all
-bands is the greatest spread over the seeds of equal runs that modern_walk.py has measured.
+bands is the greatest spread over seeds in the table of configs/studies/modern_walk.py.
 """
 
 import argparse
@@ -81,16 +81,15 @@ def _put(bands: list[dict[str, Any]], band: dict[str, Any], curve: dict[str, Any
 
 
 def spread(walk: dict[str, Any]) -> dict[str, Any]:
-    """The greatest difference between seeds in the results of modern_walk.py."""
-    seeds = [list(each.values()) for each in walk.values() if len(each) > 1]
+    """The greatest difference between seeds in the table of configs/studies/modern_walk.py."""
 
-    def greatest(name: str) -> float:
-        values = [[seed[name] for seed in each] for each in seeds]
+    def greatest(column: str) -> float:
+        values = [row["cells"][column]["values"] for row in walk["rows"]]
         return max(max(each) - min(each) for each in values)
 
     return {
-        "nats": round(greatest("mlm_loss"), 3),
-        "accuracy": round(greatest("mlm_accuracy"), 4),
+        "nats": round(greatest("masked-LM loss"), 3),
+        "accuracy": round(greatest("accuracy"), 4),
         "origin": "the greatest difference between three seeds of equal training in "
         "tests/benchmarks/results/modern_walk.json, over all steps of that walk",
     }
@@ -103,7 +102,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=BANDS_FILE, help="the data file")
     arguments = parser.parse_args()
     content = read_bands(arguments.output)
-    content["margin"] = spread(json.loads(WALK.read_text(encoding="utf-8"))["walk"])
+    content["margin"] = spread(json.loads(WALK.read_text(encoding="utf-8")))
     for run in arguments.runs:
         add(content, run, arguments.text)
         print(f"{run}: added")
