@@ -10,7 +10,7 @@ from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
-from bertjax.runs.run_folder import MODEL_FOLDER, LoadedRun, load_run, read_config
+from bertjax.runs.run_folder import ENSEMBLE, MODEL_FOLDER, LoadedRun, load_run, read_config
 
 
 def open_model(source: str) -> Pretrained:
@@ -52,6 +52,11 @@ def is_run(source: str) -> bool:
 def is_fine_tuned(source: str) -> bool:
     """Whether a source is the folder of a run of fine-tuning."""
     return is_run(source) and "task" in read_config(source)
+
+
+def is_ensemble(source: str) -> bool:
+    """Whether a source is the folder of an ensemble of fine-tuned runs."""
+    return is_run(source) and ENSEMBLE in read_config(source)
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:
