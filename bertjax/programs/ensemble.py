@@ -1,6 +1,7 @@
-"""Makes one model of several fine-tuned runs of a task (Table 2, "ensemble of 7 systems")."""
+"""Makes one model of several fine-tuned runs of a task (section 4.2, Table 2: "ensemble")."""
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def _distinct(runs: Sequence[str]) -> list[str]:
     """The absolute paths of the runs, so that the ensemble can be used from any folder."""
     if len(runs) < 2:
         raise InputError(f"--runs={','.join(runs)}: name two runs or more, with commas between")
-    paths = [str(local_folder(run).resolve()) for run in runs]
+    paths = [os.path.realpath(local_folder(run)) for run in runs]
     (path, count), *_ = Counter(paths).most_common(1)
     if count > 1:
         raise InputError(f"--runs: {path} is named {count} times: name each run once")
