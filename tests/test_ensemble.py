@@ -257,10 +257,11 @@ def test_members_that_change_or_disappear(members, tmp_path):
         open_fine_tuned(str(folder))
     with pytest.raises(InputError, match="an ensemble of fine-tuned runs, which launch/predict.py"):
         open_model(str(folder))
-    path = folder / "results.json"
-    damaged = read_results(folder) | {"chosen": {"by": "other"}}
-    path.write_text(json.dumps(damaged))
+    _edited(folder / "results.json", chosen={"by": "other"})
     with pytest.raises(InputError, match="both: its results.json is damaged: make the ensemble"):
+        open_fine_tuned(str(folder))
+    _edited(folder / "results.json", trials=[{"run": str(run)}])
+    with pytest.raises(InputError, match="results.json: damaged, or not written by bertjax"):
         open_fine_tuned(str(folder))
 
 

@@ -100,7 +100,7 @@ class Ensemble:
 
     @property
     def cut(self) -> Counter[int]:
-        """See `FineTuned`; a text that several members cut counts once."""
+        """See `FineTuned`; a text that several members cut to the same length counts once."""
         return reduce(or_, (member.cut for member in self._members))
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:

@@ -84,9 +84,9 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
         "data": data,
     }
     with exclusive(folder):
+        write_json(folder / "config.json", plain)
         results = _finished(folder, about, members)
         if results is None:
-            write_json(folder / "config.json", plain)
             results = _made(folder, about, members, task, examples)
     print(f"{task.name}: {task.metric} on dev")
     for member in results["trials"]:

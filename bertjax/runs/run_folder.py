@@ -41,9 +41,12 @@ _OF_TRIAL = {
     **{"dev": {}, "settings": {}, "data": {}},
     **{"value": Either((float, None)), "degenerate": Either((str, None))},
 }
-_OF_ENSEMBLE = _OF_RUN | {
-    **{"settings": {str: float}, "chosen": {"by": str}},
-    **{"trials": [{"run": str, "identity": str}], "data": {str: str}, "predictions": {str: str}},
+_SCORED = {"dev": {str: {str: float}}, "degenerate": str}
+_OF_ENSEMBLE = {
+    **_OF_RUN,
+    **_SCORED,
+    **{"settings": {str: float}, "chosen": {"by": str}, "data": {str: str}},
+    **{"trials": [_SCORED | {"run": str, "identity": str}], "predictions": {str: str}},
 }
 # What runs did that were begun before a key was there.
 _BEFORE = {

@@ -297,9 +297,9 @@ class QuestionAnswering:
         return [self._together(each, by) for each in zip(*members, strict=True)]
 
     def _together(self, members: Sequence[Spans], by: str) -> Spans:
-        spans = [span for member in members for span in member.answers]
+        listed = [span for member in members for span in member.answers]
         likeliest: dict[str, Span] = {}
-        for span in sorted(spans, key=lambda span: -span.probability):
+        for span in sorted(listed, key=lambda span: -span.probability):
             likeliest.setdefault(span.text, span)  # whose place the text gets
         columns = {text: column for column, text in enumerate(likeliest)}
         table = np.zeros((len(members), len(columns) + self.unanswerable))
@@ -313,16 +313,15 @@ class QuestionAnswering:
 
         scores = logarithm(combined(table, by))
         best = np.argsort(-scores[: len(columns)], kind="stable")[: self.n_best]
-        null = scores[-1:] if self.unanswerable else scores[:0]
-        kept = np.concatenate([scores[best], null])
-        texts = list(likeliest)
-        answers = [
-            likeliest[texts[column]]._replace(score=score, probability=probability)
-            for column, score, probability in zip(
-                best, kept.tolist(), softmax(kept).tolist(), strict=False
+        kept = np.concatenate([scores[best], scores[len(columns) :]])  # and "no answer"
+        spans = [list(likeliest.values())[column] for column in best]
+        answers = tuple(
+            span._replace(score=score, probability=probability)
+            for span, score, probability in zip(
+                spans, kept.tolist(), softmax(kept).tolist(), strict=False
             )
-        ]
-        return Spans(tuple(answers), float(null[0]) if self.unanswerable else None)
+        )
+        return Spans(answers, float(scores[-1]) if self.unanswerable else None)
 
     # ----------------------------------------------------------------------------- the rest
 
