@@ -4,7 +4,9 @@ from absl import flags
 
 from bertjax.programs import commandline
 
-_MODEL = flags.DEFINE_string("model", None, "RUN of launch/finetune_*.py, hf:FOLDER or hf:NAME.")
+_MODEL = flags.DEFINE_string(
+    "model", None, "RUN of launch/finetune.py or launch/ensemble.py, hf:FOLDER or hf:NAME."
+)
 _INPUT = flags.DEFINE_string(
     "input",
     "-",

@@ -447,6 +447,18 @@ CHANGES = [
         ("tests/tasks/test_squad.py",),
     ),
     Change(
+        "bertjax/tasks/probabilities.py",
+        "softmax(logarithm(members).mean(0))",
+        "softmax(members.mean(0))",
+        ("tests/tasks/test_probabilities.py",),
+    ),
+    Change(
+        "bertjax/tasks/question_answering.py",
+        "if by == LOGITS else 0.0",
+        "if by != LOGITS else 0.0",
+        ("tests/tasks/test_question_answering.py::test_answers_of_several_models",),
+    ),
+    Change(
         "bertjax/tasks/tagging.py",
         "places = tokens + 1 + np.cumsum(",
         "places = tokens + np.cumsum(",
@@ -1007,6 +1019,12 @@ CHANGES = [
         'free = (*finetune_task.FREE, "features.choices")',
         "free = finetune_task.FREE",
         ("tests/test_finetune_features.py::test_another_choice_takes_the_stored_activations",),
+    ),
+    Change(
+        "bertjax/programs/ensemble.py",
+        "task.family.combine([each[split] for each in found]",
+        "task.family.combine([found[0][split] for each in found]",
+        ("tests/test_ensemble.py::test_classes_by_hand",),
     ),
     Change(
         "bertjax/programs/predict.py",

@@ -13,6 +13,7 @@ from tiny_run import tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.family import family_of
+from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.interop import hugging_face
 from bertjax.programs import convert, evaluate, predict, pretrain
 from bertjax.runs.open_model import open_model
@@ -258,7 +259,7 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
     _, run = fine_tuned("CoLA")
     convert.run(str(run), f"hf:{tmp_path / 'out'}")
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    ours = list(predict.predictions(open_model(str(run)), texts, "text"))
+    ours = list(predict.predictions(open_fine_tuned(str(run)), texts, "text"))
     assert len({each["label"] for each in ours}) == 2
     for theirs, each in zip(classify(texts), ours, strict=True):
         assert theirs["label"] == each["label"]
@@ -268,7 +269,7 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
 def test_an_unfinished_fine_tuning_is_not_exported(fine_tuned, tmp_path):
     shutil.copytree(fine_tuned("CoLA")[1], tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
-    with pytest.raises(InputError, match="its trials are not done: start it again"):
+    with pytest.raises(InputError, match="it is not finished: start it again"):
         convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'out'}")
     shutil.rmtree(tmp_path / "run" / "model")
     with pytest.raises(InputError, match="run"):

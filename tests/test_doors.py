@@ -57,6 +57,9 @@ def said(tiny_run, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
         "compare_words --model=run --word=moo --text=Moo --text=moo --output=word.png",
         *(_fine_tuning(task, tiny_run) for task in ("glue", "squad", "swag", "ner", "table")),
         "predict --model=glue-run --input=pairs.txt --output=pairs.jsonl",
+        f"{_fine_tuning('glue', tiny_run)} --config.seed=1 --workdir=other-run",
+        "ensemble --runs=glue-run,other-run --workdir=together",
+        "predict --model=together --input=pairs.txt --output=together.jsonl",
         "show_sharding --config=tiny.py",
         f"compile_check --config={repository}/configs/pretrain_base_16.py --topology=v5e:4x4",
     ]

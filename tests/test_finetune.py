@@ -18,6 +18,7 @@ from tiny_run import metrics_of
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import read_examples
+from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.hugging_face import read_folder
 from bertjax.programs import convert, finetune, predict
@@ -140,8 +141,9 @@ def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
         ),
         "NER": lambda e: " ".join(e.words),
     }[name]
-    shown = list(predict.predictions(open_model(str(run)), map(lines, dev), "text"))
-    same = list(predict.predictions(open_model(f"hf:{run / 'model'}"), map(lines, dev), "text"))
+    model, again = open_fine_tuned(str(run)), open_fine_tuned(f"hf:{run / 'model'}")
+    shown = list(predict.predictions(model, map(lines, dev), "text"))
+    same = list(predict.predictions(again, map(lines, dev), "text"))
     assert shown == same and len(shown) == 7
     if name == "CoLA":
         handed_in = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:8]

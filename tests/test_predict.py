@@ -16,6 +16,8 @@ from small_models import SPEC
 from task_files import FAMILIES
 
 from bertjax.base.errors import InputError
+from bertjax.fine_tuning.fine_tuned import OneModel
+from bertjax.fine_tuning.model import Predictor
 from bertjax.programs import predict
 
 _QUESTION = (
@@ -140,7 +142,7 @@ class _Input(io.TextIOWrapper):
 def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
     """The message has file and line; nothing is written, and for a file nothing is computed."""
     if source != "-":
-        monkeypatch.setattr(predict.Predictor, "outputs", None)
+        monkeypatch.setattr(Predictor, "outputs", None)
     fine = json.dumps(LINES[name][1])
     text = f"{fine}\n\n{fine}\n{line}\n{fine}\n"
     monkeypatch.chdir(tmp_path)
@@ -177,7 +179,7 @@ def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     model = make_pretrained("BertForSequenceClassification", spec)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
-        list(predict.predictions(model, ["a ||| b"], "text"))
+        list(predict.predictions(OneModel(model), ["a ||| b"], "text"))
 
 
 @pytest.mark.parametrize("source", ["in.txt", "-"])

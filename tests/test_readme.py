@@ -141,9 +141,8 @@ _PROGRAMS = {
     *("launch/quickstart.sh", "launch/test.sh", "launch/tpu_vm.sh"),
     *("launch/prepare_corpus.py", "launch/pretrain.py", "launch/evaluate.py"),
     *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
-    *("launch/finetune.py", "launch/predict.py", "launch/convert.py"),
+    *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
-    "launch/ensemble.py",
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
@@ -173,6 +172,7 @@ _SMALL_TASK = [
     "--config.grid.learning_rate=1e-3",
     "--config.grid.epochs=1",
 ]
+_SMALL_WINDOWS = ["--config.task.stride=16", "--config.task.max_query_length=4"]  # of SQuAD
 
 
 @pytest.mark.slow
@@ -230,9 +230,8 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     task_files.write_conll(tmp_path / "conll2003", documents=3)
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
     *learned, predict, warm_up, warmed_up = commands["docs/fine_tuning.md"][:7]
-    spans = ["--config.task.stride=16", "--config.task.max_query_length=4"]
     for command in (*learned, warm_up, warmed_up):
-        extra = _SMALL_TASK + (spans if "squad" in command or "triviaqa" in command else [])
+        extra = _SMALL_TASK + (_SMALL_WINDOWS if "squad" in command or "triviaqa" in command else [])
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
     _run(predict, tmp_path, repository)
     lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
@@ -243,7 +242,22 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
 
 def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
     """The tests above run those commands."""
-    assert commands["docs/fine_tuning.md"][7:] == commands["README.md"][4:]
+    assert commands["docs/fine_tuning.md"][7:10] == commands["README.md"][4:]
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
+    for name in ("my-bert", "my-other-bert"):
+        convert.run(str(tiny_run), f"hf:{tmp_path / name}")
+    task_files.write_squad(tmp_path / "squad", paragraphs=8)
+    question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question))
+    *learned, together, predict = commands["docs/fine_tuning.md"][10:]
+    for command in learned:
+        assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
+    assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
+    _run(predict, tmp_path, repository)
+    assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"]
 
 
 def test_a_pod_is_shown(commands, repository, tmp_path):

@@ -282,7 +282,7 @@ def test_the_host_floor_runs_without_jax():
 
 def test_every_door_exists():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
-    doors |= {"finetune", "predict"}
+    doors |= {"finetune", "ensemble", "predict"}
     doors |= {"compile_check", "show_sharding", "compare_words"}
     assert doors <= {p.stem for p in DOORS}
 

@@ -61,7 +61,7 @@ class TaskData:
             return {n: Split(some, encode(some, n, labelled=False)) for n, some in each.items()}
 
         first, *scored = task.dev_splits
-        digests = {name: _digest(some) for name, some in examples.items()}
+        digests = {name: digest(some) for name, some in examples.items()}
         return cls(
             train=encode(examples[TRAIN], TRAIN, labelled=True),
             dev=splits(task.dev_splits),
@@ -102,10 +102,10 @@ def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
     return encode
 
 
-def _digest(examples: list[Any]) -> str:
+def digest(examples: list[Any]) -> str:
     """A hash of the content of examples, without the places where they were read."""
-    digest = hashlib.sha256()
+    result = hashlib.sha256()
     for example in examples:
         fields = example._asdict() if isinstance(example, tuple) else vars(example)
-        digest.update(repr([fields[name] for name in fields if name != "where"]).encode())
-    return digest.hexdigest()
+        result.update(repr([fields[name] for name in fields if name != "where"]).encode())
+    return result.hexdigest()

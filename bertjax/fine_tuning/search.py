@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertjax.base.errors import InputError, NonFiniteLoss
-from bertjax.base.files import atomic_write, sha256_of_file, write_json
+from bertjax.base.files import atomic_write, write_json
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.resampling import write_resampled
+from bertjax.fine_tuning.scores import digests, in_a_line, scored
 from bertjax.fine_tuning.trials import Trials
 from bertjax.runs.run_folder import (
     RESULTS_FILE,
@@ -171,7 +172,7 @@ class Search:
             write_json(folder / RESULTS_FILE, result)
             self._results[trial] = result
         shutil.rmtree(checkpoints_folder(folder))
-        print(f"  {_line(result)}", flush=True)
+        print(f"  {in_a_line(result)}", flush=True)
         return True
 
     def _predict_dev(self, params: Any) -> dict[str, list[Any]]:
@@ -181,21 +182,9 @@ class Search:
         }
 
     def _score(self, predictions: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """The scores of every dev split, and the settings and the value from the first one."""
-        task, dev = self._task, self._data.dev
-        first = task.dev_splits[0]
-        settings = task.tune(dev[first].examples, predictions[first])
-        scores = {
-            name: task.score(split.examples, predictions[name], settings)
-            for name, split in dev.items()
-        }
-        value = scores[first][task.metric]
-        return {
-            "dev": scores,
-            "settings": settings,
-            "value": value if math.isfinite(value) else None,
-            "degenerate": task.family.degenerate(predictions[first], settings),
-        }
+        """See `scored`."""
+        examples = {name: split.examples for name, split in self._data.dev.items()}
+        return scored(self._task, examples, predictions)
 
     # ------------------------------------------------------------------- the best trial
 
@@ -235,7 +224,6 @@ class Search:
         Args:
           scores: the result of `_score` for the stored model.
         """
-        predictions = self._folder / "predictions"
         results = {
             "task": self._task.name,
             "metric": self._task.metric,
@@ -245,11 +233,7 @@ class Search:
             "summary": _summary(self._results),
             "trials": self._trial_results(),
             "data": self._data.others,
-            "predictions": {
-                path.name: sha256_of_file(path)
-                for path in sorted(predictions.glob("*"))
-                if path.is_file()
-            },
+            "predictions": digests(self._folder / "predictions"),
         }
         return json.loads(json.dumps(results))
 
@@ -313,16 +297,6 @@ def _spread(values: list[float]) -> dict[str, float | None]:
     }
 
 
-def _line(result: Mapping[str, Any]) -> str:
-    """The scores of a trial as one line."""
-    dev = "; ".join(f"{split}: {_figures(scores)}" for split, scores in result["dev"].items())
-    return dev + (f"  DEGENERATE: {result['degenerate']}" if result["degenerate"] else "")
-
-
-def _figures(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-
-
 def _print_results(results: Mapping[str, Any]) -> None:
     print(f"{results['task']}: {results['metric']} on dev, over the restarts")
     for row in results["summary"]:
@@ -335,4 +309,4 @@ def _print_results(results: Mapping[str, Any]) -> None:
             f"  batch {row['batch_size']}, rate {row['learning_rate']:g}, epochs {row['epochs']}: "
             f"{mean}{spread} ({row['restarts']} trials{flagged})"
         )
-    print(f"chosen: {Trial(**results['chosen']).name}: {_line(results)}")
+    print(f"chosen: {Trial(**results['chosen']).name}: {in_a_line(results)}")

@@ -4,27 +4,16 @@ import contextlib
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-import jax
-
 from bertjax.base.cloud_storage import in_bucket, path_of, reach
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.features.texts import decoded, read_texts
-from bertjax.fine_tuning.data import encoder
-from bertjax.fine_tuning.family import family_of
-from bertjax.fine_tuning.model import Predictor, encoder_with_head
-from bertjax.interop.pretrained import Pretrained
-from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.runs.open_model import open_model
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.tasks.official_files import ending
 from bertjax.tasks.task import Family
 
@@ -32,14 +21,14 @@ STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
 
 _AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
-_LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
 
 
 def run(model: str, source: str, output: str) -> None:
     """Writes a JSON object for each line of the input, in the same order.
 
     Args:
-      model: RUN of fine-tuning, or hf:FOLDER, hf:NAME of a fine-tuned encoder.
+      model: RUN of fine-tuning, an ensemble of such runs, or hf:FOLDER, hf:NAME of a fine-tuned
+        encoder.
       source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
         "A", "A ||| B", words with spaces between them, or a JSON object.
       output: a file, whole or absent, here or in a bucket; or "-".
@@ -58,15 +47,14 @@ def run(model: str, source: str, output: str) -> None:
             raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
     origin = _STANDARD_INPUT if source == STANDARD else source
     lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
-    pretrained = open_model(model)
-    print(pretrained.summary(), file=sys.stderr)
+    fine_tuned = open_fine_tuned(model)
+    print(fine_tuned.summary, file=sys.stderr)
     if source != STANDARD:  # errors in a file are found before the first answer
-        family, _ = family_of(pretrained)
-        for _ in _examples(family, read_texts(source), origin):
+        for _ in _examples(fine_tuned.family, read_texts(source), origin):
             pass
     # A user who types the lines waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
-    answers = predictions(pretrained, lines, origin, 1 if typed else _AT_ONCE)
+    answers = predictions(fine_tuned, lines, origin, 1 if typed else _AT_ONCE)
     with contextlib.ExitStack() as stack:
         file: IO = sys.stdout
         if output != STANDARD:
@@ -92,7 +80,7 @@ def _check_output(output: str) -> None:
 
 
 def predictions(
-    pretrained: Pretrained, lines: Iterable[str], origin: str, at_once: int = _AT_ONCE
+    model: FineTuned, lines: Iterable[str], origin: str, at_once: int = _AT_ONCE
 ) -> Iterator[dict[str, Any]]:
     """Yields a model's prediction for each line that is not empty.
 
@@ -102,28 +90,12 @@ def predictions(
       origin: the origin of the lines, for messages.
       at_once: the number of lines that are read and predicted together.
     """
-    family, max_length = family_of(pretrained)
-    placement = Placement(make_mesh(MeshSpec()), layout("data"))
-    encode = encoder(family, pretrained, max_length)
-    predictor = Predictor(
-        encoder_with_head(family, pretrained.spec),
-        TASK_OBJECTIVES[family.objective],
-        placement,
-        pad_id=pretrained.tokenizer.pad_id,
-        batch_tokens=0,
-    )
-    params = jax.device_put(pretrained.params, placement.replicated)
-    buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
-    parsed = _examples(family, lines, origin)
-    cut: Counter[int] = Counter()
+    parsed = _examples(model.family, lines, origin)
     while examples := list(islice(parsed, at_once)):
-        encoded = encode(examples, origin, labelled=False)
-        cut.update(encoded.cut)
-        outputs = predictor.outputs(params, encoded, buckets, "predicting")
-        found = family.decode(examples, encoded, outputs)
+        found = model.predict(examples, origin)
         for example, prediction in zip(examples, found, strict=True):
-            yield family.show(example, prediction, pretrained.task)
-    for tokens, count in cut.items():
+            yield model.family.show(example, prediction, model.settings)
+    for tokens, count in model.cut.items():
         if count:
             texts = f"{count:,} text{'s' * (count > 1)}"
             print(

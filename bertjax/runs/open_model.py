@@ -11,6 +11,7 @@ from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.run_folder import (
+    ENSEMBLE,
     MODEL_FOLDER,
     PARAMETERS_FOLDER,
     LoadedRun,
@@ -67,6 +68,11 @@ def is_run(source: str) -> bool:
 def is_fine_tuned(source: str) -> bool:
     """Whether a source is the folder of a run of fine-tuning."""
     return is_run(source) and "task" in read_config(source_of(source)[0])
+
+
+def is_ensemble(source: str) -> bool:
+    """Whether a source is the folder of an ensemble of fine-tuned runs."""
+    return is_run(source) and ENSEMBLE in read_config(source_of(source)[0])
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:

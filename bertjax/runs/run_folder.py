@@ -32,9 +32,10 @@ MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text fou
 MODEL_FOLDER = "model"
 PARAMETERS_FOLDER = "parameters"
 RESULTS_FILE = "results.json"
+ENSEMBLE = "ensemble"  # the section in the config of an ensemble of such runs
 # What only a run leaves in its folder, and always behind its config.json.
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")
-# What the results have: of a run, and of a trial.
+# What the results have: of a run, of a trial, and of an ensemble of runs.
 _OF_RUN = {
     **{"task": str, "metric": str, "init_from": str, "degenerate": Either((str, None))},
     **{"dev": {}, "settings": {}, "chosen": {}, "summary": [object], "trials": [object]},
@@ -42,6 +43,13 @@ _OF_RUN = {
 _OF_TRIAL = {
     **{"dev": {}, "settings": {}, "data": {}},
     **{"value": Either((float, None)), "degenerate": Either((str, None))},
+}
+_SCORED = {"dev": {str: {str: float}}, "degenerate": str}
+_OF_ENSEMBLE = {
+    **_OF_RUN,
+    **_SCORED,
+    **{"settings": {str: float}, "chosen": {"by": str}, "data": {str: str}},
+    **{"trials": [_SCORED | {"run": str, "identity": str}], "predictions": {str: str}},
 }
 # What runs did that were begun before a key was there.
 _BEFORE = {
@@ -109,12 +117,17 @@ def read_trial(folder: Path) -> dict[str, Any]:
     return _read_results(folder, _OF_TRIAL)
 
 
+def read_ensemble(folder: Path) -> dict[str, Any]:
+    """The results.json of an ensemble; raises as `read_results`."""
+    return _read_results(folder, _OF_ENSEMBLE)
+
+
 def _read_results(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
         cure = "remove it, and the same command makes it again"
         return read_json(folder / RESULTS_FILE, fields, cure=cure)
     except FileNotFoundError as error:
-        raise InputError(f"{folder}: its trials are not done: start it again") from error
+        raise InputError(f"{folder}: it is not finished: start it again") from error
 
 
 def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
@@ -188,6 +201,11 @@ def load_run(name: str | Path) -> LoadedRun:
         raise InputError(
             f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
             f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"
+        )
+    if ENSEMBLE in config:
+        raise InputError(
+            f"{run}: an ensemble of fine-tuned runs, which launch/predict.py alone takes: name one "
+            "of its runs"
         )
     if "model_type" in config or "architectures" in config:
         raise InputError(

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.tasks.classification import encoded_pairs, softmax
+from bertjax.tasks.classification import encoded_pairs
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
@@ -75,6 +76,10 @@ class MultipleChoice:
     ) -> list[np.ndarray]:
         """See `Family`."""
         return list(softmax(np.asarray(outputs["logits"]).reshape(len(examples), self.choices)))
+
+    def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
+        """See `Family`."""
+        return list(combined(np.array(members), by))
 
     def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
         """See `Family`."""

@@ -10,6 +10,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.progress import tracked
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
 from bertjax.text.pairs import SEPARATOR, joined
@@ -80,6 +81,10 @@ class Classification:
         """See `Family`."""
         return list(softmax(np.stack(outputs["logits"])))
 
+    def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
+        """See `Family`."""
+        return list(combined(np.array(members), by))
+
     def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
         """See `Family`."""
         chosen = np.unique(np.argmax(predictions, axis=-1))
@@ -138,6 +143,10 @@ class Regression:
         """See `Family`."""
         return np.asarray(outputs["logits"], np.float64).reshape(len(examples)).tolist()
 
+    def combine(self, members: Sequence[Sequence[float]], by: str) -> list[float]:
+        """See `Family`."""
+        return np.mean(members, axis=0).tolist()
+
     def degenerate(self, predictions: Sequence[float], settings: Mapping[str, Any]) -> str:
         """See `Family`."""
         if not np.isfinite(predictions).all():
@@ -178,13 +187,6 @@ def encoded_pairs(
             whole = len(a) + 2 if b is None else len(a) + len(b) + 3
             cut += whole > max_length
     return Encoded.of(sequences, labels, choices=choices, cut={max_length: cut})
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities over the last axis, as float64."""
-    logits = logits.astype(np.float64)
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:

@@ -235,31 +235,32 @@ class Conll:
     def score(
         self,
         examples: Sequence[Sentence],
-        predictions: Sequence[tuple[str, ...]],
+        predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> dict[str, float]:
         """Returns `entity_scores` if tags mark entities, else "accuracy"."""
         gold = [sentence.tags for sentence in examples]
+        predicted = list(map(self.family.tags, predictions))
         if self.entities:
-            return entity_scores(gold, predictions)
-        return {"accuracy": accuracy(gold, predictions)}
+            return entity_scores(gold, predicted)
+        return {"accuracy": accuracy(gold, predicted)}
 
     def write(
         self,
         folder: Path,
         split: str,
         examples: Sequence[Sentence],
-        predictions: Sequence[tuple[str, ...]],
+        predictions: Sequence[Any],
         settings: Mapping[str, Any],
     ) -> None:
         """Writes ner-SPLIT.txt for `conlleval`: word, tag (if the split has tags), prediction."""
         document = NO_DOCUMENT
         with atomic_write(folder / f"ner-{split}.txt", "w") as file:
-            for sentence, predicted in zip(examples, predictions, strict=True):
+            for sentence, prediction in zip(examples, predictions, strict=True):
                 if sentence.document != document:
                     document = sentence.document
                     file.write(f"{_DOCUMENT} {OUTSIDE} {OUTSIDE}\n\n")
-                columns = [sentence.words, sentence.tags, predicted]
+                columns = [sentence.words, sentence.tags, self.family.tags(prediction)]
                 rows = zip(*(column for column in columns if column is not None), strict=True)
                 file.writelines(" ".join(row) + "\n" for row in rows)
                 file.write("\n")

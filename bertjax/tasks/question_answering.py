@@ -14,8 +14,8 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.progress import tracked
-from bertjax.tasks.classification import softmax
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.probabilities import LOGITS, combined, logarithm, softmax
 from bertjax.tasks.rows import json_object
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
@@ -54,7 +54,8 @@ class Span(NamedTuple):
     """The characters start..end-1 of a paragraph, with their score.
 
     Attributes:
-      score: the start logit of the first token plus the end logit of the last token.
+      score: the start logit of the first token plus the end logit of the last token; of several
+        models together, the logarithm of their probability.
       probability: the softmax over the scores of all spans in `Spans`.
     """
 
@@ -286,6 +287,41 @@ class QuestionAnswering:
         best = best[scores[best] > -np.inf]
         first, more = np.divmod(best, self.max_answer_length)
         return scores[best], first, first + more
+
+    def combine(self, members: Sequence[Sequence[Spans]], by: str) -> list[Spans]:
+        """See `Family`; an answer is its text, among those of all members, and so is "no answer".
+
+        An answer that a member does not list has the probability 0 for that member. By logits, it
+        has that of the last one that the member lists, which it cannot exceed.
+        """
+        return [self._together(each, by) for each in zip(*members, strict=True)]
+
+    def _together(self, members: Sequence[Spans], by: str) -> Spans:
+        listed = [span for member in members for span in member.answers]
+        likeliest: dict[str, Span] = {}
+        for span in sorted(listed, key=lambda span: -span.probability):
+            likeliest.setdefault(span.text, span)  # whose place the text gets
+        columns = {text: column for column, text in enumerate(likeliest)}
+        table = np.zeros((len(members), len(columns) + self.unanswerable))
+        for row, member in zip(table, members, strict=True):
+            rivals = [span.score for span in member.answers]
+            probabilities = softmax(np.array(rivals + [member.null_score] * self.unanswerable))
+            row[:] = probabilities[: len(rivals)].min() if by == LOGITS else 0.0
+            row[[columns[span.text] for span in member.answers]] = probabilities[: len(rivals)]
+            if self.unanswerable:
+                row[-1] = probabilities[-1]
+
+        scores = logarithm(combined(table, by))
+        best = np.argsort(-scores[: len(columns)], kind="stable")[: self.n_best]
+        kept = np.concatenate([scores[best], scores[len(columns) :]])  # and "no answer"
+        spans = [list(likeliest.values())[column] for column in best]
+        answers = tuple(
+            span._replace(score=score, probability=probability)
+            for span, score, probability in zip(
+                spans, kept.tolist(), softmax(kept).tolist(), strict=False
+            )
+        )
+        return Spans(answers, float(scores[-1]) if self.unanswerable else None)
 
     # ----------------------------------------------------------------------------- the rest
 

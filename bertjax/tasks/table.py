@@ -290,9 +290,10 @@ class _Tags(_Problem):
 
     def score(self, family, examples, predictions, settings) -> dict[str, float]:
         gold = [sentence.tags for sentence in examples]
+        predicted = list(map(family.tags, predictions))
         if _of_entities(family):
-            return entity_scores(gold, predictions)
-        return {"accuracy": accuracy(gold, predictions)}
+            return entity_scores(gold, predicted)
+        return {"accuracy": accuracy(gold, predicted)}
 
 
 def _of_entities(family: Tagging) -> bool:

@@ -11,6 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag
+from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
 from bertjax.text.tokenizer import Tokenizer
@@ -74,7 +75,7 @@ class EncodedWords(Encoded):
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """The family of tagging tasks; a prediction is the tuple of a sentence's tags.
+    """The family of tagging tasks; a prediction is float64 [words, C], each word's probabilities.
 
     A sequence is [CLS] words [SEP], all in segment 0. If a sentence does not fit into a sequence,
     it is cut between words into overlapping windows. A word without any piece (a control
@@ -172,21 +173,24 @@ class Tagging:
 
     def decode(
         self, examples: Sequence[Sentence], encoded: EncodedWords, outputs: Outputs
-    ) -> list[tuple[str, ...]]:
-        """The likeliest tag of each word."""
+    ) -> list[np.ndarray]:
+        """The probabilities of each word's tags, from the logits at its first token."""
         logits = np.concatenate([np.zeros((0, len(self.classes)), np.float32), *outputs["logits"]])
-        return self.tags_of(examples, logits[encoded.words])
+        probabilities = softmax(logits[encoded.words])
+        ends = np.cumsum([len(sentence.words) for sentence in examples])
+        return np.split(probabilities, ends[:-1]) if len(examples) else []
 
-    def tags_of(self, examples: Sequence[Sentence], logits: np.ndarray) -> list[tuple[str, ...]]:
-        """The likeliest tags, from logits [words of all sentences, C]."""
-        tags = iter([self.classes[number] for number in logits.argmax(-1)])
-        return [tuple(next(tags) for _ in sentence.words) for sentence in examples]
+    def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
+        """See `Family`; words are combined, so the members' tokens may differ."""
+        return [combined(np.array(each), by) for each in zip(*members, strict=True)]
 
-    def degenerate(
-        self, predictions: Sequence[tuple[str, ...]], settings: Mapping[str, Any]
-    ) -> str:
+    def tags(self, prediction: np.ndarray) -> tuple[str, ...]:
+        """The likeliest tag of each word."""
+        return tuple(self.classes[number] for number in prediction.argmax(-1))
+
+    def degenerate(self, predictions: Sequence[np.ndarray], settings: Mapping[str, Any]) -> str:
         """Says so if all words have the same tag; otherwise returns ""."""
-        tags = set(chain.from_iterable(predictions))
+        tags = set(chain.from_iterable(map(self.tags, predictions)))
         return f"all tags are {tags.pop()!r}" if len(tags) == 1 else ""
 
     def parse(self, line: str, where: str) -> Sentence:
@@ -205,14 +209,15 @@ class Tagging:
         return Sentence(tuple(words), None, NO_DOCUMENT, where)
 
     def show(
-        self, example: Sentence, prediction: tuple[str, ...], settings: Mapping[str, Any]
+        self, example: Sentence, prediction: np.ndarray, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Returns "words" and "tags", and "entities" (stop is exclusive) if tags mark entities."""
-        shown = {"words": list(example.words), "tags": list(prediction)}
+        tags = self.tags(prediction)
+        shown = {"words": list(example.words), "tags": list(tags)}
         if all(map(is_entity_tag, self.classes)):
             shown["entities"] = [
                 {**entity._asdict(), "text": " ".join(example.words[entity.start : entity.stop])}
-                for entity in entities(prediction)
+                for entity in entities(tags)
             ]
         return shown
 

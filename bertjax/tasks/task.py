@@ -42,6 +42,14 @@ class Family(Protocol):
     def decode(self, examples: Sequence[Any], encoded: Encoded, outputs: Outputs) -> list[Any]:
         """Makes a prediction for each example."""
 
+    def combine(self, members: Sequence[Sequence[Any]], by: str) -> list[Any]:
+        """Makes one prediction for each example from those of several models.
+
+        Args:
+          members: each model's predictions, as `decode` makes them.
+          by: of `bertjax.tasks.probabilities.BY`; numbers always become their mean.
+        """
+
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
         """Why these predictions show that nothing was learned, such as "all are 'yes'"; else "".
 

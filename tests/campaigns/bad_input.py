@@ -79,7 +79,7 @@ _COMMANDS = {
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.SQUAD, made.SWAG, made.NER, made.TABLE, made.PREDICT),
-        *(made.SHOW, made.COMPILE),
+        *(made.ENSEMBLE, made.SHOW, made.COMPILE),
     )
 }
 
@@ -114,6 +114,7 @@ _NO_OUTPUT = (*_NO_PATH, "odd/empty.txt", "/dev/full")
 _OF_FLAGS = {
     "model": _NO_MODEL,
     "from": _NO_MODEL,
+    "runs": ("glue-run", "glue-run,glue-run", *(f"glue-run,{name}" for name in _NO_MODEL)),
     "input": _NO_INPUT,
     "corpus": (
         *_NO_INPUT,

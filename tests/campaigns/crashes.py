@@ -81,6 +81,7 @@ _PROGRAMS = {
     "finetune_ner": made.NER,
     "finetune_ner (features)": made.FEATURES,
     "finetune_table": made.TABLE,
+    "ensemble": made.ENSEMBLE,
     "convert": made.CONVERT,
     "extract_features": made.EXTRACT,
     "predict": made.PREDICT,

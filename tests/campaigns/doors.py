@@ -29,6 +29,7 @@ _IMPORTED = (
         "bertjax.programs.compare_words",
         "bertjax.programs.compile_check",
         "bertjax.programs.convert",
+        "bertjax.programs.ensemble",
         "bertjax.programs.evaluate",
     ),
     *(

@@ -201,6 +201,11 @@ PREDICT = _command(
     "glue-run lines.txt",
     _files("answers.jsonl"),
 )
+ENSEMBLE = _command(
+    "ensemble --runs=glue-run,run --workdir=together",
+    "glue glue-run run=glue-run",
+    _files("together/predictions"),
+)
 PREDICT_CLASSIFIER = _command(
     "predict --model=hf:classifier --input=lines.txt --output=answers.jsonl",
     "classifier lines.txt",

@@ -11,6 +11,7 @@ from modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
+from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.interop import transformers_check
 from bertjax.interop.hugging_face import config_of, read_folder, write_folder
 from bertjax.programs import predict
@@ -156,7 +157,7 @@ def test_it_takes_two_texts(vocabulary):
     """It has no token types: its input of a pair is that of one row of tokens."""
     model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
-    (found,) = predict.predictions(model, ["the cat ||| a dog runs"], "text")
+    (found,) = predict.predictions(OneModel(model), ["the cat ||| a dog runs"], "text")
     tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
     ids = np.array([[PIECES.index(token) for token in tokens]])
     ones = np.ones_like(ids)

@@ -2,6 +2,7 @@
 
 import lzma
 
+import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
@@ -40,6 +41,12 @@ def folder(tmp_path):
 
 def write(path, text: str) -> None:
     path.write_bytes(text.encode("utf-8"))
+
+
+def certain(task, sentences) -> list[np.ndarray]:
+    """Predictions with the probability 1 for each of the given tags."""
+    classes = task.family.classes
+    return [np.eye(len(classes))[[classes.index(tag) for tag in tags]] for tags in sentences]
 
 
 def test_official_files(folder):
@@ -100,8 +107,8 @@ def test_ones_own_columns(tmp_path):
     dev = task.read("dev")
     assert dev[0].tags == ("NN",)
     assert task.metric == "accuracy"
-    assert task.score(dev, [("NN",)], {}) == {"accuracy": 100.0}
-    assert task.score(dev, [("VB",)], {}) == {"accuracy": 0.0}
+    assert task.score(dev, certain(task, [("NN",)]), {}) == {"accuracy": 100.0}
+    assert task.score(dev, certain(task, [("VB",)]), {}) == {"accuracy": 0.0}
 
 
 def test_negative_columns_count_from_the_last_of_the_training_file(tmp_path):
@@ -176,7 +183,7 @@ def test_absent_files(tmp_path):
 def test_predictions_in_the_form_of_conlleval(folder):
     task = Conll(str(folder))
     dev = task.read("dev")
-    predictions = [("B-PER",), ("B-ORG", "O", "B-LOC"), ("B-PER",)]
+    predictions = certain(task, [("B-PER",), ("B-ORG", "O", "B-LOC"), ("B-PER",)])
     task.write(folder, "dev", dev, predictions, {})
     text = (folder / "ner-dev.txt").read_text(encoding="utf-8")
     assert text == (
@@ -192,7 +199,8 @@ def test_predictions_in_the_form_of_conlleval(folder):
 def test_predictions_without_tags(folder):
     write(folder / "eng.testb", "EU\nrejects\n\nBonn\n")
     task = Conll(str(folder))
-    task.write(folder, "test", task.read("test"), [("B-ORG", "O"), ("B-LOC",)], {})
+    predictions = certain(task, [("B-ORG", "O"), ("B-LOC",)])
+    task.write(folder, "test", task.read("test"), predictions, {})
     text = (folder / "ner-test.txt").read_text(encoding="utf-8")
     assert text == "EU B-ORG\nrejects O\n\nBonn B-LOC\n\n"
 
@@ -260,9 +268,9 @@ def test_the_real_files(shared_data, tmp_path):
     assert counts == {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}
 
     gold = [sentence.tags for sentence in dev]
-    scores = task.score(dev, gold, {})
+    scores = task.score(dev, certain(task, gold), {})
     assert set(scores.values()) == {100.0}
-    task.write(tmp_path, "dev", dev, gold, {})
+    task.write(tmp_path, "dev", dev, certain(task, gold), {})
     again = Conll(str(tmp_path), train="ner-dev.txt", tag_column=1).read("train")
     assert [sentence.words for sentence in again] == [sentence.words for sentence in dev]
     assert [sentence.tags for sentence in again] == gold

@@ -409,3 +409,68 @@ def test_it_is_a_family():
     assert (family.objective, family.classes) == (QUESTION_ANSWERING.name, ())
     names = {field.name for field in dataclasses.fields(family)}
     assert names == {"unanswerable", "max_query_length", "stride", "max_answer_length", "n_best"}
+
+
+# ------------------------------------------------------------------------- several models
+
+
+def said(null: float | None, **scores: float) -> Spans:
+    """A member's prediction; an answer's text is its name, and begins at its length."""
+    rivals = [*scores.values(), *([] if null is None else [null])]
+    powers = np.exp(rivals) / np.exp(rivals).sum()
+    ranked = sorted(zip(scores.items(), powers, strict=False), key=lambda each: -each[0][1])
+    spans = [Span(name, len(name), 2 * len(name), score, p) for (name, score), p in ranked]
+    return Spans(tuple(spans), null)
+
+
+def test_answers_of_several_models():
+    """Each span's probability is the mean; a span that a member does not list has 0 there."""
+    one = said(np.log(2.0), a=np.log(4.0), bb=np.log(3.0), c=0.0)  # 4, 3, 1 and 2 of 10
+    two = said(5 + np.log(6.0), bb=5 + np.log(2.0), ddd=5 + np.log(2.0))  # 2, 2 and 6 of 10
+    family = QuestionAnswering(unanswerable=True, n_best=20)
+    (spans,) = family.combine([[one], [two]], "probabilities")
+    found = {span.text: span.probability for span in spans.answers}
+    assert list(found) == ["bb", "a", "ddd", "c"]
+    np.testing.assert_allclose(list(found.values()), [0.25, 0.2, 0.1, 0.05])
+    assert spans.null_probability == pytest.approx(0.4)
+    assert spans.null_odds == pytest.approx(np.log(0.4 / 0.25))
+    np.testing.assert_allclose([span.score for span in spans.answers], np.log(list(found.values())))
+    assert (spans.answers[2].start, spans.answers[2].end) == (3, 6)
+    assert spans.answer(threshold=0.0) == "" and spans.answer(threshold=0.5) == "bb"
+
+    # By logits, what a member does not list is as likely there as the last that it lists.
+    (spans,) = family.combine([[one], [two]], "logits")
+    powers = np.sqrt([0.3 * 0.2, 0.4 * 0.2, 0.1 * 0.2, 0.1 * 0.2, 0.2 * 0.6])  # bb a ddd c null
+    found = {span.text: span.probability for span in spans.answers}
+    expected = dict(zip(("bb", "a", "ddd", "c"), powers / powers.sum(), strict=False))
+    assert found == pytest.approx(expected) and list(found)[0] == "a"
+    assert spans.null_odds == pytest.approx(np.log(powers[4] / powers[1]))
+
+    # By votes: one for a, one for "no answer", and a third divided as the mean.
+    (spans,) = family.combine([[one], [two]], "votes")
+    found = {span.text: span.probability for span in spans.answers}
+    assert found == pytest.approx({"a": 1.2 / 3, "bb": 0.25 / 3, "ddd": 0.1 / 3, "c": 0.05 / 3})
+    assert spans.null_probability == pytest.approx(1.4 / 3)
+
+    # The list is as long as a member's, and a sum of probabilities is 1 again.
+    few = QuestionAnswering(unanswerable=True, n_best=2)
+    (spans,) = few.combine([[one], [two]], "probabilities")
+    assert [span.text for span in spans.answers] == ["bb", "a"]
+    total = 0.25 + 0.2 + 0.4
+    assert [s.probability for s in spans.answers] == pytest.approx([0.25 / total, 0.2 / total])
+
+
+@pytest.mark.parametrize("by", ["probabilities", "logits"])
+def test_answers_of_a_model_and_its_copy(by):
+    """Also where a probability is too small to be added to the others."""
+    spans = said(-800.0, a=3.0, bb=2.5, ccc=-50.0)
+    (twice,) = QuestionAnswering(unanswerable=True).combine([[spans], [spans]], by)
+    assert [span[:3] for span in twice.answers] == [span[:3] for span in spans.answers]
+    assert [s.probability for s in twice.answers] == pytest.approx(
+        [s.probability for s in spans.answers]
+    )
+    assert twice.null_odds < -700 and np.isfinite(twice.null_odds)
+    always = said(None, a=3.0, bb=2.5)
+    (twice,) = QuestionAnswering().combine([[always], [always]], by)
+    assert twice.null_score is None and twice.null_probability == 0.0
+    assert [span.text for span in twice.answers] == ["a", "bb"]

@@ -1,0 +1,136 @@
+"""Fine-tuned models on the devices: one alone, or several of one task as an ensemble."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Protocol
+
+import jax
+
+from bertjax.base.cloud_storage import path_of
+from bertjax.base.errors import InputError
+from bertjax.fine_tuning.data import encoder
+from bertjax.fine_tuning.family import family_of
+from bertjax.fine_tuning.model import Predictor, encoder_with_head
+from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.open_model import is_ensemble, open_model
+from bertjax.runs.run_folder import RESULTS_FILE, read_ensemble
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.tasks.probabilities import BY
+from bertjax.tasks.task import Family
+
+_LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
+
+
+class FineTuned(Protocol):
+    """What has learned a task, and predicts for new examples.
+
+    Attributes:
+      family: the form of its examples and predictions.
+      settings: what was decided on its dev set, among other things.
+      summary: lines to print about it.
+    """
+
+    family: Family
+    settings: Mapping[str, Any]
+    summary: str
+
+    @property
+    def cut(self) -> Counter[int]:
+        """How many of the texts so far were cut, by the tokens that were left of them."""
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """A prediction for each example.
+
+        Args:
+          origin: where the examples come from, for messages.
+          what: is being done, for the progress.
+        """
+
+
+class OneModel:
+    """One fine-tuned model: see `FineTuned`."""
+
+    def __init__(self, pretrained: Pretrained):
+        """Puts the weights on every device.
+
+        Raises:
+          InputError: see `family_of`.
+        """
+        self.family, max_length = family_of(pretrained)
+        self.settings, self.summary = pretrained.task, pretrained.summary()
+        self.cut: Counter[int] = Counter()
+        self._encode = encoder(self.family, pretrained, max_length)
+        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        self._predictor = Predictor(
+            encoder_with_head(self.family, pretrained.spec),
+            TASK_OBJECTIVES[self.family.objective],
+            placement,
+            pad_id=pretrained.tokenizer.pad_id,
+            batch_tokens=0,
+        )
+        self._params = jax.device_put(pretrained.params, placement.replicated)
+        self._buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """See `FineTuned`."""
+        encoded = self._encode(examples, origin, labelled=False)
+        self.cut.update(encoded.cut)
+        outputs = self._predictor.outputs(self._params, encoded, self._buckets, what)
+        return self.family.decode(examples, encoded, outputs)
+
+
+class Ensemble:
+    """Several models of one task, whose predictions become one: see `FineTuned`."""
+
+    def __init__(self, members: Sequence[OneModel], by: str, settings: Mapping[str, Any]):
+        """Takes models that agree in their family.
+
+        Args:
+          by: see `Family.combine`.
+          settings: the result of `Task.tune` for all members together.
+        """
+        self.family, self.settings = members[0].family, settings
+        self.summary = "\n".join(member.summary for member in members)
+        self._members, self._by = members, by
+
+    @property
+    def cut(self) -> Counter[int]:
+        """See `FineTuned`; a text that several members cut to the same length counts once."""
+        return reduce(or_, (member.cut for member in self._members))
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """See `FineTuned`."""
+        each = [member.predict(examples, origin, what) for member in self._members]
+        return self.family.combine(each, self._by)
+
+
+def open_fine_tuned(source: str) -> FineTuned:
+    """Opens an ensemble that launch/ensemble.py made, or what `open_model` opens.
+
+    Raises:
+      InputError: see `open_model`; a model without the head of a task; an ensemble that is not
+        finished, or of which a member is absent or has another model than before.
+    """
+    if not is_ensemble(source):
+        return OneModel(open_model(source))
+    results = read_ensemble(path_of(source))
+    by, members = results["chosen"]["by"], []
+    if by not in BY or not results["trials"]:
+        raise InputError(f"{source}: its {RESULTS_FILE} is damaged: make the ensemble again")
+    for known in results["trials"]:
+        try:
+            pretrained = open_model(known["run"])
+        except InputError as error:
+            raise InputError(f"{source}: of its members, {error}") from error
+        if pretrained.identity != known["identity"]:
+            raise InputError(
+                f"{source}: its member {known['run']} has another model since: make the ensemble "
+                "again in another folder"
+            )
+        members.append(OneModel(pretrained))
+    return Ensemble(members, by, results["settings"])

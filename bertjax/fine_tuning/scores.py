@@ -1,0 +1,47 @@
+"""The scores of a task's predictions, as results.json has them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.files import sha256_of_file
+from bertjax.tasks.task import Task
+
+
+def scored(
+    task: Task, examples: Mapping[str, Sequence[Any]], predictions: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """The scores of every dev split, and the settings and the value from the first one.
+
+    Args:
+      examples, predictions: those of each dev split, and perhaps of others.
+    """
+    first = task.dev_splits[0]
+    settings = task.tune(examples[first], predictions[first])
+    scores = {
+        name: task.score(examples[name], predictions[name], settings) for name in task.dev_splits
+    }
+    value = scores[first][task.metric]
+    return {
+        "dev": scores,
+        "settings": settings,
+        "value": value if math.isfinite(value) else None,
+        "degenerate": task.family.degenerate(predictions[first], settings),
+    }
+
+
+def digests(predictions: Path) -> dict[str, str]:
+    """The SHA-256 of each file of predictions."""
+    files = (path for path in sorted(predictions.glob("*")) if path.is_file())
+    return {path.name: sha256_of_file(path) for path in files}
+
+
+def in_a_line(result: Mapping[str, Any]) -> str:
+    """The dev scores of a result of `scored` as one line."""
+    dev = "; ".join(f"{split}: {_figures(scores)}" for split, scores in result["dev"].items())
+    return dev + (f"  DEGENERATE: {result['degenerate']}" if result["degenerate"] else "")
+
+
+def _figures(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
