@@ -231,7 +231,9 @@ def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
     *learned, predict, warm_up, warmed_up = commands["docs/fine_tuning.md"][:7]
     for command in (*learned, warm_up, warmed_up):
-        extra = _SMALL_TASK + (_SMALL_WINDOWS if "squad" in command or "triviaqa" in command else [])
+        extra = _SMALL_TASK + (
+            _SMALL_WINDOWS if "squad" in command or "triviaqa" in command else []
+        )
         assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
     _run(predict, tmp_path, repository)
     lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()

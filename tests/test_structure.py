@@ -58,10 +58,12 @@ MAY_IMPORT = {
     "runs": _BELOW_RUNS,
     # trials of fine-tuning: shared data and compiled programs
     "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # tables of many runs: their rows and stages, the figures that runs have left
+    "studies": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # the shipped recipes, made from the settings of all parts
     "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
-    "programs": [*_BELOW_RUNS, "runs", "fine_tuning"],
+    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "studies"],
 }
 
 # The files that may import each outside library. A library that is not listed may not be imported.
@@ -70,6 +72,7 @@ _DEVICE_FILES = [
     for part in (
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
+        "studies",
     )
 ] + ["bertjax/optimizers/*"]
 OUTSIDE = {

@@ -25,7 +25,7 @@ ROWS = ["plain", "masked"]
 def get_study(scale):
     rows = []
     for name in ROWS:
-        settings = {"model.hidden_act": "relu"}
+        settings = {"model.hidden_act": "gelu_tanh"}
         if name != "plain":
             settings["objective"] = "masked_lm"
         run = Stage(name, "pretrain", "CONFIG:pretrain", settings)
@@ -37,7 +37,7 @@ def get_study(scale):
         rows.append(Row(name, {
             "loss": Stage(f"evaluate-{name}", "evaluate", "", {"batches": 2}, (run,)),
             "CoLA": tuple(tuned),
-            "both": Stage(f"both-{name}", "ensemble", start=tuple(tuned)),
+            "both": Stage(f"both-{name}", "ensemble", "", {"by": "votes"}, tuple(tuned)),
         }))
     columns = [
         Column("loss", "loss", "32/mlm_loss", {"plain": 1.5}),
@@ -122,7 +122,8 @@ def _lengths_of_texts(arguments):
     """The tokens of every training example of CoLA, with [CLS] and [SEP]."""
     tokenizer = open_tokenizer(arguments[2])
     lines = Path(arguments[3], "cola", "CoLA", "train.tsv").read_text(encoding="utf-8").splitlines()
-    return [len(tokenizer.encode(line.split("\t")[3])) + 2 for line in lines]
+    texts = [line.split("\t")[3] for line in lines]
+    return [len(ids) + 2 for ids in tokenizer.encode(texts)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def _lengths_of_texts(arguments):
         "data": "cola",
         "rows": "the study was begun with the rows plain, masked, and now has plain, other",
         "settings": "two_ways.plan.json: the stage plain was begun with other settings",
-        "config": "stage plain: config.model.hidden_act",
+        "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*: hidden_act='nothing'",
         "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",
@@ -148,10 +149,10 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
         plan = read_study(file, SCALES[scale]).plain()
         Path(folder).mkdir()
         Path(folder, "two_ways.plan.json").write_text(json.dumps(plan), encoding="utf-8")
-        old, new = ('"masked"]', '"other"]') if wrong == "rows" else ('"relu"', '"silu"')
+        old, new = ('"masked"]', '"other"]') if wrong == "rows" else ('"gelu_tanh"', '"gelu"')
         Path(file).write_text(text.replace(old, new), encoding="utf-8")
     elif wrong == "config":
-        Path(file).write_text(text.replace('"relu"', '"nothing"'), encoding="utf-8")
+        Path(file).write_text(text.replace('"gelu_tanh"', '"nothing"'), encoding="utf-8")
     with pytest.raises(InputError, match=message):
         if wrong == "stage":
             study.run_stage(*arguments, (), "other")

@@ -11,7 +11,7 @@ from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
 from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.programs import evaluate, finetune, masked_text, pretrain
+from bertjax.programs import ensemble, evaluate, finetune, masked_text, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.studies import picture, table
 from bertjax.studies.estimates import Pace, measured_pace, operations
@@ -102,7 +102,8 @@ def run_stage(
     known = {each.name: each for each in study.stages()}
     if stage not in known:
         raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
-    return PROGRAMS[known[stage].program](known[stage], given) or 0
+    code = PROGRAMS[known[stage].program](known[stage], given)
+    return code if isinstance(code, int) else 0  # an evaluation returns its figures
 
 
 def _read(
@@ -119,11 +120,10 @@ def _read(
 PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
     "pretrain": lambda stage, given: pretrain.run(given.config(stage), _folder(stage, given)),
     "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
-    "evaluate": lambda stage, given: _only_done(
-        evaluate.run(_folder(stage, given), None, **stage.settings)
-    ),
-    "masked_text": lambda stage, given: _only_done(
-        masked_text.run(_folder(stage, given), given.corpus)
+    "evaluate": lambda stage, given: evaluate.run(_folder(stage, given), None, **stage.settings),
+    "masked_text": lambda stage, given: masked_text.run(_folder(stage, given), given.corpus),
+    "ensemble": lambda stage, given: ensemble.run(
+        [_folder(run, given) for run in stage.start], _folder(stage, given), **stage.settings
     ),
 }
 
@@ -132,13 +132,9 @@ def _folder(stage: Stage, given: Given) -> str:
     return str(folder_of(stage, given.folder))
 
 
-def _only_done(_: Any) -> int:
-    return 0
-
-
 def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
-    stages = study.plain()["stages"]
+    stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
     for path in sorted(folder.glob(f"*{_PLAN}")):
         begun = read_json(path, {"rows": [str], "stages": {}}, cure="restore it from a copy")
         if path.name == f"{name}{_PLAN}" and begun["rows"] != study.plain()["rows"]:
@@ -146,8 +142,8 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
                 f"{path}: the study was begun with the rows {', '.join(begun['rows'])}, and now "
                 f"has {', '.join(study.plain()['rows'])}: choose another --workdir"
             )
-        for stage in begun["stages"].keys() & stages.keys():
-            if begun["stages"][stage] != json.loads(json.dumps(stages[stage])):
+        for stage, plain in stages.items():
+            if stage in begun["stages"] and begun["stages"][stage] != plain:
                 raise InputError(
                     f"{path}: the stage {stage} was begun with other settings (another --scale?): "
                     "choose another --workdir, or another name for the stage"

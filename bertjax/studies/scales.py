@@ -9,6 +9,7 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.studies.study import Column, Stage
+from bertjax.tasks.probabilities import PROBABILITIES
 
 # The choice of features that the paper's tables have, except Table 7, which has them all.
 _PARTS = {"NER features": "concat_last_four"}
@@ -154,7 +155,7 @@ def evaluate(start: Stage, batches: int = 50) -> Stage:
 
 def ensemble(name: str, runs: Iterable[Stage]) -> Stage:
     """One model of several fine-tuned ones: see `launch/ensemble.py`."""
-    return Stage(name, "ensemble", start=tuple(runs))
+    return Stage(name, "ensemble", "", {"by": PROBABILITIES}, tuple(runs))
 
 
 def same_text(start: Stage) -> Stage:

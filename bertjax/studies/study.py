@@ -141,8 +141,8 @@ class Study:
         Raises:
           InputError: no column has one of the keys.
         """
-        known = {column.stage for column in self.columns}
-        if unknown := sorted(set(keys) - known):
+        known = dict.fromkeys(column.stage for column in self.columns)
+        if unknown := [key for key in keys if key not in known]:
             raise InputError(f"--only: no column of {unknown[0]!r}; there are {', '.join(known)}")
         if not keys:
             return self

@@ -26,7 +26,7 @@ def test_stages_come_once_and_after_those_that_they_need():
     assert sorted(names) == ["again", "base", "joined", "other", "tuned"]
     assert names.index("base") < min(names.index("tuned"), names.index("again"))
     assert max(names.index("tuned"), names.index("again")) < names.index("joined")
-    assert [stage.name for stage in study.stages(study.rows[1])] == ["base", "other", "tuned"]
+    assert [stage.name for stage in study.stages(study.rows[1])] == ["base", "tuned", "other"]
 
 
 def test_parts_of_one_run_are_one_stage():
