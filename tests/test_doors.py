@@ -60,6 +60,8 @@ def said(tiny_run, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
         f"{_fine_tuning('glue', tiny_run)} --config.seed=1 --workdir=other-run",
         "ensemble --runs=glue-run,other-run --workdir=together",
         "predict --model=together --input=pairs.txt --output=together.jsonl",
+        f"study --study={repository}/configs/studies/modern_walk.py --corpus=corpus"
+        " --workdir=walk --dry_run",
         "show_sharding --config=tiny.py",
         f"compile_check --config={repository}/configs/pretrain_base_16.py --topology=v5e:4x4",
     ]

@@ -101,7 +101,7 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
     ]
     # Of 12 updates, 9 have 16 rows of 32 tokens, and 3 have 8 of 64.
     plain, tuned = _stages(arguments)[0], _stages(arguments)[2]
-    given = Given(*arguments[2:4], Path(arguments[4]))
+    given = Given(arguments[0], *arguments[2:4], Path(arguments[4]))
     spec = Recipe.from_config(given.config(plain)).spec(
         open_tokenizer(arguments[2]).vocabulary_size
     )
@@ -133,7 +133,7 @@ def _lengths_of_texts(arguments):
         "data": "cola",
         "rows": "the study was begun with the rows plain, masked, and now has plain, other",
         "settings": "two_ways.plan.json: the stage plain was begun with other settings",
-        "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*: hidden_act='nothing'",
+        "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*='nothing'",
         "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",

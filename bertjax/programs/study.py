@@ -113,7 +113,7 @@ def _read(
         raise InputError("--workdir is empty: say where the study shall lie")
     study = read_study(path, SCALES[scale]).only(only)
     open_tokenizer(corpus)
-    return study, Given(corpus, data, local_folder(workdir))
+    return study, Given(path.partition(":")[0], corpus, data, local_folder(workdir))
 
 
 # What each program is called with, for a stage.

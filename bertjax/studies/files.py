@@ -16,11 +16,14 @@ class Given:
     """What all stages of a study are given.
 
     Attributes:
+      study: its file. The files of configs are looked for where the command is run, and then in the
+        folders around it.
       corpus: of pre-training, as in `config.corpus`.
       data: the folder with the folders of the tasks' files.
       folder: STUDY.
     """
 
+    study: str
     corpus: str
     data: str
     folder: Path
@@ -29,7 +32,7 @@ class Given:
         """The config of a stage, as its program takes it; its settings alone if it has no file."""
         if not stage.config:
             return dict(stage.settings)
-        config = _call(stage.config, "get_config")
+        config = _call(self._found(stage.config), "get_config")
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -42,6 +45,14 @@ class Given:
             for key, value in settings.items():
                 _set(config, key, value)
         return config
+
+    def _found(self, config: str) -> str:
+        """A stage's config, "FILE.py:WORD", with the path of the file where it was found."""
+        path, colon, word = config.partition(":")
+        around = Path(self.study).resolve().parents
+        places = [Path(path), *(folder / path for folder in around)]
+        found = next((place for place in places if place.is_file()), places[0])
+        return f"{found}{colon}{word}"
 
 
 def _set(config: Any, key: str, value: Any) -> None:
@@ -75,7 +86,7 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
     if word:
         arguments += (word,)
     if not Path(path).is_file():
-        raise InputError(f"{path}: no such file (paths begin where the command is run)")
+        raise InputError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None:
         raise InputError(f"{path}: not a Python file")

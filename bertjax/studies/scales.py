@@ -67,6 +67,11 @@ class Scale:
         """Those tasks whose training files the scale has."""
         return tuple(task for task in tasks if not self.tasks or task in self.tasks)
 
+    def with_bert(self) -> "Scale":
+        """The scale for what only BERT has, next sentences and left-to-right, in place of "cpu"'s
+        modern recipe."""
+        return _BERT_ON_A_CPU if self.name == "cpu" else self
+
     def pretrain(
         self, name: str, settings: Mapping[str, Any] | None = None, *, size: str = "base"
     ) -> Stage:
@@ -191,13 +196,25 @@ _ON_A_CPU = Scale(
         },
         "NER features": {
             **{"task.document_context": False, "max_length": 128},
-            **{"features.hidden": 128, "grid.learning_rate": (1e-3,)},
+            **{"features.hidden": 64, "grid.learning_rate": (1e-3,), "grid.epochs": (1,)},
         },
     },
     tasks=("CoLA", "MRPC", "STS-B", "RTE", "WNLI", "SQuAD", "NER", "NER features"),
     lstm=128,
     restarts=3,
     systems=3,
+)
+_BERT_ON_A_CPU = dataclasses.replace(
+    _ON_A_CPU,
+    sizes={
+        "base": (
+            "configs/pretrain_tiny.py",
+            {
+                **{"phase_1.share": 1.0, "phase_1.length": 128, "phase_1.batch_size": 32},
+                **{"phase_2.share": 0.0, "intervals.evaluate": 100, "intervals.checkpoint": 100},
+            },
+        )
+    },
 )
 _ON_A_CHIP = {
     "base": ("configs/pretrain_small.py", {}),

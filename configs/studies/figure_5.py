@@ -13,6 +13,7 @@ POINTS = 5
 
 def get_study(scale: Scale) -> Study:
     """Two pre-trainings, fine-tuned from five of their checkpoints."""
+    scale = scale.with_bert()
     task = "NER" if scale.name == "cpu" else "MNLI"  # MNLI's training file is not free
     every = scale.steps // POINTS
     steps = [every * number for number in range(1, POINTS + 1)]

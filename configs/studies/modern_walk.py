@@ -28,7 +28,8 @@ def get_study(scale: Scale, seeds: str = "1") -> Study:
     config, size, width, steps = RUNS[scale.name]
     settings = {
         **{"total_steps": steps, "objective": "masked_lm"},
-        **{"phase_1.share": 1.0, "phase_1.length": 128, "phase_2.share": 0.0},
+        **{"phase_1.share": 1.0, "phase_1.length": 128},
+        **{"phase_2.share": 0.0, "phase_2.length": 128},
         **{"optimizer.warmup_steps": steps // 10},
         **{"model.size": size, "model.max_position_embeddings": 128},
         **{"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0},

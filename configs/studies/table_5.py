@@ -5,8 +5,6 @@ Command:
     --workdir=STUDY
 """
 
-import dataclasses
-
 from bertjax.studies.scales import Scale, columns
 from bertjax.studies.study import Row, Study
 
@@ -16,21 +14,12 @@ PUBLISHED = {
     "LTR & No NSP": (82.1, 84.3, 77.5, 92.1, 77.8),
     "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
 }
-SMALL = {
-    "phase_1.share": 1.0,
-    "phase_1.batch_size": 32,
-    "phase_2.share": 0.0,
-    "intervals.evaluate": 100,
-}
 TASKS = ("MNLI", "QNLI", "MRPC", "SST-2", "SQuAD")
 
 
 def get_study(scale: Scale) -> Study:
     """Three pre-trainings; the last one is fine-tuned in two ways."""
-    if scale.name == "cpu":  # the other studies have the modern recipe there, without NSP
-        scale = dataclasses.replace(
-            scale, sizes={"base": ("configs/pretrain_tiny.py", SMALL)}, steps=1_000
-        )
+    scale = scale.with_bert()
     bert = scale.pretrain("bert")
     no_nsp = scale.pretrain("no-nsp", {"objective": "masked_lm"})
     ltr = scale.pretrain("ltr", {"objective": "left_to_right"})

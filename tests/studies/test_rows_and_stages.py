@@ -1,11 +1,14 @@
 """A study as data: what its stages share, what it refuses, and what its shipped files say."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.studies.files import read_study
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.recipe import Recipe
+from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES, columns
 from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
 
@@ -94,6 +97,11 @@ def test_shipped_studies(repository, name, rows, scale):
     assert len(study.rows) == rows - missing
     for row in study.rows:
         assert any(row.of(column.stage) for column in study.columns)
+    given = Given(f"{repository}/configs/studies/{name}.py", "corpus", "data", Path("study"))
+    recipes = {"pretrain": Recipe, "finetune": TaskRecipe}
+    for stage in study.stages():
+        if stage.program in recipes:
+            recipes[stage.program].from_config(given.config(stage))
 
 
 def test_studies_of_one_folder_share_their_runs(repository):
