@@ -14,7 +14,10 @@ from command_flags import assert_flags_exist
 from plain_environment import plain_environment
 from xla_flags import xla_flags
 
+from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import convert
+from bertjax.studies.files import Given, read_study
+from bertjax.studies.scales import SCALES
 
 # What makes a run of seconds out of one of hours.
 _SMALL = [
@@ -260,6 +263,29 @@ def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
     _run(predict, tmp_path, repository)
     assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"]
+
+
+@pytest.mark.slow
+def test_a_study_is_planned(commands, repository, tiny_corpus, tmp_path):
+    """The second command runs for half an hour, and the third on a pod."""
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "corpora" / "enwiki-8k").symlink_to(tiny_corpus)
+    task_files.write_conll(tmp_path / "data" / "conll2003", documents=3)
+    planned, runs, _ = commands["docs/studies.md"]
+    assert planned == f"{runs} --dry_run"
+    output = _run(planned, tmp_path, repository)
+    assert "  NER-features-mask0-same0-random100: " in output and "chip-hours" in output
+    assert not (tmp_path / "studies").exists()
+
+
+def test_the_study_of_one_s_own(documents, tmp_path):
+    (text,) = re.findall(r"^```python\n(.*?)^```$", documents["docs/studies.md"], re.DOTALL | re.M)
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    study = read_study(str(tmp_path / "own.py"), SCALES["cpu"])
+    given = Given("own.py", "corpus", "data", tmp_path)
+    recipes = [TaskRecipe.from_config(given.config(s)) for s in study.stages() if s.data]
+    assert [recipe.plain["data"] for recipe in recipes] == ["data/reviews"] * 2
+    assert [row.name for row in study.rows] == ["15% masked", "40% masked"]
 
 
 def test_a_pod_is_shown(commands, repository, tmp_path):
