@@ -1,5 +1,6 @@
 """Runs a study: all runs behind a table, each as its own process, and then the table."""
 
+import functools
 import json
 import sys
 import time
@@ -13,17 +14,16 @@ from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import ensemble, evaluate, finetune, masked_text, pretrain
 from bertjax.runs.recipe import Recipe
-from bertjax.studies import picture, table
+from bertjax.studies import picture, plan, table
 from bertjax.studies.estimates import Pace, measured_pace, operations
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import folder_of, is_done
 from bertjax.studies.processes import Processes, seconds_of
 from bertjax.studies.scales import SCALES, Scale
 from bertjax.studies.study import Stage, Study
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.task import TRAIN, Task
 
 _PLAN = ".plan.json"
-_HOUR = 3600.0
 
 
 def run(
@@ -63,7 +63,9 @@ def run(
     _check_plan(study, name, given.folder)
     costs = _checked(stages, given)
     done = {stage.name for stage in stages if is_done(stage, given.folder)}
-    _print_plan(study, costs, done, _pace(SCALES[scale], stages, given), SCALES[scale])
+    waiting = [stage for stage in stages if stage.name not in done]
+    pace = _pace(SCALES[scale], stages, given) if waiting else None
+    print(plan.text(study, costs, done, pace, SCALES[scale]), "", sep="\n", flush=True)
     if dry_run:
         return 0
 
@@ -75,7 +77,6 @@ def run(
     begin = time.time()
     with exclusive(given.folder):
         write_json(given.folder / f"{name}{_PLAN}", study.plain())
-        waiting = [stage for stage in stages if stage.name not in done]
         failed = Processes(given.folder, command, at_once).run(waiting, done)
         found = table.content(study, given.folder)
         taken = seconds_of(given.folder)
@@ -164,9 +165,8 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
             if stage.program == "pretrain":
                 Recipe.from_config(given.config(stage))
             elif stage.program == "finetune":
-                recipe = TaskRecipe.from_config(given.config(stage))
-                for message in _missing(recipe):
-                    wrong[message] = None
+                task = TaskRecipe.from_config(given.config(stage)).task
+                wrong |= dict.fromkeys(_missing(task))
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
     if wrong:
@@ -174,57 +174,24 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
     return {stage.name: operations(stage, given) for stage in stages}
 
 
-def _missing(recipe: TaskRecipe) -> list[str]:
-    """What hinders the reading of each split of a task."""
+@functools.cache
+def _missing(task: Task) -> tuple[str, ...]:
+    """What hinders the reading of each split of a task; many stages have the same one."""
     found = []
-    for split in (TRAIN, *recipe.task.dev_splits, *recipe.task.test_splits):
+    for split in (TRAIN, *task.dev_splits, *task.test_splits):
         try:
-            recipe.task.read(split)
+            task.read(split)
         except InputError as error:
             found.append(str(error))
-    return found
+    return tuple(found)
 
 
 def _pace(scale: Scale, stages: Sequence[Stage], given: Given) -> Pace | None:
-    """The pace of the scale's chips; of those here, of a step of the first pre-training."""
+    """The pace of the scale's chips; of those here, of a step of the first pre-training if any."""
     if scale.rate:
         return Pace(scale.rate, start=0.0)
     first = next((stage for stage in stages if stage.program == "pretrain"), None)
     return first and measured_pace(first, given)
-
-
-def _print_plan(
-    study: Study, costs: dict[str, float], done: set[str], pace: Pace | None, scale: Scale
-) -> None:
-    """Prints the stages of each row, those of earlier rows left out, with their time."""
-    chips = {"pretrain": scale.chips}
-    printed: set[str] = set()
-    total = total_chips = 0.0
-    print(f"{study.title}\n")
-    for row in study.rows:
-        lines, hours = [], 0.0
-        for stage in study.stages(row):
-            if stage.name in printed:
-                continue
-            printed.add(stage.name)
-            if stage.name in done:
-                lines.append(f"  {stage.name}: done")
-                continue
-            used = chips.get(stage.program, 1)
-            seconds = pace.start + costs[stage.name] / (pace.rate * used) if pace else 0.0
-            hours += seconds / _HOUR
-            total_chips += used * seconds / _HOUR
-            lines.append(f"  {stage.name}: {_time(seconds / _HOUR)}")
-        total += hours
-        print(f"{row.name}: {_time(hours)}", *(lines or ["  nothing of its own"]), sep="\n")
-    how = "by a step measured here" if not scale.rate else "by launch/compile_check.py"
-    print(
-        f"\nin all {_time(total)}, {total_chips:,.1f} chip-hours ({how}; evaluations not counted)\n"
-    )
-
-
-def _time(hours: float) -> str:
-    return f"{hours:,.1f} h" if hours >= 2 else f"{60 * hours:,.0f} min"
 
 
 def _write(found: dict[str, Any], path: Path) -> None:

@@ -1,22 +1,23 @@
 """How long the stages of a study take: their useful operations, and the pace of the machine."""
 
 import dataclasses
+import functools
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 
 import jax
 
-from bertjax.corpus.shards import HELDOUT, TRAIN
+from bertjax.corpus import shards
 from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.assembly import make_phases, make_training
+from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.studies.files import Given
 from bertjax.studies.study import Stage
-from bertjax.tasks import task as tasks
+from bertjax.tasks.task import TRAIN, Task
 
 _SAMPLE = 200  # examples that are encoded to know the tokens of all
 _STEPS = 5  # that are timed
@@ -50,13 +51,15 @@ def _measured(stage: Stage, given: Given) -> Pace:
     tokenizer = open_tokenizer(recipe.corpus[0])
     stores = (
         TokenStore.open(recipe.corpus, split, tokenizer_identity=tokenizer.identity)
-        for split in (TRAIN, HELDOUT)
+        for split in (shards.TRAIN, shards.HELDOUT)
     )
     spec = recipe.spec(tokenizer.vocabulary_size)
     training = make_training(recipe, spec)
     phase = make_phases(recipe, spec, tokenizer, *stores)[0]
     trainer, state = training.trainer, training.fresh_state(recipe.seed)
-    update = partial(trainer.update, accumulate=phase.accumulate, seed=recipe.seed, loss=phase.loss)
+    update = functools.partial(
+        trainer.update, accumulate=phase.accumulate, seed=recipe.seed, loss=phase.loss
+    )
     batch = trainer.put(phase, 0)
     state, sums = update(state, batch)
     jax.block_until_ready(sums)
@@ -91,22 +94,30 @@ def operations(stage: Stage, given: Given) -> float:
 
 
 def _spec(stage: Stage, given: Given) -> EncoderSpec:
-    """The encoder of the pre-training from which a stage descends."""
+    """The encoder that a stage descends from: of a pre-training, or of weights that are given."""
     while stage.start:
         stage = stage.start[0]
-    recipe = Recipe.from_config(given.config(stage))
+    config = given.config(stage)
+    if stage.program != "pretrain":
+        return open_model(config.init_from).spec
+    recipe = Recipe.from_config(config)
     return recipe.spec(open_tokenizer(recipe.corpus[0]).vocabulary_size)
 
 
 def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, given: Given) -> float:
     """All epochs of all trials; with features, the encoder computes each example once."""
-    examples = recipe.task.read(tasks.TRAIN)
-    some = examples[:: max(1, len(examples) // _SAMPLE)]
-    encoded = recipe.task.family.encode(
-        some, open_tokenizer(given.corpus), recipe.max_length, labelled=True
-    )
-    tokens = float(encoded.lengths.sum()) * encoded.choices * len(examples) / len(some)
-    of_token = spec.flops_per_token(round(encoded.lengths.mean()), predicted=0)
+    tokens, length = _tokens(recipe.task, recipe.max_length, given.corpus)
+    of_token = spec.flops_per_token(length, predicted=0)
     if recipe.features:
         return tokens * of_token / 3
     return tokens * of_token * sum(trial.epochs for trial in recipe.trials())
+
+
+@functools.cache
+def _tokens(task: Task, max_length: int, corpus: str) -> tuple[float, int]:
+    """The tokens of all training examples, from those of some; and the mean of a sequence."""
+    examples = task.read(TRAIN)
+    some = examples[:: max(1, len(examples) // _SAMPLE)]
+    encoded = task.family.encode(some, open_tokenizer(corpus), max_length, labelled=True)
+    tokens = float(encoded.lengths.sum()) * encoded.choices * len(examples) / len(some)
+    return tokens, round(encoded.lengths.mean())

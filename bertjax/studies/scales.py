@@ -45,7 +45,6 @@ class Scale:
       lstm: the width of BiLSTMs.
       restarts: the seeds of each fine-tuning.
       systems: the number of models of an ensemble.
-      length: of the first phase of pre-training.
       chips: that a pre-training uses.
       rate: useful operations a second of one chip in pre-training, by `launch/compile_check.py`;
         None: a step is measured here.
@@ -59,7 +58,6 @@ class Scale:
     lstm: int = 768
     restarts: int = 5
     systems: int = 7
-    length: int = 128
     chips: int = 1
     rate: float | None = None
 

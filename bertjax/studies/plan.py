@@ -1,0 +1,58 @@
+"""The plan of a study as text: what runs for each row, and how long it takes."""
+
+from collections.abc import Mapping, Set
+
+from bertjax.studies.estimates import Pace
+from bertjax.studies.scales import Scale
+from bertjax.studies.study import Stage, Study
+
+_HOUR = 3600.0
+
+
+def text(
+    study: Study, costs: Mapping[str, float], done: Set[str], pace: Pace | None, scale: Scale
+) -> str:
+    """The stages of each row with their time; those that an earlier row has are left out.
+
+    Args:
+      costs: the useful operations of each stage, by its name.
+      done: the names of the stages that are done.
+      pace: None if it is not known; then no times are given.
+    """
+    lines, listed = [study.title, ""], set(done)
+    hours, chip_hours = 0.0, 0.0
+    for row in study.rows:
+        stages = study.stages(row)
+        times = {
+            stage.name: _seconds(stage, costs[stage.name], pace, scale) / _HOUR
+            for stage in stages
+            if pace and stage.name not in listed
+        }
+        hours += sum(times.values())
+        chip_hours += sum(times.get(each.name, 0.0) * _chips(each, scale) for each in stages)
+        lines.append(f"{row.name}: {_in_words(sum(times.values()))}" if pace else row.name)
+        for name in (stage.name for stage in stages):
+            if name in times:
+                lines.append(f"  {name}: {_in_words(times[name])}")
+            elif name in done:
+                lines.append(f"  {name}: done")
+            elif name not in listed:
+                lines.append(f"  {name}")
+        listed.update(stage.name for stage in stages)
+    if pace:
+        how = "launch/compile_check.py" if scale.rate else "a step measured here"
+        total = f"in all {_in_words(hours)}, {chip_hours:,.1f} chip-hours"
+        lines += ["", f"{total} (by {how}; evaluations are not counted)"]
+    return "\n".join(lines)
+
+
+def _seconds(stage: Stage, operations: float, pace: Pace, scale: Scale) -> float:
+    return pace.start + operations / (pace.rate * _chips(stage, scale))
+
+
+def _chips(stage: Stage, scale: Scale) -> int:
+    return scale.chips if stage.program == "pretrain" else 1
+
+
+def _in_words(hours: float) -> str:
+    return f"{hours:,.1f} h" if hours >= 2 else f"{60 * hours:,.0f} min"
