@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -30,7 +31,7 @@ for command in json.load(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def said(tiny_run, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
+def said(tiny_run, fine_tuned, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
     """Maps each command to its exit code and its output."""
     folder = tmp_path_factory.mktemp("doors")
     write_text(folder / "text.txt")
@@ -57,15 +58,15 @@ def said(tiny_run, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
         "compare_words --model=run --word=moo --text=Moo --text=moo --output=word.png",
         *(_fine_tuning(task, tiny_run) for task in ("glue", "squad", "swag", "ner", "table")),
         "predict --model=glue-run --input=pairs.txt --output=pairs.jsonl",
-        f"{_fine_tuning('glue', tiny_run)} --config.seed=1 --workdir=other-run",
-        "ensemble --runs=glue-run,other-run --workdir=together",
-        "predict --model=together --input=pairs.txt --output=together.jsonl",
+        "ensemble --runs=one,other --workdir=together",
         f"study --study={repository}/configs/studies/modern_walk.py --corpus=corpus"
-        " --workdir=walk --dry_run",
+        " --scale=16 --workdir=walk --dry_run",
         "show_sharding --config=tiny.py",
         f"compile_check --config={repository}/configs/pretrain_base_16.py --topology=v5e:4x4",
     ]
     (folder / "pairs.txt").write_text("baa baa ||| moo\n")
+    for name in ("one", "other"):
+        shutil.copytree(fine_tuned("MRPC")[1], folder / name)
     lines = [command.split() for command in commands]
     process = subprocess.run(
         [sys.executable, "-c", _RUNNER],
