@@ -79,7 +79,7 @@ def _rows(file: Path) -> list[list[str]]:
 # ------------------------------------------------------------------------------ what it gives
 
 
-@pytest.mark.parametrize("name", others_slow(FAMILIES, "CoLA", "SQuAD 2.0", "NER"))
+@pytest.mark.parametrize("name", others_slow(FAMILIES, "CoLA"))
 def test_a_run_with_its_copy_gives_what_the_run_gave(fine_tuned, tmp_path, name):
     _, run = fine_tuned(name)
     copy = shutil.copytree(run, tmp_path / "copy")
@@ -100,7 +100,7 @@ def test_a_run_with_its_copy_gives_what_the_run_gave(fine_tuned, tmp_path, name)
         assert mine.read_bytes() == theirs.read_bytes()
 
 
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", others_slow(BY, "votes"))
 def test_classes_by_hand(members, tmp_path, by):
     task, run, other = members("CoLA")
     dev, runs = task.read("dev"), (other, run)  # the second one is surer
@@ -130,6 +130,7 @@ def test_classes_by_hand(members, tmp_path, by):
     assert [task.family.classes.index(each["label"]) for each in found] == chosen
 
 
+@pytest.mark.slow
 def test_numbers_by_hand(members, tmp_path):
     task, run, other = members("STS-B")
     expected = np.mean([_predictions(each, task.read("dev")) for each in (run, other)], axis=0)
@@ -141,6 +142,7 @@ def test_numbers_by_hand(members, tmp_path):
     assert not (tmp_path / "votes").exists()
 
 
+@pytest.mark.slow
 def test_tags_of_members_with_other_encoders_and_vocabularies(members, vocabulary, tmp_path):
     """The third member has other sizes, and windows of 13 tokens."""
     task, run, other = members("NER")

@@ -301,6 +301,7 @@ def test_bad_files(tmp_path):
 # ------------------------------------------------------------------------------ the warm-up
 
 
+@pytest.mark.slow
 def test_squad_goes_on_from_the_model_warmed_up_and_its_output_layer(tiny_run, tmp_path, capsys):
     def run(init_from, kind: str, rate: float):
         """One epoch, in batches of one shape for both data sets, which is compiled once."""

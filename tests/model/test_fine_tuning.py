@@ -88,11 +88,18 @@ def _with_other_token(batch, place: int):
     return batch | {"input_ids": ids}
 
 
+def _of_each_way(kind: str) -> list:
+    """The cases of a kind of task; those with the BiLSTM alone are slow."""
+    cases = {way: pytest.param(kind, way) for way in WAYS}
+    cases["BiLSTM"] = pytest.param(kind, "BiLSTM", marks=pytest.mark.slow)
+    return list(cases.values())
+
+
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *((kinds.SEQUENCE_CLASSIFICATION, way) for way in WAYS),
-        (kinds.MULTIPLE_CHOICE, "left to right"),
+        *_of_each_way(kinds.SEQUENCE_CLASSIFICATION),
+        pytest.param(kinds.MULTIPLE_CHOICE, "left to right", marks=pytest.mark.slow),
     ],
 )
 def test_a_class_is_read_from_the_whole_text(spec, make_batch, kind, way):
@@ -133,8 +140,8 @@ def test_left_to_right_the_last_token_is_pooled(spec, make_batch):
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *((kinds.QUESTION_ANSWERING, way) for way in WAYS),
-        (kinds.TOKEN_CLASSIFICATION, "left to right, BiLSTM"),
+        *_of_each_way(kinds.QUESTION_ANSWERING),
+        pytest.param(kinds.TOKEN_CLASSIFICATION, "left to right, BiLSTM", marks=pytest.mark.slow),
     ],
 )
 def test_what_a_token_is_read_from(spec, make_batch, kind, way):
