@@ -134,6 +134,8 @@ def _lengths_of_texts(arguments):
         "rows": "the study was begun with the rows plain, masked, and now has plain, other",
         "settings": "two_ways.plan.json: the stage plain was begun with other settings",
         "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*='nothing'",
+        "ensemble": "stage both-plain: its runs are of different tasks, which make no one model",
+        "no fine-tuning": "stage both-plain: plain is no fine-tuning",
         "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",
@@ -153,6 +155,14 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
         Path(file).write_text(text.replace(old, new), encoding="utf-8")
     elif wrong == "config":
         Path(file).write_text(text.replace('"gelu_tanh"', '"nothing"'), encoding="utf-8")
+    elif wrong == "ensemble":
+        changed = text.replace(
+            '{"seed": seed}', '{"seed": seed, "task.name": ["CoLA", "RTE"][seed]}'
+        )
+        Path(file).write_text(changed, encoding="utf-8")
+        shutil.copytree(Path(data, "cola", "CoLA"), Path(data, "cola", "RTE"))
+    elif wrong == "no fine-tuning":
+        Path(file).write_text(text.replace("tuple(tuned))", "(run, run))"), encoding="utf-8")
     with pytest.raises(InputError, match=message):
         if wrong == "stage":
             study.run_stage(*arguments, (), "other")

@@ -14,6 +14,7 @@ from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import ensemble, evaluate, finetune, masked_text, pretrain
 from bertjax.runs.recipe import Recipe
+from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
 from bertjax.studies.estimates import Pace, measured_pace, operations
 from bertjax.studies.files import Given, read_study
@@ -103,6 +104,8 @@ def run_stage(
     known = {each.name: each for each in study.stages()}
     if stage not in known:
         raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
+    if known[stage].program == "pretrain":  # alone among the programs it runs on all hosts
+        join_processes()
     code = PROGRAMS[known[stage].program](known[stage], given)
     return code if isinstance(code, int) else 0  # an evaluation returns its figures
 
@@ -165,13 +168,21 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
             if stage.program == "pretrain":
                 Recipe.from_config(given.config(stage))
             elif stage.program == "finetune":
-                task = TaskRecipe.from_config(given.config(stage)).task
-                wrong |= dict.fromkeys(_missing(task))
+                wrong |= dict.fromkeys(_missing(_task(stage, given)))
+            elif stage.program == "ensemble":
+                if len({_task(run, given) for run in stage.start}) != 1:
+                    raise InputError("its runs are of different tasks, which make no one model")
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
     if wrong:
         raise InputError("; ".join(wrong))
     return {stage.name: operations(stage, given) for stage in stages}
+
+
+def _task(stage: Stage, given: Given) -> Task:
+    if stage.program != "finetune":
+        raise InputError(f"{stage.name} is no fine-tuning")
+    return TaskRecipe.from_config(given.config(stage)).task
 
 
 @functools.cache
