@@ -292,7 +292,9 @@ class QuestionAnswering:
         """See `Family`; an answer is its text, among those of all members, and so is "no answer".
 
         An answer that a member does not list has the probability 0 for that member. By logits, it
-        has that of the last one that the member lists, which it cannot exceed.
+        has that of the last one that the member lists, which it cannot exceed. Scores are logarithms
+        of the probabilities, moved by what the members' scores are above theirs: so they compare
+        between paragraphs, as the members' do, and one member keeps its own.
         """
         return [self._together(each, by) for each in zip(*members, strict=True)]
 
@@ -303,15 +305,17 @@ class QuestionAnswering:
             likeliest.setdefault(span.text, span)  # whose place the text gets
         columns = {text: column for column, text in enumerate(likeliest)}
         table = np.zeros((len(members), len(columns) + self.unanswerable))
+        above = 0.0
         for row, member in zip(table, members, strict=True):
             rivals = [span.score for span in member.answers]
             probabilities = softmax(np.array(rivals + [member.null_score] * self.unanswerable))
+            above += (rivals[0] - np.log(probabilities[0])) / len(members)
             row[:] = probabilities[: len(rivals)].min() if by == LOGITS else 0.0
             row[[columns[span.text] for span in member.answers]] = probabilities[: len(rivals)]
             if self.unanswerable:
                 row[-1] = probabilities[-1]
 
-        scores = logarithm(combined(table, by))
+        scores = logarithm(combined(table, by)) + above
         best = np.argsort(-scores[: len(columns)], kind="stable")[: self.n_best]
         kept = np.concatenate([scores[best], scores[len(columns) :]])  # and "no answer"
         spans = [list(likeliest.values())[column] for column in best]

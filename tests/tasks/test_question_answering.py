@@ -434,7 +434,10 @@ def test_answers_of_several_models():
     np.testing.assert_allclose(list(found.values()), [0.25, 0.2, 0.1, 0.05])
     assert spans.null_probability == pytest.approx(0.4)
     assert spans.null_odds == pytest.approx(np.log(0.4 / 0.25))
-    np.testing.assert_allclose([span.score for span in spans.answers], np.log(list(found.values())))
+    # The members' scores are above the logarithms of their probabilities by log(10), and 5 more.
+    logarithms = np.log(list(found.values()))
+    scores = [span.score for span in spans.answers]
+    np.testing.assert_allclose(scores, logarithms + np.log(10) + 2.5)
     assert (spans.answers[2].start, spans.answers[2].end) == (3, 6)
     assert spans.answer(threshold=0.0) == "" and spans.answer(threshold=0.5) == "bb"
 
