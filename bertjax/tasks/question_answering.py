@@ -292,9 +292,9 @@ class QuestionAnswering:
         """See `Family`; an answer is its text, among those of all members, and so is "no answer".
 
         An answer that a member does not list has the probability 0 for that member. By logits, it
-        has that of the last one that the member lists, which it cannot exceed. Scores are logarithms
-        of the probabilities, moved by what the members' scores are above theirs: so they compare
-        between paragraphs, as the members' do, and one member keeps its own.
+        has that of the last one that the member lists, which it cannot exceed. Scores are the
+        logarithms of the probabilities, moved by what the members' scores are above theirs: so they
+        compare between paragraphs, as the members' do, and one member keeps its own.
         """
         return [self._together(each, by) for each in zip(*members, strict=True)]
 
