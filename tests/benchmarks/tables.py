@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 HEALTH = REPOSITORY / "bertjax" / "runs" / "health.json"
 
-STUDIES = ("modern_walk",)
+STUDIES = ("modern_walk", "table_8")
 
 _WAYS = ("bertjax", "transformers")
 _YARDSTICKS = ("estimate", "count")  # of a step on a TPU
@@ -336,7 +336,8 @@ def table_of_minutes(content: dict[str, Any]) -> str:
 def study(name: str, results: Path) -> str:
     """The table of a study (launch/study.py), and the time of all its runs."""
     content = _read(results / f"{name}.json")
-    return f"{studies.text(content)} All runs took {content['seconds'] / 60:,.0f} minutes."
+    minutes = content["seconds"] / 60
+    return f"{studies.text(content)} The times of its runs add up to {minutes:,.0f} minutes."
 
 
 # ----------------------------------------------------------------- estimated by the TPU compiler
