@@ -27,7 +27,7 @@ _LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
 
 
 class FineTuned(Protocol):
-    """What has learned a task, and predicts for new examples.
+    """A model, or several, that has learned a task and predicts for new examples.
 
     Attributes:
       family: the form of its examples and predictions.

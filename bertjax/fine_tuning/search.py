@@ -161,7 +161,7 @@ class Search:
                 return False
             predictions = self._predict_dev(params)
             result |= self._score(predictions)
-            examples = {name: split.examples for name, split in self._data.dev.items()}
+            examples = self._dev_examples()
             write_resampled(folder, self._task, examples, predictions, result["settings"])
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
@@ -181,10 +181,12 @@ class Search:
             for name, split in self._data.dev.items()
         }
 
+    def _dev_examples(self) -> dict[str, list[Any]]:
+        return {name: split.examples for name, split in self._data.dev.items()}
+
     def _score(self, predictions: Mapping[str, list[Any]]) -> dict[str, Any]:
         """See `scored`."""
-        examples = {name: split.examples for name, split in self._data.dev.items()}
-        return scored(self._task, examples, predictions)
+        return scored(self._task, self._dev_examples(), predictions)
 
     # ------------------------------------------------------------------- the best trial
 

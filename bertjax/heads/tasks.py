@@ -61,7 +61,7 @@ class EncoderModel(nn.Module):
 
 
 class _Model(nn.Module):
-    """What the models of all tasks share.
+    """This is common to the models of all tasks.
 
     Attributes:
       spec: of the encoder.
@@ -108,7 +108,7 @@ class SequenceClassifier(_Model):
         return {"logits": self.classifier(pooled)}
 
     def _pooled(self, states: jax.Array, input_mask: jax.Array) -> jax.Array:
-        """What speaks for the whole text: [B, S, W] -> [B, W]."""
+        """The vector that speaks for the whole text: [B, S, W] -> [B, W]."""
         if self.bilstm:
             forward, backward = jnp.split(states, 2, -1)
             return jnp.concatenate([_last_token(forward, input_mask)[:, 0], backward[:, 0]], -1)

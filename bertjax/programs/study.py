@@ -120,7 +120,7 @@ def _read(
     return study, Given(path.partition(":")[0], corpus, data, local_folder(workdir))
 
 
-# What each program is called with, for a stage.
+# Each program is called with this, for a stage.
 PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
     "pretrain": lambda stage, given: pretrain.run(given.config(stage), _folder(stage, given)),
     "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
@@ -187,7 +187,7 @@ def _task(stage: Stage, given: Given) -> Task:
 
 @functools.cache
 def _missing(task: Task) -> tuple[str, ...]:
-    """What hinders the reading of each split of a task; many stages have the same one."""
+    """The errors of reading each split of a task; many stages have the same task."""
     found = []
     for split in (TRAIN, *task.dev_splits, *task.test_splits):
         try:

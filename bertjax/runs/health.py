@@ -56,7 +56,7 @@ def read_bands(path: Path = BANDS_FILE) -> dict[str, Any]:
 
 
 def describe_text(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> dict[str, Any]:
-    """What a verdict needs to know of a run's text; a run has it in `TEXT_FILE`.
+    """Describes a run's text as a verdict needs it; a run has this in `TEXT_FILE`.
 
     Returns:
       vocabulary_size, and without_context: the loss (nats) of the best guess that reads no context.

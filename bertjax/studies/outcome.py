@@ -56,15 +56,10 @@ def joined(figures: list[Figure]) -> Figure:
     return Figure(values, np.concatenate(resampled) if known else None)
 
 
-def runs_folder(study: Path) -> Path:
-    """The folder of all runs of a study."""
-    return study / "runs"
-
-
 def folder_of(stage: Stage, study: Path) -> Path:
     """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
     own = stage.start[0] if stage.program in _FILES else stage
-    return runs_folder(study) / own.name
+    return study / "runs" / own.name
 
 
 def is_done(stage: Stage, study: Path) -> bool:
