@@ -5,7 +5,7 @@ Command:
     --workdir=STUDY
 
 An ensemble joins seven systems, with other checkpoints of pre-training and other seeds of
-fine-tuning.
+fine-tuning. The row "large, single" is the mean of the same systems, each by itself.
 """
 
 from bertjax.studies.scales import Scale, ensemble
@@ -26,16 +26,18 @@ def get_study(scale: Scale) -> Study:
     every = scale.steps // 20
     kept = {"keep_checkpoint_every": every, "intervals.checkpoint": every}
     base, large = scale.pretrain("base"), scale.pretrain("large-kept", kept, size="large")
+    systems = _systems(scale, large, every)
     rows = [
         Row("base, single", {"SQuAD": scale.fine_tune("SQuAD", base)}),
-        Row("large, single", {"SQuAD": scale.fine_tune("SQuAD", large)}),
-        Row("large, ensemble", {"SQuAD": _ensemble(scale, large, every)}),
+        Row("large, single", {"SQuAD": systems}),
+        Row("large, ensemble", {"SQuAD": ensemble(f"ensemble-{large.name}", systems)}),
     ]
     if scale.available(("TriviaQA",)):
-        warm = scale.fine_tune("TriviaQA", large)
+        warm = _systems(scale, large, every, warm_up="TriviaQA")
+        together = ensemble(f"ensemble-{large.name}-TriviaQA", warm)
         rows += [
-            Row("large, single, TriviaQA", {"SQuAD": scale.fine_tune("SQuAD", warm)}),
-            Row("large, ensemble, TriviaQA", {"SQuAD": _ensemble(scale, large, every, "TriviaQA")}),
+            Row("large, single, TriviaQA", {"SQuAD": warm}),
+            Row("large, ensemble, TriviaQA", {"SQuAD": together}),
         ]
     names = [row.name for row in rows]
     columns = [
@@ -45,14 +47,14 @@ def get_study(scale: Scale) -> Study:
     return Study("Table 2: SQuAD 1.1", rows, columns, source="dev, arXiv 1810.04805")
 
 
-def _ensemble(scale: Scale, large: Stage, every: int, warm_up: str = "") -> Stage:
-    """The last checkpoints of the pre-training, each fine-tuned with a seed of its own."""
-    runs = []
+def _systems(scale: Scale, large: Stage, every: int, warm_up: str = "") -> tuple[Stage, ...]:
+    """The last checkpoints of the pre-training, each fine-tuned with seeds of its own."""
+    systems = []
     for number in range(scale.systems):
         step = scale.steps - number // 2 * every
         one = {"seed": number, "grid.restarts": 1}
         start, at = large, dict(step=step)
         if warm_up:
             start, at = scale.fine_tune(warm_up, large, one, name=f"{number}", step=step), {}
-        runs.append(scale.fine_tune("SQuAD", start, one, name=f"system{number}", **at))
-    return ensemble(f"ensemble-{large.name}{warm_up and f'-{warm_up}'}", runs)
+        systems.append(scale.fine_tune("SQuAD", start, one, name=f"system{number}", **at))
+    return tuple(systems)
