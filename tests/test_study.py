@@ -1,6 +1,7 @@
 """A whole study: pre-training, evaluation, fine-tuning and an ensemble, by its own processes."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from tiny_run import tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.corpus.store import open_tokenizer
+from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import study
 from bertjax.runs.recipe import Recipe
-from bertjax.studies.estimates import Pace, operations
+from bertjax.studies.estimates import Pace, Work, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES
 
@@ -84,7 +86,7 @@ def _stages(arguments):
 @pytest.fixture
 def a_known_pace(monkeypatch):
     """A machine of 1e6 operations a second, whose programs start in 10 seconds."""
-    monkeypatch.setattr(study, "measured_pace", lambda stage, given: Pace(1e6, 10.0))
+    monkeypatch.setattr(study, "measured_pace", lambda stage, given, at_once: Pace(1e6, 10.0))
 
 
 def _dry_run(arguments, **options):
@@ -100,7 +102,7 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
         *("  plain", "  evaluate-plain", "  CoLA-plain-0", "  CoLA-plain-1", "  both-plain"),
     ]
     # Of 12 updates, 9 have 16 rows of 32 tokens, and 3 have 8 of 64.
-    plain, tuned = _stages(arguments)[0], _stages(arguments)[2]
+    plain, evaluated, tuned, _, both = _stages(arguments)[:5]
     given = Given(arguments[0], *arguments[2:4], Path(arguments[4]))
     spec = Recipe.from_config(given.config(plain)).spec(
         open_tokenizer(arguments[2]).vocabulary_size
@@ -110,18 +112,33 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
         tokens * spec.flops_per_token(length, predicted[length])
         for length, tokens in {32: 9 * 16 * 32, 64: 3 * 8 * 64}.items()
     )
-    assert operations(plain, given) == pytest.approx(by_hand)
-    assert f"  plain: {(by_hand / 1e6 + 10) / 60:,.0f} min" in printed
-    texts = _lengths_of_texts(arguments)
-    assert operations(tuned, given) == pytest.approx(
+    assert work_of(plain, given) == Work(pytest.approx(by_hand), programs=2)  # one for a length
+    assert f"  plain: {(by_hand / 1e6 + 2 * 10) / 60:,.0f} min" in printed
+    # One epoch of training, and the prediction of dev.
+    of_train, of_dev = (
         sum(texts) * spec.flops_per_token(round(sum(texts) / len(texts)), 0)
+        for texts in (_lengths_of_texts(arguments, split) for split in ("train", "dev"))
     )
+    recipe = TaskRecipe.from_config(given.config(tuned))
+    assert work_of(tuned, given) == Work(pytest.approx(of_train + of_dev / 3), recipe.buckets)
+    assert work_of(both, given).operations == pytest.approx(2 * of_dev / 3)
+    assert work_of(evaluated, given) == Work()
 
 
-def _lengths_of_texts(arguments):
-    """The tokens of every training example of CoLA, with [CLS] and [SEP]."""
-    tokenizer = open_tokenizer(arguments[2])
-    lines = Path(arguments[3], "cola", "CoLA", "train.tsv").read_text(encoding="utf-8").splitlines()
+def test_the_plan_of_stages_that_run_at_a_time(arguments, a_known_pace, capsys):
+    _dry_run(arguments)
+    alone = capsys.readouterr().out.splitlines()[-2]
+    _dry_run(arguments, at_once=3)
+    together = capsys.readouterr().out.splitlines()[-2]
+    assert together.startswith(alone + "; 3 at a time, ")
+    minutes, least = (int(re.search(r"(\d+) min", each)[1]) for each in together.split(";"))
+    assert least == pytest.approx(minutes / 3, abs=1)
+
+
+def _lengths_of_texts(arguments, split):
+    """The tokens of every example of a split of CoLA, with [CLS] and [SEP]."""
+    tokenizer, file = open_tokenizer(arguments[2]), Path(arguments[3], "cola", "CoLA")
+    lines = (file / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[3] for line in lines]
     return [len(ids) + 2 for ids in tokenizer.encode(texts)]
 

@@ -16,7 +16,7 @@ from bertjax.programs import ensemble, evaluate, finetune, masked_text, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
-from bertjax.studies.estimates import Pace, measured_pace, operations
+from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import folder_of, is_done
 from bertjax.studies.processes import Processes, seconds_of
@@ -62,11 +62,12 @@ def run(
     study, given = _read(path, scale, corpus, data, workdir, only)
     name, stages = Path(path.partition(":")[0]).stem, study.stages()
     _check_plan(study, name, given.folder)
-    costs = _checked(stages, given)
+    work = _checked(stages, given)
     done = {stage.name for stage in stages if is_done(stage, given.folder)}
     waiting = [stage for stage in stages if stage.name not in done]
-    pace = _pace(SCALES[scale], stages, given) if waiting else None
-    print(plan.text(study, costs, done, pace, SCALES[scale]), "", sep="\n", flush=True)
+    pace = _pace(SCALES[scale], stages, given, at_once) if waiting else None
+    text = plan.text(study, work, done, pace, SCALES[scale], at_once)
+    print(text, "", sep="\n", flush=True)
     if dry_run:
         return 0
 
@@ -154,8 +155,8 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
                 )
 
 
-def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
-    """Checks all configs and files, and returns the useful operations of each stage.
+def _checked(stages: Sequence[Stage], given: Given) -> dict[str, Work]:
+    """Checks all configs and files, and returns the work of each stage.
 
     Raises:
       InputError: names everything that is wrong or missing.
@@ -176,7 +177,7 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, float]:
             wrong[f"stage {stage.name}: {error}"] = None
     if wrong:
         raise InputError("; ".join(wrong))
-    return {stage.name: operations(stage, given) for stage in stages}
+    return {stage.name: work_of(stage, given) for stage in stages}
 
 
 def _task(stage: Stage, given: Given) -> Task:
@@ -197,12 +198,12 @@ def _missing(task: Task) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _pace(scale: Scale, stages: Sequence[Stage], given: Given) -> Pace | None:
+def _pace(scale: Scale, stages: Sequence[Stage], given: Given, at_once: int) -> Pace | None:
     """The pace of the scale's chips; of those here, of a step of the first pre-training if any."""
     if scale.rate:
         return Pace(scale.rate, start=0.0)
     first = next((stage for stage in stages if stage.program == "pretrain"), None)
-    return first and measured_pace(first, given)
+    return first and measured_pace(first, given, at_once)
 
 
 def _write(found: dict[str, Any], path: Path) -> None:

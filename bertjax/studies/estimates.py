@@ -1,8 +1,9 @@
-"""How long the stages of a study take: their useful operations, and the pace of the machine."""
+"""How long the stages of a study take: their work, and the pace of the machine."""
 
 import dataclasses
 import functools
 import multiprocessing
+import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -16,11 +17,13 @@ from bertjax.runs.assembly import make_phases, make_training
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.studies.files import Given
+from bertjax.studies.processes import devices_of, take_cores
 from bertjax.studies.study import Stage
 from bertjax.tasks.task import TRAIN, Task
 
 _SAMPLE = 200  # examples that are encoded to know the tokens of all
 _STEPS = 5  # that are timed
+_TRAINING = 3  # times the operations of a prediction: forward, and twice as many backward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +32,43 @@ class Pace:
 
     Attributes:
       rate: useful operations a second of one chip.
-      start: seconds that a stage takes to start and to compile a program.
+      start: seconds that it takes to compile a program.
     """
 
     rate: float
     start: float
 
 
-def measured_pace(stage: Stage, given: Given) -> Pace:
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a stage has to do.
+
+    Attributes:
+      operations: useful ones, of training and of predictions.
+      programs: the number of training programs that are compiled, one for each shape of a batch.
+    """
+
+    operations: float = 0.0
+    programs: int = 0
+
+    def seconds(self, pace: Pace, chips: int) -> float:
+        """How long it takes."""
+        return self.programs * pace.start + self.operations / (pace.rate * chips)
+
+
+def measured_pace(stage: Stage, given: Given, at_once: int) -> Pace:
     """Trains a few steps of a pre-training here; nothing is written.
 
-    A process of its own does it, which gives the devices back.
+    A process of its own does it, with the devices that a stage has when `at_once` run at a time;
+    its end gives them back.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, stage, given).result()
+        return pool.submit(_measured, stage, given, at_once).result()
 
 
-def _measured(stage: Stage, given: Given) -> Pace:
+def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
+    os.environ |= devices_of(0, at_once)
+    take_cores(0, at_once)
     recipe = Recipe.from_config(given.config(stage))
     begin = time.perf_counter()
     tokenizer = open_tokenizer(recipe.corpus[0])
@@ -71,26 +94,35 @@ def _measured(stage: Stage, given: Given) -> Pace:
     return Pace(phase.flops / seconds / jax.device_count(), compiled - begin)
 
 
-def operations(stage: Stage, given: Given) -> float:
-    """The useful operations of a stage; evaluations are not counted.
+def work_of(stage: Stage, given: Given) -> Work:
+    """The work of a stage; the evaluations of pre-training are not counted.
 
     Raises:
       InputError: a config of the stage, or a file of its data, cannot be used.
     """
     if stage.program == "pretrain":
-        recipe = Recipe.from_config(given.config(stage))
-        spec = _spec(stage, given)
-        return sum(
-            len(steps)
-            * phase.batch_size
-            * phase.length
-            * spec.flops_per_token(phase.length, recipe.example_spec(phase, "", 1).predicted)
-            for _, phase, steps in recipe.steps()
-        )
+        return _of_pretraining(Recipe.from_config(given.config(stage)), _spec(stage, given))
     if stage.program == "finetune":
         recipe = TaskRecipe.from_config(given.config(stage))
-        return _of_fine_tuning(recipe, _spec(stage, given), given)
-    return 0.0
+        return _of_fine_tuning(recipe, _spec(stage, given), given.corpus)
+    if stage.program == "ensemble":  # each of its models predicts dev
+        runs = [TaskRecipe.from_config(given.config(run)) for run in stage.start]
+        spec = _spec(stage, given)
+        predictions = (_of_predictions(run, spec, given.corpus) for run in runs)
+        return Work(sum(predictions))
+    return Work()
+
+
+def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
+    steps = [(phase, len(steps)) for _, phase, steps in recipe.steps()]
+    operations = sum(
+        number
+        * phase.batch_size
+        * phase.length
+        * spec.flops_per_token(phase.length, recipe.example_spec(phase, "", 1).predicted)
+        for phase, number in steps
+    )
+    return Work(operations, len(steps))
 
 
 def _spec(stage: Stage, given: Given) -> EncoderSpec:
@@ -104,20 +136,37 @@ def _spec(stage: Stage, given: Given) -> EncoderSpec:
     return recipe.spec(open_tokenizer(recipe.corpus[0]).vocabulary_size)
 
 
-def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, given: Given) -> float:
-    """All epochs of all trials; with features, the encoder computes each example once."""
-    tokens, length = _tokens(recipe.task, recipe.max_length, given.corpus)
-    of_token = spec.flops_per_token(length, predicted=0)
+def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, corpus: str) -> Work:
+    """All epochs of all trials, each of which predicts dev.
+
+    With features, the encoder computes each example once; the work of the tagger is not counted.
+    """
+    trials = recipe.trials()
+    training = _tokens(recipe.task, TRAIN, recipe.max_length, corpus)
+    operations, predictions = _operations(training, spec), _of_predictions(recipe, spec, corpus)
     if recipe.features:
-        return tokens * of_token / 3
-    return tokens * of_token * sum(trial.epochs for trial in recipe.trials())
+        return Work(operations / _TRAINING + predictions, recipe.buckets)
+    return Work(sum(operations * trial.epochs + predictions for trial in trials), recipe.buckets)
+
+
+def _of_predictions(recipe: TaskRecipe, spec: EncoderSpec, corpus: str) -> float:
+    """The useful operations of one prediction for each example of dev."""
+    return sum(
+        _operations(_tokens(recipe.task, split, recipe.max_length, corpus), spec) / _TRAINING
+        for split in recipe.task.dev_splits
+    )
+
+
+def _operations(tokens: tuple[float, int], spec: EncoderSpec) -> float:
+    number, length = tokens
+    return number * spec.flops_per_token(length, predicted=0)
 
 
 @functools.cache
-def _tokens(task: Task, max_length: int, corpus: str) -> tuple[float, int]:
-    """The tokens of all training examples, from those of some; and the mean of a sequence."""
-    examples = task.read(TRAIN)
+def _tokens(task: Task, split: str, max_length: int, corpus: str) -> tuple[float, int]:
+    """The tokens of all examples of a split, from those of some; and the mean of a sequence."""
+    examples = task.read(split)
     some = examples[:: max(1, len(examples) // _SAMPLE)]
-    encoded = task.family.encode(some, open_tokenizer(corpus), max_length, labelled=True)
+    encoded = task.family.encode(some, open_tokenizer(corpus), max_length, labelled=split == TRAIN)
     tokens = float(encoded.lengths.sum()) * encoded.choices * len(examples) / len(some)
     return tokens, round(encoded.lengths.mean())

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 
-from bertjax.studies.estimates import Pace
+from bertjax.studies.estimates import Pace, Work
 from bertjax.studies.scales import Scale
 from bertjax.studies.study import Stage, Study
 
@@ -10,21 +10,27 @@ _HOUR = 3600.0
 
 
 def text(
-    study: Study, costs: Mapping[str, float], done: Set[str], pace: Pace | None, scale: Scale
+    study: Study,
+    work: Mapping[str, Work],
+    done: Set[str],
+    pace: Pace | None,
+    scale: Scale,
+    at_once: int = 1,
 ) -> str:
     """The stages of each row with their time; those that an earlier row has are left out.
 
     Args:
-      costs: the useful operations of each stage, by its name.
+      work: of each stage, by its name.
       done: the names of the stages that are done.
       pace: None if it is not known; then no times are given.
+      at_once: how many run at a time.
     """
     lines, listed = [study.title, ""], set(done)
     hours, chip_hours = 0.0, 0.0
     for row in study.rows:
         stages = study.stages(row)
         times = {
-            stage.name: _seconds(stage, costs[stage.name], pace, scale) / _HOUR
+            stage.name: work[stage.name].seconds(pace, _chips(stage, scale)) / _HOUR
             for stage in stages
             if pace and stage.name not in listed
         }
@@ -41,13 +47,11 @@ def text(
         listed.update(stage.name for stage in stages)
     if pace:
         how = "launch/compile_check.py" if scale.rate else "a step measured here"
-        total = f"in all {_in_words(hours)}, {chip_hours:,.1f} chip-hours"
-        lines += ["", f"{total} (by {how}; evaluations are not counted)"]
+        total = f"in all {_in_words(hours)}, {chip_hours:,.1f} chip-hours (by {how})"
+        if at_once > 1:
+            total += f"; {at_once} at a time, {_in_words(hours / at_once)} at least"
+        lines += ["", total]
     return "\n".join(lines)
-
-
-def _seconds(stage: Stage, operations: float, pace: Pace, scale: Scale) -> float:
-    return pace.start + operations / (pace.rate * _chips(stage, scale))
 
 
 def _chips(stage: Stage, scale: Scale) -> int:

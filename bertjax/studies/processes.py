@@ -91,8 +91,7 @@ class Processes:
                 env=os.environ | devices_of(place, self._at_once),
                 start_new_session=True,  # Ctrl-C reaches it through this process alone
             )
-        if self._at_once > 1 and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(process.pid, cores_of(place, self._at_once))
+        take_cores(place, self._at_once, process.pid)
         self._running[place] = stage, process, time.time()
 
     def _ended(self) -> list[tuple[Stage, int, float]]:
@@ -139,6 +138,12 @@ def cores_of(place: int, at_once: int) -> list[int]:
     """The cores of a process: every `at_once`-th one."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[place % len(cores) :: at_once] or [cores[place % len(cores)]]
+
+
+def take_cores(place: int, at_once: int, process: int = 0) -> None:
+    """Gives a process its share of the cores, where the system can; 0 is this process."""
+    if at_once > 1 and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process, cores_of(place, at_once))
 
 
 def last_line(log: Path) -> str:
