@@ -990,7 +990,7 @@ CHANGES = [
     ),
     Change(
         "bertjax/interop/pretrained.py",
-        'dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec)))',
+        'dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec, bilstm)))',
         "dict.fromkeys(ARCHITECTURES[kind].parts(self.spec)[:1])",
         (
             "tests/test_initialize.py::"

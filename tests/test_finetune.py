@@ -338,7 +338,7 @@ def _tags_of_next_words(init_from, folder, **changes):
 
 
 def test_a_bilstm_gives_what_left_to_right_lacks(left_to_right_run, tmp_path, capsys):
-    """Tags depend on the next word. The model is kept for its run, and nothing else opens it."""
+    """Tags depend on the next word. Every program opens the run, but for transformers."""
     bilstm = dict(hidden=24, depth=1, dropout=0.0)
     config, run = _tags_of_next_words(left_to_right_run, tmp_path, bilstm=bilstm), tmp_path / "run"
     assert finetune.run(config, str(run)) == 0
@@ -353,11 +353,30 @@ def test_a_bilstm_gives_what_left_to_right_lacks(left_to_right_run, tmp_path, ca
     assert "trial 1 of 1" not in capsys.readouterr().out
     assert _results(run) == results
     assert (run / "predictions" / "test.jsonl").read_bytes() == written
-    message = r"a run of fine-tuning whose model transformers does not have .* predictions/"
-    with pytest.raises(InputError, match=message):
-        open_model(str(run))
-    with pytest.raises(InputError, match=message):
+
+    lines = (tmp_path / "data" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    words = [json.dumps({"words": json.loads(line)["words"]}) for line in lines]
+    (tmp_path / "words.jsonl").write_text("\n".join(words), encoding="utf-8")
+    predict.run(str(run), str(tmp_path / "words.jsonl"), str(tmp_path / "answers"))
+    assert (tmp_path / "answers").read_bytes() == written
+    printed = capsys.readouterr().err
+    assert "  reads left to right\n  a BiLSTM over it: 1 layers of 24\n" in printed
+
+    with pytest.raises(InputError, match=f"{run}: transformers has no such model"):
         convert.run(str(run), f"hf:{tmp_path / 'exported'}")
+    assert not (tmp_path / "exported").exists()
+    assert convert.run(str(run), f"stablehlo:{tmp_path / 'served'}")["the artifact"] < 1e-5
+
+    model = open_model(str(run))
+    for module, goes_on in ((model.bilstm, True), (model.bilstm.clone(hidden=12), False)):
+        beginning = model.beginning(model.kind, model.classes, module)
+        assert beginning.keys() == {"bert"} | ({"bilstm", "classifier"} if goes_on else set())
+    (run / "parameters" / "parameters.safetensors").write_bytes(b"12345678")
+    with pytest.raises(InputError, match="parameters.safetensors: damaged"):
+        open_model(str(run))
+    (run / "parameters" / "parameters.safetensors").unlink()
+    with pytest.raises(InputError, match=f"{run}: no parameters.safetensors in .*: repeat"):
+        open_model(str(run))
 
 
 @pytest.mark.slow
@@ -386,6 +405,11 @@ def test_the_tasks_of_table_5(left_to_right_run, tmp_path, name, hidden, folder)
     results = _results(run)
     assert results["dev"]["dev"][results["metric"]] >= family.least
     assert {"model", "parameters"} & {path.name for path in run.iterdir()} == {folder}
+    task = TaskRecipe.from_config(config).task
+    examples = read_examples(task)["dev"]
+    model = open_fine_tuned(str(run))
+    found = task.score(examples, model.predict(examples, "dev"), model.settings)
+    assert found == pytest.approx(results["dev"]["dev"])
 
 
 # --------------------------------------------------------------------- what goes wrong

@@ -67,7 +67,7 @@ class OneModel:
         self._encode = encoder(self.family, pretrained, max_length)
         placement = Placement(make_mesh(MeshSpec()), layout("data"))
         self._predictor = Predictor(
-            encoder_with_head(self.family, pretrained.spec),
+            encoder_with_head(self.family, pretrained.spec, pretrained.bilstm),
             TASK_OBJECTIVES[self.family.objective],
             placement,
             pad_id=pretrained.tokenizer.pad_id,

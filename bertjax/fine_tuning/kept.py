@@ -1,4 +1,4 @@
-"""The parameters of the best trial so far, of a model that transformers does not have."""
+"""The parameters of the best tagger over fixed features so far."""
 
 import shutil
 from collections.abc import Mapping

@@ -9,6 +9,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
+from bertjax.heads.bilstm import BiLstm
 from bertjax.heads.pretraining import PreTrainingModel
 
 
@@ -25,9 +26,12 @@ class Architecture(NamedTuple):
     build: Callable[[EncoderSpec, int], nn.Module]
     axes: tuple[str, ...] = ("B", "S")
 
-    def parts(self, spec: EncoderSpec) -> tuple[str, ...]:
-        """The top-level names of its parameters."""
-        return (spec.encoder, *family_of(spec).heads[self.kind])
+    def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
+        """The top-level names of its parameters; of all heads a BiLSTM leaves the output layer."""
+        heads = family_of(spec).heads[self.kind]
+        if bilstm:
+            heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
+        return (spec.encoder, *heads)
 
 
 def _masked_lm(spec: EncoderSpec, num_classes: int) -> nn.Module:

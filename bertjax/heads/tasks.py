@@ -24,6 +24,7 @@ from bertjax.heads.pretraining import gather_positions
 from bertjax.layers.dense import Dense, exact, normal
 from bertjax.layers.dropout import Dropout
 
+BILSTM = "bilstm"  # the part of that name
 OUTPUT_LAYERS = ("classifier", "span")  # the parts whose outputs are what a task asks for
 
 

@@ -312,6 +312,12 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
       InputError: a part of its architecture is missing, or transformers has no such model.
     """
     pretrained.model()  # every part is there
+    if pretrained.bilstm or not has_model(pretrained.spec, pretrained.kind):
+        raise InputError(
+            f"{pretrained.origin}: transformers has no such model (a BiLSTM, or a class of a text "
+            "read left to right): launch/predict.py opens it, and launch/convert.py exports it "
+            "with --to=stablehlo:FOLDER"
+        )
     config = config_of(pretrained)
     arrays = names.to_theirs(pretrained.params, pretrained.entries)
     if pretrained.kind == kinds.ENCODER:  # saved without the prefix

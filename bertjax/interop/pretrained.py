@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,8 @@ from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
-from bertjax.heads.tasks import OUTPUT_LAYERS
+from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -34,6 +34,7 @@ class Pretrained:
       left_out: arrays of the source that have no place here, each with the reason.
       task: what it was fine-tuned for and how new text is to be put to it, where that is known:
         the fields of a task's family, "max_length", and what was decided on its dev set.
+      bilstm: over the encoder; None: there is none.
     """
 
     origin: str
@@ -44,6 +45,7 @@ class Pretrained:
     classes: tuple[str, ...] = ()
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bilstm: BiLstm | None = None
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:
@@ -68,20 +70,27 @@ class Pretrained:
         return self.family.hugging_face.classes[self.kind]
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of its architecture."""
+        return self.architecture.parts(self.spec, self.bilstm)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The parts of its architecture that the source does not have."""
-        return tuple(p for p in self.architecture.parts(self.spec) if p not in self.params)
+        return tuple(part for part in self.parts if part not in self.params)
 
     @property
     def entries(self) -> list[Entry]:
-        """The arrays of its architecture, with their names elsewhere."""
-        parts = [part for part in self.architecture.parts(self.spec) if part in self.params]
-        return array_names(parts, self.spec, len(self.classes))
+        """The arrays of its architecture, with their names elsewhere; of the encoder alone where a
+        BiLSTM is over it."""
+        parts = (self.spec.encoder,) if self.bilstm else self.parts
+        found = [part for part in parts if part in self.params]
+        return array_names(found, self.spec, len(self.classes))
 
     @property
     def additional(self) -> tuple[str, ...]:
         """The parts that it has besides those of its architecture."""
-        return tuple(p for p in self.params if p not in self.architecture.parts(self.spec))
+        return tuple(part for part in self.params if part not in self.parts)
 
     @property
     def identity(self) -> str:
@@ -101,25 +110,31 @@ class Pretrained:
           InputError: it has not.
         """
         wanted = ARCHITECTURES[kind or self.kind]
-        absent = [part for part in wanted.parts(self.spec) if part not in self.params]
+        bilstm = self.bilstm if wanted is self.architecture else None
+        absent = [part for part in wanted.parts(self.spec, bilstm) if part not in self.params]
         if absent:
             raise InputError(
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
                 f"which {self.family.hugging_face.classes[kind or self.kind]} has: take others"
             )
-        return wanted.build(self.spec, len(self.classes))
+        module = wanted.build(self.spec, len(self.classes))
+        return module.clone(bilstm=bilstm) if bilstm else module
 
-    def beginning(self, kind: str, classes: tuple[str, ...] = ()) -> dict[str, Any]:
+    def beginning(
+        self, kind: str, classes: tuple[str, ...] = (), bilstm: BiLstm | None = None
+    ) -> dict[str, Any]:
         """The parts that training of a kind of model begins from.
 
-        An output layer is among them only if it has learned the same: it is of a model of the same
-        kind, and a classifier's classes are `classes`, in this order. A part that only the other
-        kind has is made of the arrays that have the same names in transformers, such as the head
-        before the decoder that a classifier of ModernBERT keeps.
+        An output layer, and a BiLSTM, are among them only if they have learned the same: they are
+        of a model of the same kind, with the same BiLSTM or none, and a classifier's classes are
+        `classes`, in this order. A part that only the other kind has is made of the arrays that
+        have the same names in transformers, such as the head before the decoder that a classifier
+        of ModernBERT keeps.
         """
-        parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec)))
-        same = self.kind == kind and ("classifier" not in parts or self.classes == classes)
-        wanted = [part for part in parts if same or part not in OUTPUT_LAYERS]
+        parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec, bilstm)))
+        same = (self.kind, self.bilstm) == (kind, bilstm)
+        same = same and ("classifier" not in parts or self.classes == classes)
+        wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
         found = {part: self.params[part] for part in wanted if part in self.params}
         arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
         for part in set(wanted) - set(found):
@@ -130,12 +145,15 @@ class Pretrained:
 
     def summary(self) -> str:
         """Lines to print: the parts that were read, the parts left out, and the missing parts."""
-        entries = self.entries
-        parameters = sum(math.prod(entry.shape) for entry in entries)
+        arrays = jax.tree.leaves([self.params[part] for part in self.parts if part in self.params])
         lines = [
             f"{self.origin}: {self.class_name}, {self.spec.num_hidden_layers} layers of "
-            f"{self.spec.hidden_size}, {parameters:,} parameters in {len(entries)} arrays"
+            f"{self.spec.hidden_size}, {sum(array.size for array in arrays):,} parameters"
         ]
+        if self.spec.causal:
+            lines.append("  reads left to right")
+        if self.bilstm:
+            lines.append(f"  a BiLSTM over it: {self.bilstm.depth} layers of {self.bilstm.hidden}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
         lines += [f"  besides: {part}" for part in self.additional]
         lines += [f"  missing: {part}" for part in self.missing]

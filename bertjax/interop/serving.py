@@ -82,8 +82,8 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       RuntimeError: the written function gives other outputs than the module.
     """
     module = pretrained.model()
-    parts = pretrained.architecture.parts(pretrained.spec)
-    weights = flatten_dict({part: pretrained.params[part] for part in parts}, sep="/")
+    weights = {part: pretrained.params[part] for part in pretrained.parts}
+    weights = flatten_dict(weights, sep="/")
     # "fused" attention would use kernels of the machine that exports.
     portable = module.clone(spec=dataclasses.replace(module.spec, attention="einsum"))
     exported = _export(portable, weights, pretrained.architecture.axes)

@@ -37,7 +37,7 @@ _NOT_THE_RECIPE = (
     *("eval_batch_size",),
     *("keep_checkpoints", "keep_checkpoint_every"),
     *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
-    "bilstm",  # no model that is exported has one
+    "bilstm",  # no model that has a card has one
 )
 
 _PROOF = "Greatest difference of outputs, before and after"

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -22,12 +23,11 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
-from bertjax.fine_tuning.kept import KeptParameters
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
-from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.interop import hugging_face, own_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.initialize import load_into
@@ -62,11 +62,11 @@ def run(config: Any, workdir: str) -> int:
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
     # Every trial begins from these parts; the others are new in it.
-    beginning = given.beginning(TASK_OBJECTIVES[family.objective].kind, class_names(family))
-    taken = dataclasses.replace(given, params=beginning)
+    bilstm = recipe.bilstm.module()
+    kind = TASK_OBJECTIVES[family.objective].kind
+    taken = dataclasses.replace(given, params=given.beginning(kind, class_names(family), bilstm))
     encode = encoder(family, given, recipe.max_length)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
-    bilstm = recipe.bilstm.module()
     on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
     trials = Trials(
         recipe,
@@ -79,12 +79,10 @@ def run(config: Any, workdir: str) -> int:
     )
     with exclusive(folder):
         write_json(folder / "config.json", recipe.plain)
-        if recipe.in_transformers(spec):
-            where = MODEL_FOLDER
-            kept = _ModelFolder(folder / where, recipe, given, spec, trials)
-        else:
-            where = PARAMETERS_FOLDER
-            kept = KeptParameters(folder / where, trials)
+        theirs = recipe.in_transformers(spec)
+        where = MODEL_FOLDER if theirs else PARAMETERS_FOLDER
+        form = hugging_face if theirs else own_folder
+        kept = _ModelFolder(folder / where, form, recipe, given, spec, trials)
         search = Search(folder, recipe, data, trials, kept)
         search.announce()
         fresh = [part for part in trials.parameters if part not in taken.params]
@@ -125,12 +123,22 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
 
 
 class _ModelFolder:
-    """Stores the best model so far for transformers: see `bertjax.fine_tuning.search.BestModel`."""
+    """Stores the best model so far: see `bertjax.fine_tuning.search.BestModel`.
+
+    Args:
+      form: the module that writes and reads the folder: `hugging_face` or `own_folder`.
+    """
 
     def __init__(
-        self, folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials
+        self,
+        folder: Path,
+        form: ModuleType,
+        recipe: TaskRecipe,
+        given: Pretrained,
+        spec: EncoderSpec,
+        trials: Trials,
     ):
-        self._folder, self._recipe, self._spec = folder, recipe, spec
+        self._folder, self._form, self._recipe, self._spec = folder, form, recipe, spec
         self._tokenizer, self._trials = given.tokenizer, trials
 
     def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
@@ -144,18 +152,19 @@ class _ModelFolder:
             tokenizer=self._tokenizer,
             classes=class_names(family),
             task=about | settings | {"name": self._recipe.task.name, "trial": trial},
+            bilstm=self._recipe.bilstm.module(),
         )
         # Whole, or absent for a moment: the trial is run again then.
         temporary = temporary_name(self._folder)
         temporary.mkdir()
-        write_folder(model, temporary)
+        self._form.write_folder(model, temporary)
         tree_to_disk(temporary)
         shutil.rmtree(self._folder, ignore_errors=True)
         temporary.rename(self._folder)
         names_to_disk(self._folder.parent)
 
     def _read(self) -> Pretrained:
-        return read_folder(self._folder, str(self._folder))
+        return self._form.read_folder(self._folder, str(self._folder))
 
     def trial(self) -> str | None:
         return self._read().task["trial"] if self._folder.exists() else None

@@ -6,6 +6,7 @@ from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
+from bertjax.interop import own_folder
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_folder
@@ -42,11 +43,7 @@ def open_model(source: str) -> Pretrained:
                 f"gcloud storage cp -r {source} FOLDER"
             )
         if (Path(source) / PARAMETERS_FOLDER).exists():
-            raise InputError(
-                f"{source}: a run of fine-tuning whose model transformers does not have (a BiLSTM, "
-                "or a class of a text read left to right), so nothing opens it: its predictions "
-                "are in predictions/"
-            )
+            return own_folder.read_folder(Path(source) / PARAMETERS_FOLDER, source)
         if not (Path(source) / MODEL_FOLDER).exists():
             raise InputError(
                 f"{source}: a run of fine-tuning without a model: no trial is done yet, or it is "

@@ -233,8 +233,14 @@ def test_configurations_that_do_not_fit(written, changes, message):
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "BertForMultipleChoice"])
 def test_a_class_of_a_text_read_left_to_right(make_pretrained, tmp_path, architecture):
     """transformers predicts it from [CLS], as no model does here."""
-    spec = dataclasses.replace(SPEC, causal=True)
-    write_folder(make_pretrained(architecture, spec), tmp_path)
+    model = make_pretrained(architecture)
+    ours = dataclasses.replace(model, spec=dataclasses.replace(model.spec, causal=True))
+    with pytest.raises(InputError, match="transformers has no such model .*predict.py opens"):
+        write_folder(ours, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    write_folder(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
     with pytest.raises(InputError, match=rf"theirs: {architecture} that reads left to right \(is_"):
         read_folder(tmp_path, "theirs")
 

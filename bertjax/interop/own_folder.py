@@ -1,0 +1,76 @@
+"""Model folders of this package, for models that transformers does not have."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import read_json, write_json
+from bertjax.encoders.registry import ENCODERS
+from bertjax.heads.bilstm import BiLstm
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.tokenizer import Tokenizer
+
+MODEL_FILE = "model.json"  # all but the arrays and the tokenizer
+WEIGHTS_FILE = "parameters.safetensors"
+_FIELDS = {"kind": str, "encoder": str, "spec": {}, "bilstm": {}, "classes": [str], "task": {}}
+
+
+def write_folder(pretrained: Pretrained, folder: Path) -> None:
+    """Writes a model whole, for `read_folder`.
+
+    Args:
+      folder: an empty one.
+    """
+    arrays = flatten_dict(dict(pretrained.params), sep="/")
+    # safetensors writes the memory without regard to strides.
+    in_order = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    (folder / WEIGHTS_FILE).write_bytes(save(in_order))
+    pretrained.tokenizer.save(folder)
+    described = {
+        "kind": pretrained.kind,
+        "encoder": pretrained.spec.encoder,
+        "spec": dataclasses.asdict(pretrained.spec),
+        "bilstm": _sizes(pretrained.bilstm) if pretrained.bilstm else {},
+        "classes": list(pretrained.classes),
+        "task": dict(pretrained.task),
+    }
+    write_json(folder / MODEL_FILE, described)
+
+
+def read_folder(folder: Path, origin: str) -> Pretrained:
+    """Reads a model that `write_folder` wrote.
+
+    Args:
+      origin: what the user calls the folder, for messages.
+
+    Raises:
+      InputError: a file is absent or damaged.
+    """
+    cure = "repeat the fine-tuning in another --workdir"
+    try:
+        found = read_json(folder / MODEL_FILE, _FIELDS, cure=cure)
+        params = load((folder / WEIGHTS_FILE).read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{origin}: no {Path(error.filename).name} in {folder}: {cure}") from error
+    except SafetensorError as error:
+        raise InputError(f"{folder / WEIGHTS_FILE}: damaged: {error}: {cure}") from error
+    return Pretrained(
+        origin=origin,
+        kind=found["kind"],
+        spec=ENCODERS[found["encoder"]].spec(**found["spec"]),
+        params=unflatten_dict(params, sep="/"),
+        tokenizer=Tokenizer.open(folder),
+        classes=tuple(found["classes"]),
+        task=found["task"],
+        bilstm=BiLstm(**found["bilstm"]) if found["bilstm"] else None,
+    )
+
+
+def _sizes(bilstm: BiLstm) -> dict[str, Any]:
+    return {name: getattr(bilstm, name) for name in ("hidden", "depth", "dropout")}
