@@ -24,7 +24,7 @@ from bertjax.heads.pretraining import gather_positions
 from bertjax.layers.dense import Dense, exact, normal
 from bertjax.layers.dropout import Dropout
 
-BILSTM = "bilstm"  # the part of that name
+BILSTM = "bilstm"  # the part between the encoder and the output layer
 OUTPUT_LAYERS = ("classifier", "span")  # the parts whose outputs are what a task asks for
 
 
