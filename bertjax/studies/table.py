@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.errors import InputError
 from bertjax.runs.health import verdict_of_run
 from bertjax.studies.differences import is_clear, standard_error
 from bertjax.studies.outcome import Figure, folder_of, is_done, joined, read_figure
@@ -56,7 +57,11 @@ def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
     stages = row.of(column.stage)
     if not stages or not all(is_done(stage, folder) for stage in stages):
         return None
-    return joined([read_figure(stage, column.figure, folder) for stage in stages])
+    try:
+        return joined([read_figure(stage, column.figure, folder) for stage in stages])
+    except InputError as error:  # such as a test file that was not there: the others stand
+        print(f"{row.name}, {column.name}: left empty: {error}", flush=True)
+        return None
 
 
 def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:

@@ -134,3 +134,14 @@ def test_the_picture(content, tmp_path):
         with Image.open(tmp_path / f"{name}.png") as image:
             pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
             assert len(np.unique(pixels, axis=0)) > 20
+
+
+def test_a_figure_that_a_run_lacks_leaves_a_gap(tmp_path, capsys):
+    """The test files of CoNLL-2003 may be absent; the dev figures stand."""
+    rows = [Row("tuned", {"NER": _fine_tuned(tmp_path, "a", [50.0, 53.0])})]
+    columns = [Column("dev", "NER", "dev/f1"), Column("test", "NER", "test/f1")]
+    found = table.content(Study("Tags", rows, columns), tmp_path)
+    (row,) = found["rows"]
+    assert row["cells"]["dev"]["mean"] == 51.5 and row["cells"]["test"]["mean"] is None
+    assert "tuned, test: left empty: " in capsys.readouterr().out
+    assert "| tuned | 51.50" in table.text(found)
