@@ -21,7 +21,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 HEALTH = REPOSITORY / "bertjax" / "runs" / "health.json"
 
-STUDIES = ("figure_5", "modern_walk", "modern_walk_cpu", "table_2", "table_5", "table_6", "table_8")
+STUDIES = (
+    "figure_5",
+    "modern_walk",
+    "modern_walk_cpu",
+    "table_2",
+    "table_5",
+    "table_6",
+    "table_7",
+    "table_8",
+)
 
 _WAYS = ("bertjax", "transformers")
 _YARDSTICKS = ("estimate", "count")  # of a step on a TPU
