@@ -26,6 +26,9 @@ SHOWN = {
     "large_64_tensor_zero1": (64, "pretrain_large_64", {"layout": "tensor_zero1", "mesh.model": 4}),
 }
 
+_DEFAULT = ("base_16", "large_64_tensor_zero1")  # in the default tier
+_OTHERS = tuple(name for name in SHOWN if name not in _DEFAULT)
+
 # Prints the output of launch/show_sharding.py for each, without pictures.
 _PROGRAM = """
 import contextlib, importlib, io, json, sys
@@ -42,9 +45,6 @@ for name, (count, config, changes) in json.load(sys.stdin).items():
     tables[name] = output.getvalue()
 json.dump(tables, sys.stdout)
 """
-
-
-_DEFAULT = ("base_16", "large_64_tensor_zero1")  # in the default tier
 
 
 @functools.cache
@@ -68,9 +68,7 @@ def tables(names: tuple[str, ...] = tuple(SHOWN)) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", others_slow(SHOWN, *_DEFAULT))
 def test_shardings_are_those_on_file(name):
-    made_together = (
-        _DEFAULT if name in _DEFAULT else tuple(each for each in SHOWN if each not in _DEFAULT)
-    )
+    made_together = _DEFAULT if name in _DEFAULT else _OTHERS
     assert tables(made_together)[name] == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 

@@ -41,7 +41,7 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a stage has to do.
+    """The work of one stage.
 
     Attributes:
       operations: useful ones, of training and of predictions.

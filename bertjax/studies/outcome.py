@@ -24,6 +24,10 @@ from bertjax.training.checkpoint import saved_steps
 _CURE = "remove it, and the same command makes it again"
 
 
+class NoFigure(InputError):
+    """A run that is done lacks a figure, such as that of a test file that was not there."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Figure:
     """A figure of a row.
@@ -92,7 +96,8 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
         results.json (of `Stage.part` of it), for the chosen point of the grid.
 
     Raises:
-      InputError: the run has no such figure.
+      NoFigure: the run has no such figure.
+      InputError: what it wrote is damaged.
     """
     folder, keys = folder_of(stage, study), name.split("/")
     path = folder / _FILES.get(stage.program, RESULTS_FILE)
@@ -105,7 +110,7 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
             folder, found = folder / stage.part, found[stage.part]
         return _of_trials(folder, found, split, metric)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: it has no figure {name!r}") from error
+        raise NoFigure(f"{path}: it has no figure {name!r}") from error
 
 
 def _inside(found: Any, keys: list[str]) -> float:

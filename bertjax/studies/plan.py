@@ -15,7 +15,7 @@ def text(
     done: Set[str],
     pace: Pace | None,
     scale: Scale,
-    at_once: int = 1,
+    at_once: int,
 ) -> str:
     """The stages of each row with their time; those that an earlier row has are left out.
 

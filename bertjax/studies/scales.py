@@ -187,7 +187,7 @@ _ON_A_CPU = Scale(
     steps=600,
     fine_tuning={
         "": {"grid.learning_rate": (3e-4,), "grid.epochs": (2,)},
-        # Its dev has ten thousand questions: a seed takes as long as three of another task.
+        # Its dev has ten thousand questions: a seed takes several times as long as another task's.
         "SQuAD": {
             **{"task.train": "train-v1.1.partial.json", "max_length": 256},
             **{"grid.restarts": 2},

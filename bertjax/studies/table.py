@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.errors import InputError
 from bertjax.runs.health import verdict_of_run
 from bertjax.studies.differences import is_clear, standard_error
-from bertjax.studies.outcome import Figure, folder_of, is_done, joined, read_figure
+from bertjax.studies.outcome import Figure, NoFigure, folder_of, is_done, joined, read_figure
 from bertjax.studies.study import Column, Row, Study
 
 _EQUAL = "≈"
@@ -59,7 +58,7 @@ def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
         return None
     try:
         return joined([read_figure(stage, column.figure, folder) for stage in stages])
-    except InputError as error:  # such as a test file that was not there: the others stand
+    except NoFigure as error:  # the others stand
         print(f"{row.name}, {column.name}: left empty: {error}", flush=True)
         return None
 

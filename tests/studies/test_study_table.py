@@ -145,3 +145,6 @@ def test_a_figure_that_a_run_lacks_leaves_a_gap(tmp_path, capsys):
     assert row["cells"]["dev"]["mean"] == 51.5 and row["cells"]["test"]["mean"] is None
     assert "tuned, test: left empty: " in capsys.readouterr().out
     assert "| tuned | 51.50" in table.text(found)
+    (tmp_path / "runs" / "a" / "results.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="results.json: damaged"):
+        table.content(Study("Tags", rows, columns), tmp_path)
