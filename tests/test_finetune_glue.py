@@ -10,9 +10,13 @@ from task_files import tiny_finetuning
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.search import NothingScored
-from bertjax.programs import finetune, finetune_glue, finetune_task
+from bertjax.programs import finetune, finetune_glue, finetune_task, study
+from bertjax.studies.estimates import Pace
+from bertjax.studies.files import read_study
+from bertjax.studies.outcome import is_done
+from bertjax.studies.scales import SCALES
 from bertjax.tasks import glue
-from bertjax.tasks.glue import SETS
+from bertjax.tasks.glue import SETS, SUBMITTED
 
 
 @pytest.fixture
@@ -170,3 +174,38 @@ def test_an_invalid_workdir_is_refused(tmp_path, asked, small, monkeypatch, work
     with pytest.raises(InputError, match=message):
         finetune.run(config, workdir)
     assert asked == [] and [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.fixture
+def of_table_1(repository, tiny_corpus, tmp_path):
+    """The arguments of Table 1 with the files of all tasks."""
+    file, data = f"{repository}/configs/studies/table_1.py", tmp_path / "data"
+    write_glue(data / "glue")
+    return (file, "chip", str(tiny_corpus), str(data), str(tmp_path / "study"))
+
+
+def test_table_1_has_the_zip_of_each_row(of_table_1, tmp_path, small):
+    runs = tmp_path / "study" / "runs"
+    for (name, _), (file, rows) in small_submission().items():
+        predicted = runs / f"{name}-large" / "predictions"
+        predicted.mkdir(parents=True, exist_ok=True)
+        lines = ["index\tprediction", *(f"{row}\t{len(file)}" for row in range(rows))]
+        (predicted / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert study.run_stage(*of_table_1, (), "submission-large") == 0
+    with zipfile.ZipFile(runs / "submission-large" / "submission.zip") as archive:
+        assert set(archive.namelist()) == {file for file, _ in SUBMITTED.values()}
+        assert archive.read("AX.tsv") == (runs / "MNLI-large/predictions/AX.tsv").read_bytes()
+    stages = {stage.name: stage for stage in read_study(of_table_1[0], SCALES["chip"]).stages()}
+    done = {name for name, stage in stages.items() if is_done(stage, tmp_path / "study")}
+    assert done == {"submission-large"}
+    assert [run.name for run in stages["submission-large"].start] == [
+        f"{name}-large"
+        for name in ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "WNLI")
+    ]
+
+
+def test_table_1_wants_the_test_files_before_it_starts(of_table_1, monkeypatch, small, tmp_path):
+    monkeypatch.setattr(study, "measured_pace", lambda *_: Pace(1e9, 0.0))
+    (tmp_path / "data" / "glue" / "WNLI" / "test.tsv").unlink()
+    with pytest.raises(InputError, match="stage submission-base: .* WNLI has no test, which the l"):
+        study.run(*of_table_1, door="nowhere", dry_run=True)

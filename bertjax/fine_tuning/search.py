@@ -18,6 +18,7 @@ from bertjax.fine_tuning.resampling import write_resampled
 from bertjax.fine_tuning.scores import digests, in_a_line, scored
 from bertjax.fine_tuning.trials import Trials
 from bertjax.runs.run_folder import (
+    PREDICTIONS_FOLDER,
     RESULTS_FILE,
     checkpoints_folder,
     read_results,
@@ -196,7 +197,7 @@ class Search:
         params = self._kept.load()
         predictions = self._predict_dev(params)
         scores = self._score(predictions)
-        output = folder / "predictions"
+        output = folder / PREDICTIONS_FOLDER
         output.mkdir(exist_ok=True)
         for name, split in self._data.dev.items():
             task.write(output, name, split.examples, predictions[name], scores["settings"])
@@ -235,7 +236,7 @@ class Search:
             "summary": _summary(self._results),
             "trials": self._trial_results(),
             "data": self._data.others,
-            "predictions": digests(self._folder / "predictions"),
+            "predictions": digests(self._folder / PREDICTIONS_FOLDER),
         }
         return json.loads(json.dumps(results))
 

@@ -18,6 +18,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import is_fine_tuned, open_model
 from bertjax.runs.run_folder import (
     ENSEMBLE,
+    PREDICTIONS_FOLDER,
     RESULTS_FILE,
     check_same_config,
     read_config,
@@ -175,7 +176,8 @@ def _finished(
                 "further since: choose another --workdir"
             )
     valid = all(results[key] == value for key, value in about.items())
-    return results if valid and results["predictions"] == digests(folder / "predictions") else None
+    valid = valid and results["predictions"] == digests(folder / PREDICTIONS_FOLDER)
+    return results if valid else None
 
 
 def _made(
@@ -202,7 +204,7 @@ def _made(
         for split in splits
     }
     result = scored(task, examples, together)
-    output = folder / "predictions"
+    output = folder / PREDICTIONS_FOLDER
     output.mkdir(exist_ok=True)
     (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
     for split in splits:

@@ -1,5 +1,6 @@
 """Fine-tunes on all tasks of GLUE, and writes the leaderboard's zip file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.fine_tuning.search import NothingScored
 from bertjax.programs import finetune_task
-from bertjax.runs.run_folder import RESULTS_FILE, read_results
+from bertjax.runs.run_folder import PREDICTIONS_FOLDER, RESULTS_FILE, SUBMISSION_FILE, read_results
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
@@ -17,7 +18,7 @@ def run(config: Any, workdir: str) -> int:
 
     Args:
       config: as that of one task, but its name is not used.
-      workdir: RUN: gets a folder of each task's name, results.json and submission.zip.
+      workdir: RUN: gets a folder of each task's name, results.json and `SUBMISSION_FILE`.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
@@ -30,7 +31,7 @@ def run(config: Any, workdir: str) -> int:
     for name, each in configs.items():
         each.task.name = name
         recipe, _ = finetune_task.begin(each, workdir and f"{workdir}/{name}")
-        _check(recipe.task)
+        check(recipe.task)
     folder, unscored = Path(workdir), []
     for name, each in configs.items():
         try:
@@ -44,17 +45,35 @@ def run(config: Any, workdir: str) -> int:
     if unscored:
         raise InputError(
             f"{folder}: every trial of {', '.join(unscored)} diverged, so there is no "
-            f"{RESULTS_FILE} of all tasks and no submission.zip: repeat the command with lower "
+            f"{RESULTS_FILE} of all tasks and no {SUBMISSION_FILE}: repeat the command with lower "
             "rates added to config.grid.learning_rate (finished trials are not run again)"
         )
     write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
-    submission({name: folder / name / "predictions" for name in SETS}, folder / "submission.zip")
-    print(f"{folder / 'submission.zip'}: the file for the leaderboard")
+    submit({name: folder / name for name in SETS}, folder)
     return 0
 
 
-def _check(task: Glue) -> None:
-    """Reads all files of a task, to find errors."""
+def submit(runs: Mapping[str, Path], folder: Path) -> None:
+    """Writes the leaderboard's zip file, `SUBMISSION_FILE`, into a folder, which it makes.
+
+    Args:
+      runs: each task -> the run that has predicted its test files.
+
+    Raises:
+      InputError: see `submission`.
+    """
+    predicted = {name: run / PREDICTIONS_FOLDER for name, run in runs.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    submission(predicted, folder / SUBMISSION_FILE)
+    print(f"{folder / SUBMISSION_FILE}: the file for the leaderboard", flush=True)
+
+
+def check(task: Glue) -> None:
+    """Reads all files of a task.
+
+    Raises:
+      InputError: a file has an error, is missing, or is not the one that the leaderboard has.
+    """
     wanted = {split: rows for (name, split), (_, rows) in SUBMITTED.items() if name == task.name}
     if absent := wanted.keys() - set(task.test_splits):
         raise InputError(

@@ -12,7 +12,7 @@ from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
 from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.programs import ensemble, evaluate, finetune, masked_text, pretrain
+from bertjax.programs import ensemble, evaluate, finetune, finetune_glue, masked_text, pretrain
 from bertjax.runs.recipe import Recipe
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
@@ -130,6 +130,10 @@ PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
     "ensemble": lambda stage, given: ensemble.run(
         [_folder(run, given) for run in stage.start], _folder(stage, given), **stage.settings
     ),
+    "submission": lambda stage, given: finetune_glue.submit(
+        {_task(run, given).name: folder_of(run, given.folder) for run in stage.start},
+        folder_of(stage, given.folder),
+    ),
 }
 
 
@@ -173,6 +177,9 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, Work]:
             elif stage.program == "ensemble":
                 if len({_task(run, given) for run in stage.start}) != 1:
                     raise InputError("its runs are of different tasks, which make no one model")
+            elif stage.program == "submission":
+                for run in stage.start:
+                    finetune_glue.check(_task(run, given))
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
     if wrong:

@@ -28,10 +28,12 @@ from bertjax.training.state import Average, placed
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it; or, where transformers
-# has no such model, its parameters; and what was found.
+# has no such model, its parameters; what it predicts; and what was found.
 MODEL_FOLDER = "model"
 PARAMETERS_FOLDER = "parameters"
+PREDICTIONS_FOLDER = "predictions"
 RESULTS_FILE = "results.json"
+SUBMISSION_FILE = "submission.zip"  # of runs of all tasks of GLUE
 ENSEMBLE = "ensemble"  # the section in the config of an ensemble of such runs
 # What only a run leaves in its folder, and always behind its config.json.
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")

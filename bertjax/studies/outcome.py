@@ -15,6 +15,7 @@ from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     MASKED_TEXT_FILE,
     RESULTS_FILE,
+    SUBMISSION_FILE,
     checkpoints_folder,
     read_config,
 )
@@ -69,6 +70,8 @@ def folder_of(stage: Stage, study: Path) -> Path:
 def is_done(stage: Stage, study: Path) -> bool:
     """Whether a stage has nothing left to do."""
     folder = folder_of(stage, study)
+    if stage.program == "submission":
+        return (folder / SUBMISSION_FILE).exists()
     if not (folder / "config.json").exists():
         return False
     if stage.program == "pretrain":

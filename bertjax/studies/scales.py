@@ -161,6 +161,12 @@ def ensemble(name: str, runs: Iterable[Stage]) -> Stage:
     return Stage(name, "ensemble", "", {"by": PROBABILITIES}, tuple(runs))
 
 
+def submission(start: Stage, runs: Iterable[Stage]) -> Stage:
+    """The leaderboard's zip file of GLUE, from all its tasks fine-tuned from one pre-training."""
+    name = start.name.removeprefix("pretrain-")
+    return Stage(f"submission-{name}", "submission", start=tuple(runs))
+
+
 def same_text(start: Stage) -> Stage:
     """The masked-LM loss on text masked for all alike: see `bertjax.programs.masked_text`."""
     return Stage(f"same-text-{start.name}", "masked_text", start=(start,))
@@ -192,6 +198,7 @@ _ON_A_CPU = Scale(
             **{"task.train": "train-v1.1.partial.json", "max_length": 256},
             **{"grid.restarts": 2},
         },
+        "SQuAD 2.0": {"max_length": 256, "grid.restarts": 2},
         "NER": {
             **{"task.document_context": False, "max_length": 128},
             **{"grid.batch_size": (32,), "grid.epochs": (1,)},

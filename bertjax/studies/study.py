@@ -15,7 +15,7 @@ class Stage:
 
     Attributes:
       name: of its folder.
-      program: of `bertjax.studies.programs.PROGRAMS`.
+      program: of `bertjax.programs.study.PROGRAMS`.
       config: "FILE.py" or "FILE.py:WORD", as in `--config`; "" for a program that takes none.
       settings: key of the config -> value ("optimizer.name": "muon"); a key that the file lacks is
         added. For a program without a config, its flags.
@@ -76,7 +76,7 @@ class Column:
       name: what is printed.
       stage: the key of the rows' stages.
       figure: the place of the figure in what the stage writes: "dev/f1" of results.json,
-        "128/mlm_loss" of evaluation.json; see `bertjax.studies.programs`.
+        "128/mlm_loss" of evaluation.json; see `bertjax.studies.outcome`.
       published: row -> the figure that was published.
       x: the column's place on the axis of a picture of curves; None in a table.
     """

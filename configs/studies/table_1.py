@@ -4,11 +4,11 @@ Command:
   python launch/study.py --study=configs/studies/table_1.py --corpus=DIR --data=FOLDER \\
     --workdir=STUDY
 
-The figures are of dev. The paper's are of the leaderboard, to which the predictions of each run
-(STUDY/runs/TASK-NAME/predictions) can be sent; WNLI is not in the paper's table.
+The figures are of dev. The paper's are of the leaderboard: where the files of all tasks are there,
+STUDY/runs/submission-base/submission.zip can be sent to it. WNLI is not in the paper's table.
 """
 
-from bertjax.studies.scales import Scale, columns
+from bertjax.studies.scales import Scale, columns, submission
 from bertjax.studies.study import Row, Study
 
 TASKS = ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "WNLI")
@@ -22,7 +22,11 @@ def get_study(scale: Scale) -> Study:
     """A pre-training of each size, and all tasks."""
     tasks = scale.available(TASKS)
     runs = {size: scale.pretrain(size, size=size) for size in PUBLISHED}
-    rows = [Row(size, scale.fine_tuned(tasks, run)) for size, run in runs.items()]
+    rows = []
+    for size, run in runs.items():
+        tuned = scale.fine_tuned(tasks, run)
+        sent = {"leaderboard": submission(run, tuned.values())} if tasks == TASKS else {}
+        rows.append(Row(size, tuned | sent))
     return Study(
         "Table 1: GLUE",
         rows,
