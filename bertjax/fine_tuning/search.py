@@ -54,6 +54,8 @@ class Search:
         self._folder, self._recipe, self._task = folder, recipe, recipe.task
         self._data, self._trials, self._kept = data, trials, kept
         self._results = {trial: self._done(trial) for trial in recipe.trials()}
+        # What the stored model predicts for dev, if it was trained by this process.
+        self._predicted: dict[str, list[Any]] | None = None
 
     def announce(self) -> None:
         """Prints what will run, before the training begins."""
@@ -169,6 +171,7 @@ class Search:
             others = [other for other in self._results.values() if other]
             if keep or all(_value(other) < _value(result) for other in others):
                 self._kept.save(params, trial.name, result["settings"])
+                self._predicted = predictions
         if self._results[trial] is None:  # a repeated trial keeps its first results
             write_json(folder / RESULTS_FILE, result)
             self._results[trial] = result
@@ -195,7 +198,7 @@ class Search:
         """Writes predictions in official form, results.json and metrics.jsonl of the best model."""
         folder, task = self._folder, self._task
         params = self._kept.load()
-        predictions = self._predict_dev(params)
+        predictions = self._predicted or self._predict_dev(params)
         scores = self._score(predictions)
         output = folder / PREDICTIONS_FOLDER
         output.mkdir(exist_ok=True)

@@ -23,8 +23,8 @@ class Processes:
     Args:
       folder: STUDY: gets logs/NAME.log with what each stage prints, and times.jsonl.
       command: stage -> the command line that runs it.
-      at_once: how many run at a time. Each has its own devices: a share of the cores on a CPU, one
-        GPU or one TPU chip.
+      at_once: how many run at a time. Each has its own devices: a share of the cores on a CPU (all
+        of them, if no other stage can run beside it), one GPU or one TPU chip.
     """
 
     def __init__(self, folder: Path, command: Callable[[Stage], Sequence[str]], at_once: int):
@@ -46,6 +46,10 @@ class Processes:
         """
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         waiting, failed = list(stages), {}
+
+        def ready(stage: Stage) -> bool:
+            return {each.name for each in stage.start} <= done
+
         with taken(STOPPING) as stopping:
             while waiting or self._running:
                 if stopping():
@@ -56,9 +60,10 @@ class Processes:
                         waiting.remove(stage)
                         failed[stage.name] = "not run: a stage that it needs has failed"
                         print(f"{stage.name}: {failed[stage.name]}", flush=True)
-                    elif self._free() and {each.name for each in stage.start} <= done:
+                    elif self._free() and ready(stage):
                         waiting.remove(stage)
-                        self._start(stage, len(done) + len(failed) + len(self._running) + 1)
+                        alone = not self._running and not any(map(ready, waiting))
+                        self._start(stage, alone)
                 for stage, code, seconds in self._ended():
                     if code == EXIT_STOPPED:
                         self._stop()
@@ -79,7 +84,7 @@ class Processes:
     def _free(self) -> list[int]:
         return [place for place in range(self._at_once) if place not in self._running]
 
-    def _start(self, stage: Stage, number: int) -> None:
+    def _start(self, stage: Stage, alone: bool) -> None:
         place = self._free()[0]
         log = self._log(stage)
         print(f"{stage.name}: begins; {log}", flush=True)
@@ -91,7 +96,7 @@ class Processes:
                 env=os.environ | devices_of(place, self._at_once),
                 start_new_session=True,  # Ctrl-C reaches it through this process alone
             )
-        take_cores(place, self._at_once, process.pid)
+        take_cores(place, 1 if alone else self._at_once, process.pid)
         self._running[place] = stage, process, time.time()
 
     def _ended(self) -> list[tuple[Stage, int, float]]:

@@ -102,9 +102,20 @@ def test_the_scores_are_those_of_the_predictions(search, run):
     accuracy = 100 * np.mean([a == b for a, b in zip(predicted, gold, strict=True)])
     assert len(lines) == 51 and 50 < accuracy < 100
     assert results["dev"]["dev"]["accuracy"] == pytest.approx(accuracy)
-    # The stored model, of the last or another trial, predicts once.
-    assert trials.predicted == ["dev"] * 3 + ["dev", "test"]
+    # Each model predicts a split once.
+    assert trials.predicted == ["dev"] * 3 + ["test"]
     assert len((run / "predictions" / "CoLA.tsv").read_text().splitlines()) == 14
+
+
+def test_the_stored_model_predicts_what_it_did_in_training(search, run):
+    search(restarts=2)[0].complete()
+    dev = run / "predictions" / "CoLA-dev.tsv"
+    before = dev.read_bytes()
+    dev.unlink()
+    again, trials, _ = search(restarts=2)
+    again.complete()
+    assert dev.read_bytes() == before
+    assert (trials.trained, trials.predicted) == ([], ["dev", "test"])
 
 
 def test_the_metrics_of_all_trials_are_in_one_file(search, run):

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,21 @@ def test_two_run_at_a_time_each_on_its_own_device(tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores_of(place, 2) for place in range(2)]
     assert sorted({core for share in shares for core in share}) == cores
+
+
+def test_a_stage_that_nothing_can_run_beside_has_all_cores(tmp_path):
+    writes = (
+        "import os, time\ntime.sleep(0.2)\n"  # it takes them when it has begun
+        "open({file!r}, 'w').write(str(len(os.sched_getaffinity(0))))"
+    )
+    files = {stage.name: str(tmp_path / f"cores-{stage.name}") for stage in ALL}
+    does = {name: writes.format(file=file) for name, file in files.items()}
+    assert _processes(tmp_path, does, at_once=2).run(ALL, set()) == {}
+    seen = {name: int(Path(file).read_text("utf-8")) for name, file in files.items()}
+    assert seen["of-both"] == len(os.sched_getaffinity(0))
+    assert {"a": seen["a"], "b": seen["b"]} == {
+        name: len(cores_of(place, 2)) for place, name in enumerate("ab")
+    }
 
 
 def test_a_signal_lets_the_stages_save(tmp_path):
