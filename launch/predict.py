@@ -5,7 +5,10 @@ from absl import flags
 from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "RUN of launch/finetune.py or launch/ensemble.py, hf:FOLDER or hf:NAME."
+    "model",
+    None,
+    "RUN of launch/finetune.py (over fixed features: RUN/concat_last_four) or launch/ensemble.py, "
+    "hf:FOLDER or hf:NAME.",
 )
 _INPUT = flags.DEFINE_string(
     "input",

@@ -7,8 +7,10 @@ import pytest
 import task_files
 
 from bertjax.base.errors import InputError
-from bertjax.programs import finetune
+from bertjax.fine_tuning.fine_tuned import open_fine_tuned
+from bertjax.programs import finetune, predict
 from bertjax.runs.open_model import open_model
+from bertjax.tasks.conll import Conll
 from configs import finetune_ner as configs
 
 
@@ -38,8 +40,50 @@ def test_it_learns_and_writes_its_predictions(finished):
     assert results["embeddings"]["chosen"]["epochs"] == 4
     written = (run / "embeddings" / "predictions" / "ner-dev.txt").read_text().split("\n")
     assert sum(line.startswith("-DOCSTART-") for line in written) == 6
-    with pytest.raises(InputError, match="over fixed features"):
+    with pytest.raises(InputError, match="over fixed features, whose taggers launch/predict.py op"):
         open_model(str(run))
+
+
+def test_its_tagger_tags_new_text(finished, tmp_path, capsys):
+    data, run = finished
+    tagger = open_fine_tuned(str(run / "embeddings"))
+    task = Conll(str(data))
+    examples = task.read("dev")
+    predictions = tagger.predict(examples, "dev")
+    results = json.loads((run / "results.json").read_text())["embeddings"]
+    assert task.score(examples, predictions, {}) == results["dev"]["dev"]
+    task.write(tmp_path, "dev", examples, predictions, {})
+    before = run / "embeddings" / "predictions" / "ner-dev.txt"
+    assert (tmp_path / "ner-dev.txt").read_bytes() == before.read_bytes()
+    # The longest sentence of the files is shorter than this one.
+    (tmp_path / "in.txt").write_text("moo baa .\n" + "moo " * 40, encoding="utf-8")
+    predict.run(str(run / "embeddings"), str(tmp_path / "in.txt"), "-")
+    printed = capsys.readouterr()
+    short, long = map(json.loads, printed.out.splitlines())
+    assert set(short) == {"words", "tags", "entities"} and len(short["tags"]) == 3
+    assert len(long["tags"]) == 40 and set(long["tags"]) <= set(task.family.classes)
+    assert "a tagger over layers 0: 2 layers of 24" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        ({"identity": "0"}, "embeddings: the encoder that it reads, .*, has other weights since"),
+        ({"encoder": "nowhere"}, "embeddings: of the encoder that it reads, nowhere"),
+        ({"layers": "last"}, "model.json: damaged"),
+        (None, "embeddings: no parameters.safetensors in .*tagger: repeat the fine-tuning"),
+    ],
+)
+def test_a_tagger_that_cannot_be_opened(finished, tmp_path, spoil, message):
+    own = tmp_path / "embeddings"
+    shutil.copytree(finished[1] / "embeddings" / "tagger", own / "tagger")
+    if spoil:
+        file = own / "tagger" / "model.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | spoil), encoding="utf-8")
+    else:
+        (own / "tagger" / "parameters.safetensors").unlink()
+    with pytest.raises(InputError, match=message):
+        open_fine_tuned(str(own))
 
 
 def test_another_choice_takes_the_stored_activations(finished, tiny_run, tmp_path):

@@ -12,11 +12,12 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.family import family_of
+from bertjax.fine_tuning.feature_tagger import FeatureTagger, read_folder
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.runs.open_model import is_ensemble, open_model
-from bertjax.runs.run_folder import RESULTS_FILE, read_ensemble
+from bertjax.runs.open_model import is_ensemble, is_tagger, open_model
+from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import layout
@@ -110,12 +111,18 @@ class Ensemble:
 
 
 def open_fine_tuned(source: str) -> FineTuned:
-    """Opens an ensemble that launch/ensemble.py made, or what `open_model` opens.
+    """Opens what launch/finetune_*.py and launch/ensemble.py made, or what `open_model` opens.
+
+    Args:
+      source: as for `open_model`; or RUN/CHOICE, for a tagger over fixed features.
 
     Raises:
-      InputError: see `open_model`; a model without the head of a task; an ensemble that is not
-        finished, or of which a member is absent or has another model than before.
+      InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
+        ensemble that is not finished, or of which a member is absent or has another model than
+        before.
     """
+    if is_tagger(source):
+        return FeatureTagger(read_folder(path_of(source) / TAGGER_FOLDER, source), source)
     if not is_ensemble(source):
         return OneModel(open_model(source))
     results = read_ensemble(path_of(source))

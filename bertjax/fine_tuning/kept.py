@@ -1,47 +1,63 @@
-"""The parameters of the best tagger over fixed features so far."""
+"""The best model so far, in a folder of its own."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from bertjax.base.errors import InputError
-from bertjax.fine_tuning.trials import Trials
-from bertjax.training.checkpoint import Checkpoints
+from bertjax.base.files import names_to_disk, temporary_name, tree_to_disk
 
 
-class KeptParameters:
-    """A checkpoint in a folder: see `bertjax.fine_tuning.search.BestModel`."""
+class Form(Protocol):
+    """A module that writes models to folders, and reads them; a model's `task` is what it knows."""
 
-    def __init__(self, folder: Path, trials: Trials):
-        self._folder, self._trials = folder, trials
+    def write_folder(self, model: Any, folder: Path) -> None:
+        """Writes a model into an empty folder."""
+
+    def read_folder(self, folder: Path, origin: str) -> Any:
+        """Reads it; `origin` is what the user calls the folder, for messages."""
+
+
+class KeptModel:
+    """The storage of a search: see `bertjax.fine_tuning.search.BestModel`.
+
+    Args:
+      folder: holds a whole model, or is absent.
+      form: how it is written.
+      pack: (parameters, what its `task` shall have) -> the model.
+      unpack: a model -> its parameters, on the devices.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        form: Form,
+        pack: Callable[[Any, Mapping[str, Any]], Any],
+        unpack: Callable[[Any], Any],
+    ):
+        self._folder, self._form, self._pack, self._unpack = folder, form, pack, unpack
 
     def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
         """Whole, or absent for a moment: the trial is run again then."""
+        temporary = temporary_name(self._folder)
+        temporary.mkdir()
+        self._form.write_folder(self._pack(params, {**settings, "trial": trial}), temporary)
+        tree_to_disk(temporary)
         shutil.rmtree(self._folder, ignore_errors=True)
-        checkpoints = Checkpoints(self._folder, keep=1)
-        checkpoints.save(0, {"params": params}, {"trial": trial} | settings)
-        checkpoints.close()
+        temporary.rename(self._folder)
+        names_to_disk(self._folder.parent)
 
-    def _restore(self) -> tuple[Any, dict[str, Any]] | None:
-        if not self._folder.exists():
-            return None
-        checkpoints = Checkpoints(self._folder, keep=1, read_only=True)
-        restored = checkpoints.restore({"params": self._trials.abstract_params})
-        return restored and (restored[0]["params"], restored[1])
+    def _read(self) -> Any:
+        return self._form.read_folder(self._folder, str(self._folder))
 
     def trial(self) -> str | None:
         """The name of its trial; None if there is none yet."""
-        restored = self._restore()
-        return restored and restored[1]["trial"]
+        return self._read().task["trial"] if self._folder.exists() else None
 
     def load(self) -> Any:
         """The parameters, on the devices.
 
         Raises:
-          InputError: the folder is gone.
+          InputError: the folder is gone, or damaged.
         """
-        restored = self._restore()
-        if restored is None:
-            raise InputError(f"{self._folder}: was deleted during the run: start the run again")
-        return restored[0]
+        return self._unpack(self._read())

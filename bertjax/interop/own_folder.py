@@ -1,6 +1,7 @@
 """Model folders of this package, for models that transformers does not have."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from bertjax.text.tokenizer import Tokenizer
 
 MODEL_FILE = "model.json"  # all but the arrays and the tokenizer
 WEIGHTS_FILE = "parameters.safetensors"
+_CURE = "repeat the fine-tuning in another --workdir"
 _FIELDS = {"kind": str, "encoder": str, "spec": {}, "bilstm": {}, "classes": [str], "task": {}}
 
 
@@ -27,10 +29,6 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     Args:
       folder: an empty one.
     """
-    arrays = flatten_dict(dict(pretrained.params), sep="/")
-    # safetensors writes the memory without regard to strides.
-    in_order = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     pretrained.tokenizer.save(folder)
     described = {
         "kind": pretrained.kind,
@@ -40,7 +38,7 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
         "classes": list(pretrained.classes),
         "task": dict(pretrained.task),
     }
-    write_json(folder / MODEL_FILE, described)
+    write_described(described, pretrained.params, folder)
 
 
 def read_folder(folder: Path, origin: str) -> Pretrained:
@@ -52,24 +50,49 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     Raises:
       InputError: a file is absent or damaged.
     """
-    cure = "repeat the fine-tuning in another --workdir"
-    try:
-        found = read_json(folder / MODEL_FILE, _FIELDS, cure=cure)
-        params = load((folder / WEIGHTS_FILE).read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(f"{origin}: no {Path(error.filename).name} in {folder}: {cure}") from error
-    except SafetensorError as error:
-        raise InputError(f"{folder / WEIGHTS_FILE}: damaged: {error}: {cure}") from error
+    found, params = read_described(folder, origin, _FIELDS)
     return Pretrained(
         origin=origin,
         kind=found["kind"],
         spec=ENCODERS[found["encoder"]].spec(**found["spec"]),
-        params=unflatten_dict(params, sep="/"),
+        params=params,
         tokenizer=Tokenizer.open(folder),
         classes=tuple(found["classes"]),
         task=found["task"],
         bilstm=BiLstm(**found["bilstm"]) if found["bilstm"] else None,
     )
+
+
+def write_described(described: Mapping[str, Any], params: Mapping[str, Any], folder: Path) -> None:
+    """Writes a tree of arrays, and what else is to be known of a model."""
+    arrays = flatten_dict(dict(params), sep="/")
+    # safetensors writes the memory without regard to strides.
+    in_order = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    (folder / WEIGHTS_FILE).write_bytes(save(in_order))
+    write_json(folder / MODEL_FILE, described)
+
+
+def read_described(
+    folder: Path, origin: str, fields: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads what `write_described` wrote.
+
+    Args:
+      origin: see `read_folder`.
+      fields: what is to be known, see `bertjax.base.json_kinds`.
+
+    Raises:
+      InputError: a file is absent or damaged.
+    """
+    try:
+        found = read_json(folder / MODEL_FILE, fields, cure=_CURE)
+        arrays = load((folder / WEIGHTS_FILE).read_bytes())
+    except FileNotFoundError as error:
+        missing = Path(error.filename).name
+        raise InputError(f"{origin}: no {missing} in {folder}: {_CURE}") from error
+    except SafetensorError as error:
+        raise InputError(f"{folder / WEIGHTS_FILE}: damaged: {error}: {_CURE}") from error
+    return found, unflatten_dict(arrays, sep="/")
 
 
 def _sizes(bilstm: BiLstm) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """Trains a BiLSTM tagger over fixed features (section 5.3, Table 7)."""
 
+import dataclasses
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,16 +11,17 @@ import jax
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
 from bertjax.features import activations
+from bertjax.fine_tuning import feature_tagger
 from bertjax.fine_tuning.data import TaskData, read_examples
-from bertjax.fine_tuning.kept import KeptParameters
-from bertjax.fine_tuning.model import TaskModel
+from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.feature_tagger import Tagger
+from bertjax.fine_tuning.kept import KeptModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.trials import Trials
-from bertjax.heads.bilstm import BiLstmTagger
 from bertjax.programs import finetune_task
 from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import RESULTS_FILE
+from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging
 
@@ -81,9 +85,21 @@ def run(config: Any, workdir: str) -> int:
             subfolder = folder / name
             subfolder.mkdir(exist_ok=True)
             data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
-            combine = activations.CHOICES[name].combine
-            trials = _trials(recipe, data, combine, len(layers), given.spec.hidden_size)
-            kept = KeptParameters(subfolder / "tagger", trials)
+            tagger = Tagger(
+                encoder=recipe.init_from,
+                identity=given.identity,
+                width=spec.hidden_size,
+                compute_dtype=spec.compute_dtype,
+                layers=layers,
+                combine=activations.CHOICES[name].combine,
+                hidden=recipe.features.hidden,
+                depth=recipe.features.depth,
+                dropout=recipe.features.dropout,
+                classes=family.classes,
+                task=remembered(family, recipe.max_length) | {"name": recipe.task.name},
+            )
+            trials = _trials(recipe, data, tagger)
+            kept = _kept(subfolder / TAGGER_FOLDER, tagger, trials)
             search = Search(subfolder, recipe, data, trials, kept)
             search.announce()
             (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
@@ -95,19 +111,23 @@ def run(config: Any, workdir: str) -> int:
     return 0
 
 
-def _trials(recipe: TaskRecipe, data: TaskData, combine: str, layers: int, width: int) -> Trials:
-    features, classes = recipe.features, recipe.task.family.classes
-    tagger = BiLstmTagger(
-        len(classes), combine, features.hidden, features.depth, dropout=features.dropout
-    )
-    inputs = {
-        "activations": jax.ShapeDtypeStruct((1, 3, layers, width), "float16"),
-        "word_mask": jax.ShapeDtypeStruct((1, 3), "int32"),
-    }
+def _trials(recipe: TaskRecipe, data: TaskData, tagger: Tagger) -> Trials:
+    flops = tagger.module.flops_per_word(len(tagger.layers), tagger.width)
     return Trials(
         recipe,
         data,
-        TaskModel(tagger, inputs),
+        tagger.model,
         max_length=_LONGEST_SENTENCE,
-        flops_per_token=lambda length: tagger.flops_per_word(layers, width),
+        flops_per_token=lambda length: flops,
     )
+
+
+def _kept(folder: Path, tagger: Tagger, trials: Trials) -> KeptModel:
+    def pack(params: Any, task: Mapping[str, Any]) -> Tagger:
+        return dataclasses.replace(tagger, params=params, task={**tagger.task, **task})
+
+    def unpack(kept: Tagger) -> Any:
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, trials.abstract_params)
+        return jax.device_put(kept.params, shardings)
+
+    return KeptModel(folder, feature_tagger, pack, unpack)

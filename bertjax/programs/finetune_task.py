@@ -1,10 +1,8 @@
 """Fine-tunes on one task (section 4): weights go in; scores, predictions and a model come out."""
 
 import dataclasses
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -13,9 +11,6 @@ from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import (
     exclusive,
     local_folder,
-    names_to_disk,
-    temporary_name,
-    tree_to_disk,
     write_json,
 )
 from bertjax.encoders.computation import plain
@@ -23,6 +18,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.kept import Form, KeptModel
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
@@ -82,7 +78,8 @@ def run(config: Any, workdir: str) -> int:
         theirs = recipe.in_transformers(spec)
         where = MODEL_FOLDER if theirs else PARAMETERS_FOLDER
         form = hugging_face if theirs else own_folder
-        kept = _ModelFolder(folder / where, form, recipe, given, spec, trials)
+
+        kept = _kept(folder / where, form, recipe, given, spec, trials)
         search = Search(folder, recipe, data, trials, kept)
         search.announce()
         fresh = [part for part in trials.parameters if part not in taken.params]
@@ -122,52 +119,35 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     return recipe, folder
 
 
-class _ModelFolder:
-    """Stores the best model so far: see `bertjax.fine_tuning.search.BestModel`.
+def _kept(
+    folder: Path,
+    form: Form,
+    recipe: TaskRecipe,
+    given: Pretrained,
+    spec: EncoderSpec,
+    trials: Trials,
+) -> KeptModel:
+    """The storage of the best model so far.
 
     Args:
-      form: the module that writes and reads the folder: `hugging_face` or `own_folder`.
+      form: `hugging_face` or `own_folder`.
     """
+    family = recipe.task.family
+    about = remembered(family, recipe.max_length) | {"name": recipe.task.name}
 
-    def __init__(
-        self,
-        folder: Path,
-        form: ModuleType,
-        recipe: TaskRecipe,
-        given: Pretrained,
-        spec: EncoderSpec,
-        trials: Trials,
-    ):
-        self._folder, self._form, self._recipe, self._spec = folder, form, recipe, spec
-        self._tokenizer, self._trials = given.tokenizer, trials
-
-    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
-        family = self._recipe.task.family
-        about = remembered(family, self._recipe.max_length)
-        model = Pretrained(
-            origin=str(self._folder),
+    def pack(params: Any, task: Mapping[str, Any]) -> Pretrained:
+        return Pretrained(
+            origin=str(folder),
             kind=TASK_OBJECTIVES[family.objective].kind,
-            spec=plain(self._spec),
-            params=to_plain(params, self._spec),
-            tokenizer=self._tokenizer,
+            spec=plain(spec),
+            params=to_plain(params, spec),
+            tokenizer=given.tokenizer,
             classes=class_names(family),
-            task=about | settings | {"name": self._recipe.task.name, "trial": trial},
-            bilstm=self._recipe.bilstm.module(),
+            task=about | task,
+            bilstm=recipe.bilstm.module(),
         )
-        # Whole, or absent for a moment: the trial is run again then.
-        temporary = temporary_name(self._folder)
-        temporary.mkdir()
-        self._form.write_folder(model, temporary)
-        tree_to_disk(temporary)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        temporary.rename(self._folder)
-        names_to_disk(self._folder.parent)
 
-    def _read(self) -> Pretrained:
-        return self._form.read_folder(self._folder, str(self._folder))
+    def unpack(model: Pretrained) -> Any:
+        return load_into(trials.fresh_state(0).params, model, spec)
 
-    def trial(self) -> str | None:
-        return self._read().task["trial"] if self._folder.exists() else None
-
-    def load(self) -> Any:
-        return load_into(self._trials.fresh_state(0).params, self._read(), self._spec)
+    return KeptModel(folder, form, pack, unpack)

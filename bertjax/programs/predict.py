@@ -27,8 +27,8 @@ def run(model: str, source: str, output: str) -> None:
     """Writes a JSON object for each line of the input, in the same order.
 
     Args:
-      model: RUN of fine-tuning, an ensemble of such runs, or hf:FOLDER, hf:NAME of a fine-tuned
-        encoder.
+      model: RUN of fine-tuning (RUN/CHOICE over fixed features), an ensemble of such runs, or
+        hf:FOLDER, hf:NAME of a fine-tuned encoder.
       source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
         "A", "A ||| B", words with spaces between them, or a JSON object.
       output: a file, whole or absent, here or in a bucket; or "-".

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertjax.base.cloud_storage import in_bucket
+from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
@@ -15,6 +15,7 @@ from bertjax.runs.run_folder import (
     ENSEMBLE,
     MODEL_FOLDER,
     PARAMETERS_FOLDER,
+    TAGGER_FOLDER,
     LoadedRun,
     load_run,
     read_config,
@@ -47,7 +48,8 @@ def open_model(source: str) -> Pretrained:
         if not (Path(source) / MODEL_FOLDER).exists():
             raise InputError(
                 f"{source}: a run of fine-tuning without a model: no trial is done yet, or it is "
-                "one over fixed features, whose taggers nothing opens"
+                "one over fixed features, whose taggers launch/predict.py opens, as in "
+                "RUN/concat_last_four"
             )
         return read_folder(Path(source) / MODEL_FOLDER, source)
     if is_run(source):
@@ -70,6 +72,11 @@ def is_fine_tuned(source: str) -> bool:
 def is_ensemble(source: str) -> bool:
     """Whether a source is the folder of an ensemble of fine-tuned runs."""
     return is_run(source) and ENSEMBLE in read_config(source_of(source)[0])
+
+
+def is_tagger(source: str) -> bool:
+    """Whether a source is the folder RUN/CHOICE of a run over fixed features."""
+    return is_run(source) and (path_of(source) / TAGGER_FOLDER).is_dir()
 
 
 def of_run(run: LoadedRun, origin: str) -> Pretrained:

@@ -33,6 +33,8 @@ MODEL_FOLDER = "model"
 PARAMETERS_FOLDER = "parameters"
 PREDICTIONS_FOLDER = "predictions"
 RESULTS_FILE = "results.json"
+# Of a run over fixed features: the tagger of a choice of layers, in RUN/CHOICE.
+TAGGER_FOLDER = "tagger"
 SUBMISSION_FILE = "submission.zip"  # of runs of all tasks of GLUE
 ENSEMBLE = "ensemble"  # the section in the config of an ensemble of such runs
 # What only a run leaves in its folder, and always behind its config.json.

@@ -1,0 +1,162 @@
+"""Taggers over fixed features of an encoder (section 5.3, Table 7): their folders, and new text."""
+
+import dataclasses
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.features import activations
+from bertjax.fine_tuning.model import Predictor, TaskModel
+from bertjax.heads.bilstm import BiLstmTagger
+from bertjax.interop.own_folder import read_described, write_described
+from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.open_model import open_model
+from bertjax.sharding.mesh import MeshSpec, make_mesh
+from bertjax.sharding.placement import Placement
+from bertjax.sharding.rules import layout
+from bertjax.tasks.tagging import Sentence, Tagging
+
+_SHORTEST = 16  # words: batches are padded to this length, and its doubles
+
+
+_FIELDS = {
+    **{"encoder": str, "identity": str, "width": int, "compute_dtype": str, "layers": [int]},
+    **{"combine": str, "hidden": int, "depth": int, "dropout": float, "classes": [str]},
+    **{"task": {}},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagger:
+    """A tagger, and what it reads.
+
+    Attributes:
+      encoder: whose activations it reads, as in `config.init_from`.
+      identity: of the encoder.
+      width: D, of a layer of the encoder.
+      compute_dtype: of the encoder.
+      layers: whose activations it reads, from `activations.chosen_layers`.
+      combine, hidden, depth, dropout: see `BiLstmTagger`.
+      classes: the tags.
+      task: the rest of its family (see `bertjax.fine_tuning.family.remembered`), and its trial.
+      params: None before it is trained.
+    """
+
+    encoder: str
+    identity: str
+    width: int
+    compute_dtype: str
+    layers: tuple[int, ...]
+    combine: str
+    hidden: int
+    depth: int
+    dropout: float
+    classes: tuple[str, ...]
+    task: Mapping[str, Any]
+    params: Any = None
+
+    @property
+    def module(self) -> BiLstmTagger:
+        """The model of its parameters."""
+        sizes = self.combine, self.hidden, self.depth
+        return BiLstmTagger(len(self.classes), *sizes, dropout=self.dropout)
+
+    @property
+    def model(self) -> TaskModel:
+        """The same, with its inputs."""
+        inputs = {
+            "activations": jax.ShapeDtypeStruct((1, 3, len(self.layers), self.width), "float16"),
+            "word_mask": jax.ShapeDtypeStruct((1, 3), "int32"),
+        }
+        return TaskModel(self.module, inputs)
+
+
+def write_folder(tagger: Tagger, folder: Path) -> None:
+    """Writes a tagger, without its encoder, into an empty folder."""
+    described = {name: getattr(tagger, name) for name in _FIELDS}
+    write_described(described, jax.device_get(tagger.params), folder)
+
+
+def read_folder(folder: Path, origin: str) -> Tagger:
+    """Reads a tagger that `write_folder` wrote.
+
+    Args:
+      origin: what the user calls the folder, for messages.
+
+    Raises:
+      InputError: a file is absent or damaged.
+    """
+    found, params = read_described(folder, origin, _FIELDS)
+    lists = {name: tuple(found[name]) for name in ("layers", "classes")}
+    return Tagger(**(found | lists), params=params)
+
+
+class FeatureTagger:
+    """A tagger with its encoder: see `bertjax.fine_tuning.fine_tuned.FineTuned`."""
+
+    def __init__(self, tagger: Tagger, origin: str):
+        """Puts the weights on every device.
+
+        Args:
+          origin: what the user calls the tagger, for messages.
+
+        Raises:
+          InputError: the encoder is gone, or has other weights than in training.
+        """
+        given = _encoder_of(tagger, origin)
+        task, self._layers = tagger.task, tagger.layers
+        self.family = Tagging(tagger.classes, task["document_context"])
+        self.settings, self.cut = task, Counter[int]()
+        self.summary = (
+            f"{given.summary()}\n  a tagger over layers {', '.join(map(str, tagger.layers))}: "
+            f"{tagger.depth} layers of {tagger.hidden}"
+        )
+        self._tokenizer, self._max_length = given.tokenizer, task["max_length"]
+        self._extractor = activations.all_layers(given, self._max_length, tagger.compute_dtype)
+        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        objective = TASK_OBJECTIVES[self.family.objective]
+        self._predictor = Predictor(tagger.model, objective, placement, pad_id=0, batch_tokens=0)
+        self._params = jax.device_put(tagger.params, placement.replicated)
+
+    def predict(
+        self, examples: list[Sentence], origin: str, what: str = "predicting"
+    ) -> list[np.ndarray]:
+        """See `FineTuned`."""
+        windows = self.family.encode(examples, self._tokenizer, self._max_length, labelled=False)
+        self.cut.update(windows.cut)
+        with tempfile.TemporaryDirectory() as folder:
+            values = activations.compute(Path(folder), "text", windows, self._extractor)
+            words = activations.WordFeatures.of_sentences(
+                examples, self.family, values, self._layers, labelled=False
+            )
+            buckets = _buckets(int(words.lengths.max()))
+            outputs = self._predictor.outputs(self._params, words, buckets, what)
+        return self.family.decode(examples, words, outputs)
+
+
+def _encoder_of(tagger: Tagger, origin: str) -> Pretrained:
+    try:
+        given = open_model(tagger.encoder)
+    except InputError as error:
+        raise InputError(f"{origin}: of the encoder that it reads, {error}") from error
+    if given.identity != tagger.identity:
+        raise InputError(
+            f"{origin}: the encoder that it reads, {tagger.encoder}, has other weights since: "
+            "repeat the fine-tuning in another --workdir"
+        )
+    return given
+
+
+def _buckets(longest: int) -> tuple[int, ...]:
+    """Doubles of the shortest length, until one holds the longest sentence."""
+    lengths = [_SHORTEST]
+    while lengths[-1] < longest:
+        lengths.append(2 * lengths[-1])
+    return tuple(lengths)
