@@ -24,10 +24,9 @@ def standard_error(mine: Figure, theirs: Figure) -> float | None:
     return math.sqrt(sum(known)) if known else None
 
 
-def is_clear(mine: Figure, theirs: Figure) -> bool | None:
-    """Whether two figures differ by more than two standard errors; None if that is not known."""
-    error = standard_error(mine, theirs)
-    return None if error is None else abs(mine.mean - theirs.mean) > _CLEAR * error
+def is_clear(difference: float, error: float | None) -> bool | None:
+    """Whether a difference is more than two of its standard errors; None if they are not known."""
+    return None if error is None else abs(difference) > _CLEAR * error
 
 
 def _over_seeds(mine: tuple[float, ...], theirs: tuple[float, ...]) -> float | None:

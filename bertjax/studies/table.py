@@ -70,10 +70,11 @@ def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
     if mine:
         cell |= {"mean": mine.mean, "deviation": mine.deviation, "values": list(mine.values)}
     if mine and theirs:
+        difference, error = mine.mean - theirs.mean, standard_error(mine, theirs)
         cell |= {
-            "difference": mine.mean - theirs.mean,
-            "standard_error": standard_error(mine, theirs),
-            "clear": is_clear(mine, theirs),
+            "difference": difference,
+            "standard_error": error,
+            "clear": is_clear(difference, error),
         }
     return cell
 
