@@ -215,6 +215,7 @@ def test_a_whole_study(arguments, repository, capfd):
         assert 0 <= cells[name]["ensemble"]["mean"] <= 100
         assert results[1]["init_from"].endswith(f"{name}@5")
     assert cells["masked"]["CoLA"]["standard_error"] > 0
+    assert cells["masked"]["ensemble"]["standard_error"] is not None  # over the examples
     assert (folder / "two_ways.txt").read_text(encoding="utf-8").startswith("Two ways\n\n| ")
     assert (folder / "two_ways.png").stat().st_size > 1_000
     capfd.readouterr()

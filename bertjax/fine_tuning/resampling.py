@@ -1,6 +1,6 @@
-"""The scores of a trial on samples of its dev examples, for paired comparisons (the bootstrap).
+"""The scores of a model on samples of its dev examples, for paired comparisons (the bootstrap).
 
-Every trial is scored on the same samples of a split, so the figures of two models can be subtracted
+Every trial, and every ensemble, is scored on the same samples of a split, so the figures of two models can be subtracted
 sample by sample: what remains is how much their difference depends on the choice of examples.
 """
 
@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.files import read_json, write_json
-from bertjax.runs.run_folder import trial_folder
 from bertjax.tasks.task import Task
 
 SAMPLES = 50  # the standard error from them has a standard error of a tenth of it
 
-_FILE = "resampled.json"  # in the trial's folder
+_FILE = "resampled.json"  # in the folder of a trial or of an ensemble
 
 
 def write_resampled(
@@ -26,7 +25,7 @@ def write_resampled(
     predictions: Mapping[str, Sequence[Any]],
     settings: Mapping[str, Any],
 ) -> None:
-    """Writes {split: {metric: [SAMPLES figures]}} to a trial's folder.
+    """Writes {split: {metric: [SAMPLES figures]}} to a folder.
 
     Args:
       examples, predictions: of each dev split.
@@ -52,13 +51,9 @@ def _scores(
     return {name: [round(float(each[name]), 3) for each in scores] for name in names}
 
 
-def read_resampled(run: Path, trial: str, split: str, metric: str) -> list[float] | None:
-    """The figures of a trial on all samples; None if it has none (it is of an older version).
-
-    Args:
-      trial: its name.
-    """
-    path = trial_folder(run, trial) / _FILE
+def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:
+    """The figures on all samples; None if the folder has none (it is of an older version)."""
+    path = folder / _FILE
     if not path.exists():
         return None
     cure = "remove it; its row is then compared by its seeds alone"

@@ -13,6 +13,7 @@ from bertjax.fine_tuning.data import digest, read_examples
 from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.fine_tuning.resampling import write_resampled
 from bertjax.fine_tuning.scores import digests, in_a_line, scored
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import is_fine_tuned, open_model
@@ -55,8 +56,8 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
 
     Args:
       runs: the folders of finished runs, two or more. Their encoders and vocabularies may differ.
-      workdir: ENSEMBLE: gets config.json, predictions/ and results.json, in which `trials` are the
-        members. The models stay in the runs.
+      workdir: ENSEMBLE: gets config.json, predictions/, resampled.json and results.json, in which
+        `trials` are the members. The models stay in the runs.
       by: how they are combined: see `bertjax.tasks.probabilities.combined`.
 
     Raises:
@@ -207,6 +208,8 @@ def _made(
     output = folder / PREDICTIONS_FOLDER
     output.mkdir(exist_ok=True)
     (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
+    dev = {split: examples[split] for split in task.dev_splits}
+    write_resampled(folder, task, dev, together, result["settings"])
     for split in splits:
         task.write(output, split, examples[split], together[split], result["settings"])
     results = about | {

@@ -18,6 +18,7 @@ from bertjax.runs.run_folder import (
     SUBMISSION_FILE,
     checkpoints_folder,
     read_config,
+    trial_folder,
 )
 from bertjax.studies.study import Stage
 from bertjax.training.checkpoint import saved_steps
@@ -130,10 +131,12 @@ def _of_trials(folder: Path, results: Mapping[str, Any], split: str, metric: str
         for trial in results["trials"]
         if chosen and chosen.items() <= trial.items() and trial["value"] is not None
     ]
-    if not trials:
-        return Figure((float(results["dev"][split][metric]),))
-    names = [Trial(**chosen, seed=trial["seed"]).name for trial in trials]
-    resampled = [read_resampled(folder, name, split, metric) for name in names]
+    if trials:
+        names = [Trial(**chosen, seed=trial["seed"]).name for trial in trials]
+        folders = [trial_folder(folder, name) for name in names]
+    else:
+        trials, folders = [results], [folder]
+    resampled = [read_resampled(each, split, metric) for each in folders]
     values = tuple(float(trial["dev"][split][metric]) for trial in trials)
     known = all(each is not None for each in resampled)
     return Figure(values, np.array(resampled) if known else None)

@@ -58,6 +58,18 @@ def test_a_part_of_a_run(tmp_path):
     assert figure.values == (71.0, 70.0) and figure.resampled.shape == (2, 1)
 
 
+def test_an_ensemble_has_one_figure(tmp_path):
+    run, stage = tmp_path / "runs" / "both", Stage("both", "ensemble", start=(BASE,))
+    members = [{"run": name, "dev": {"dev": {"f1": 70.0}}} for name in "ab"]
+    found = {"dev": {"dev": {"f1": 75.0}}, "trials": members}
+    _write(run / "results.json", found | {"chosen": {"by": "votes"}})
+    assert read_figure(stage, "dev/f1", tmp_path).resampled is None  # made before they were kept
+    _write(run / "resampled.json", {"dev": {"f1": [74.0, 77.0, 75.5]}})
+    figure = read_figure(stage, "dev/f1", tmp_path)
+    assert figure.values == (75.0,)
+    np.testing.assert_array_equal(figure.resampled, [[74.0, 77.0, 75.5]])
+
+
 def test_evaluations_are_read_from_the_run(tmp_path):
     run = tmp_path / "runs" / "base"
     _write(run / "config.json", {"total_steps": 7})
