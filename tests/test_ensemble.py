@@ -14,11 +14,12 @@ from task_files import FAMILIES, write_cola
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import OneModel, open_fine_tuned
-from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.fine_tuning.resampling import read_resampled
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.programs import ensemble, predict
 from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import read_results
+from bertjax.runs.run_folder import read_results, trial_folder
 from bertjax.tasks.entity_scores import entity_scores
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.probabilities import BY
@@ -92,6 +93,11 @@ def test_a_run_with_its_copy_gives_what_the_run_gave(fine_tuned, tmp_path, name)
         for split, scores in alone["dev"].items():
             assert given["dev"][split] == pytest.approx(scores, abs=1e-4)
         assert given["degenerate"] == alone["degenerate"]
+    folders = tmp_path / "both", trial_folder(run, Trial(**alone["chosen"]).name)
+    for split, scores in alone["dev"].items():
+        for metric in scores:
+            mine, theirs = (read_resampled(folder, split, metric) for folder in folders)
+            assert mine == pytest.approx(theirs, abs=1e-2)
     assert results["predictions"].keys() == alone["predictions"].keys()
     for file in results["predictions"]:
         mine, theirs = ((each / "predictions" / file) for each in (tmp_path / "both", run))

@@ -1,7 +1,8 @@
 """The scores of a model on samples of its dev examples, for paired comparisons (the bootstrap).
 
-Every trial, and every ensemble, is scored on the same samples of a split, so the figures of two models can be subtracted
-sample by sample: what remains is how much their difference depends on the choice of examples.
+Every trial, and every ensemble, is scored on the same samples of a split, so the figures of two
+models can be subtracted sample by sample: what remains is how much their difference depends on the
+choice of examples.
 """
 
 from collections.abc import Mapping, Sequence
