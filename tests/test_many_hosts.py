@@ -87,6 +87,10 @@ class Job:
         _, log = self.hosts[index]
         return Path(log.name).read_text()
 
+    def outputs(self) -> str:
+        """The outputs of all hosts so far, for the message of a failed test."""
+        return "\n".join(f"--- host {i}\n{self.output(i)}" for i in range(len(self.hosts)))
+
     def wait_for(self, condition, seconds: float = PATIENCE) -> None:
         """Waits until `condition()`; fails if a host ends before."""
         end = time.monotonic() + seconds
@@ -107,7 +111,7 @@ class Job:
 
     def completes(self) -> None:
         codes = self.ends()
-        assert codes == [0] * len(codes), "\n".join(map(self.output, range(len(codes))))
+        assert codes == [0] * len(codes), self.outputs()
 
 
 def assert_same_run(run, other) -> None:
@@ -158,7 +162,7 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
         job.wait_for((run / "config.json").exists)  # the step is compiled next
         job.signal(signal.SIGTERM)
         started = time.monotonic()
-        assert job.ends() == [75] * 4, job.output(0)
+        assert job.ends() == [75] * 4, job.outputs()
         seconds = {"from SIGTERM to the end of all": time.monotonic() - started}
         (stopped,) = saved(run)
         assert 0 < stopped < STEPS
@@ -173,7 +177,7 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
         seconds["from kill -9 to the end of all"] = time.monotonic() - started
         assert f"going on from step {stopped}" in job.output(0)
         assert codes.pop(2) == -signal.SIGKILL
-        assert codes == [75] * 3, job.output(0)
+        assert codes == [75] * 3, job.outputs()
         for index in (0, 1, 3):
             # The message names the killed host, or the first host that ended because of it.
             lost = rf"error: host {index} has lost (host \d|another host) \("
@@ -201,7 +205,7 @@ def test_what_is_wrong_on_one_host_ends_all(tiny_corpus, tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         with Job(folder, [good, other], run) as job:
-            assert job.ends() == [2, 2], job.output(0)
+            assert job.ends() == [2, 2], job.outputs()
             for index in range(2):
                 lines = job.output(index).splitlines()
                 (error,) = [line for line in lines if line.startswith("error: ")]
