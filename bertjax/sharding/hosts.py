@@ -274,8 +274,8 @@ def _leave(signs: _Signs, code: int) -> NoReturn:
     sys.stderr.flush()
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone
         signs.tell(_LEFT)
-        if host_index() == 0:
-            _outstay(signs)
+    if host_index() == 0:
+        _outstay(signs)
     os._exit(code)
 
 
@@ -283,7 +283,11 @@ def _outstay(signs: _Signs) -> None:
     """Returns when every other host has left, is done, or has been silent for too long."""
     since = time.monotonic()
     while True:
-        last, waited = signs.look(), time.monotonic() - since
+        waited = time.monotonic() - since
+        try:
+            last = signs.look()
+        except jax.errors.JaxRuntimeError:
+            last = {}  # all others count as silent since this host began to leave
         others = [last.get(host, ("", waited)) for host in range(1, host_count())]
         if all(sign in (_LEFT, _DONE) or age > _SILENT_SECONDS for sign, age in others):
             break

@@ -95,10 +95,14 @@ def test_a_host_that_is_alone_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
-    """Host 2 is killed; host 1 is suspended when it should end, and prints its message later."""
+    """Host 2 is killed; host 1 is suspended when it should end, and prints its message later.
+
+    Host 0 cannot read the signs of the others when it begins to leave; it waits for host 1.
+    """
     program = """
 import sys, time
 from pathlib import Path
+import jax
 from bertjax.sharding import hosts
 hosts._BEAT_SECONDS, hosts._SILENT_SECONDS = 1, 20
 hosts.join_processes()
@@ -107,8 +111,15 @@ def stand_still(*reason):
     while not (folder / "go").exists():
         time.sleep(0.05)
     give_up(*reason)
-if hosts.host_index() == 1:
-    hosts._give_up = stand_still
+def hear_nothing_at_first(*reason):
+    look = hosts._Signs.look
+    def fail_once(self):
+        hosts._Signs.look = look
+        raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
+    hosts._Signs.look = fail_once
+    give_up(*reason)
+if hosts.host_index() < 2:
+    hosts._give_up = (hear_nothing_at_first, stand_still)[hosts.host_index()]
 with hosts.in_step(75):
     time.sleep(3)  # for a beat
     (folder / str(hosts.host_index())).touch()
