@@ -21,7 +21,7 @@ from bertjax.fine_tuning.data import read_examples
 from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.hugging_face import read_folder
-from bertjax.programs import convert, finetune, predict
+from bertjax.programs import convert, ensemble, finetune, predict
 from bertjax.runs.open_model import open_model
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
@@ -410,6 +410,10 @@ def test_the_tasks_of_table_5(left_to_right_run, tmp_path, name, hidden, folder)
     model = open_fine_tuned(str(run))
     found = task.score(examples, model.predict(examples, "dev"), model.settings)
     assert found == pytest.approx(results["dev"]["dev"])
+
+    copy = shutil.copytree(run, tmp_path / "copy")
+    ensemble.run([str(run), str(copy)], str(tmp_path / "both"), "probabilities")
+    assert _results(tmp_path / "both")["dev"]["dev"] == pytest.approx(found)
 
 
 # --------------------------------------------------------------------- what goes wrong
