@@ -8,8 +8,9 @@
 #   "$PYTHON" "$REPOSITORY/launch/pretrain.py" ...
 #
 # It sets REPOSITORY (absolute path of the checkout) and PYTHON (the environment's interpreter).
-# The environment is REPOSITORY/.venv, or the folder that BERTJAX_VENV names. It needs a network only
-# when it installs.
+# The environment is REPOSITORY/.venv, or the folder that BERTJAX_VENV names; BERTJAX_PYTHON names
+# the Python that makes it, if it should be another than the machine's. It needs a network only when
+# it installs.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 
@@ -64,9 +65,14 @@ _install() {
 # Prints the machine's python3 if there are tested versions for it; otherwise another Python with
 # tested versions; otherwise a newer one.
 _find_python() {
-  local newest candidate version lacking=""
-  for newest in 12 99; do
-    for candidate in python3 python3.12 python3.11 python3.13 python3.14; do
+  local newest candidate version lacking="" found="found no"
+  local candidates=(python3 python3.12 python3.13 python3.11 python3.14)
+  if [[ "${BERTJAX_PYTHON-}" ]]; then
+    candidates=("$BERTJAX_PYTHON")
+    found="BERTJAX_PYTHON=$BERTJAX_PYTHON is no"
+  fi
+  for newest in 13 99; do
+    for candidate in "${candidates[@]}"; do
       version="$("$candidate" -c "import sys; print('%d.%d' % sys.version_info[:2])
 sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null)" || continue
       if "$candidate" -c "import ensurepip, venv" >/dev/null 2>&1; then
@@ -80,7 +86,7 @@ sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null)" || 
     echo "error: Python $lacking is here without venv and ensurepip; on Debian and Ubuntu:" \
       "apt install python$lacking-venv, then run this again" >&2
   else
-    echo "error: found no Python >= 3.11; install one with venv (on Ubuntu:" \
+    echo "error: $found Python >= 3.11; install one with venv (on Ubuntu:" \
       "apt install python3.12-venv), then run this again" >&2
   fi
   return 1

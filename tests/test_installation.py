@@ -43,7 +43,8 @@ def _pins(path: Path) -> dict[str, str]:
 
 
 def test_a_constraints_file_for_each_supported_python():
-    assert [path.name for path in CONSTRAINTS] == ["python3.11.txt", "python3.12.txt"]
+    supported = [f"python3.{minor}.txt" for minor in (11, 12, 13)]
+    assert [path.name for path in CONSTRAINTS] == supported
 
 
 @pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.stem)
@@ -247,6 +248,21 @@ def test_one_line_says_what_the_system_lacks(tmp_path, version, too_old, message
         assert (result.returncode, result.stdout) == (1, "")
         assert re.fullmatch(f"error: {message}, then run this again", line)
     assert not (tmp_path / "venv").exists()
+
+
+def test_a_named_python_makes_the_environment(tmp_path):
+    python = tmp_path / "its python"
+    python.write_text('#!/usr/bin/env bash\necho "$0 $*" >>"$NOTES"\n')
+    python.chmod(0o755)
+    script = 'source "$0"; BERTJAX_PYTHON="$1" _find_python'
+    environment = os.environ | {"NOTES": str(tmp_path / "notes")}
+    command = ["bash", "-c", script, REPOSITORY / "launch" / "environment.sh", python]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, f"{python}\n"), result.stderr
+    python.write_text("#!/usr/bin/env bash\nexit 1\n")
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.stderr.startswith(f"error: BERTJAX_PYTHON={python} is no Python >= 3.11")
+    assert (result.returncode, result.stdout) == (1, "")
 
 
 def test_environment_tries_again_after_a_failed_install(use_environment):

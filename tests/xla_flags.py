@@ -4,7 +4,6 @@
 # and the results differ only by rounding.
 _QUICK_TO_COMPILE = (
     "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 

@@ -16,10 +16,6 @@ from typing import Any, NoReturn
 
 import jax
 
-# This is the private state of `jax.distributed`. Nothing public gives the number of hosts before a
-# device is initialized, or messages between hosts without devices.
-from jax._src import distributed
-
 from bertjax.base.errors import InputError, NonFiniteLoss
 
 _JOIN_SECONDS = 50  # until the other hosts must have started
@@ -30,6 +26,32 @@ _HEARTBEAT_SECONDS = 100  # of JAX, which ends a process without a message for t
 # Parts of the error messages after another host is lost: of collectives, and of the service that
 # connects the hosts.
 _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
+
+# What is used of the state of `jax.distributed`.
+_STATE = ("client", "coordinator_address", "num_processes", "process_id")
+
+
+def _state() -> Any:
+    """The state of `jax.distributed`.
+
+    It is private in JAX. Nothing public gives the number of hosts before a device is initialized,
+    or messages between hosts without devices.
+
+    Raises:
+      InputError: this version of JAX does not have it there.
+    """
+    try:
+        from jax._src.distributed import global_state as state
+    except ImportError:
+        state = None
+    missing = [name for name in _STATE if not hasattr(state, name)]
+    if missing:
+        raise InputError(
+            f"jax {jax.__version__} has no jax._src.distributed.global_state with "
+            f"{', '.join(missing)}, by which hosts find each other: install a version of jax that "
+            "constraints/ names"
+        )
+    return state
 
 
 def join_processes() -> None:
@@ -83,19 +105,18 @@ def _initialize(**job: int) -> None:
         raise InputError(
             f"host {host_index()} of a job of {host_count()} hosts has waited {_JOIN_SECONDS} "
             "seconds for the others: start the same command on every host at the same time, and "
-            "make sure that every host can reach host 0 at "
-            f"{distributed.global_state.coordinator_address}"
+            f"make sure that every host can reach host 0 at {_state().coordinator_address}"
         ) from error
 
 
 def host_count() -> int:
     """The number of hosts of the job; it initializes no device."""
-    return distributed.global_state.num_processes
+    return _state().num_processes
 
 
 def host_index() -> int:
     """The number of this host, from 0; it initializes no device."""
-    return distributed.global_state.process_id
+    return _state().process_id
 
 
 _exchanges = itertools.count()
@@ -111,7 +132,7 @@ def exchange(value: Any) -> list[Any]:
     """
     if host_count() == 1:
         return [value]
-    client = distributed.global_state.client
+    client = _state().client
     folder = f"bertjax/exchange/{next(_exchanges)}"
     client.key_value_set(f"{folder}/{host_index()}", json.dumps(value))
     end = time.monotonic() + _AGREE_SECONDS
@@ -209,7 +230,7 @@ class _Signs:
     """The signs that the hosts give each other in a block of work; host 0 stores them."""
 
     def __init__(self):
-        self._client = distributed.global_state.client
+        self._client = _state().client
         self._folder = f"bertjax/signs/{next(_blocks)}"
         self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when
 

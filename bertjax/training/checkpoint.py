@@ -120,11 +120,11 @@ class Checkpoints:
         self._directory = directory
         self._damaged: set[int] = set()
         any_of_them = ocp.training.preservation_policies.AnyPreservationPolicy(policies)
+        context = ocp.Context()
+        context.asynchronous.post_finalization_callback = self._to_disk
         self._checkpointer = ocp.training.Checkpointer(
             directory if in_bucket(directory) else directory.absolute(),
-            context=ocp.Context(
-                async_options=ocp.options.AsyncOptions(post_finalization_callback=self._to_disk)
-            ),
+            context=context,
             preservation_policy=_KeepWhole(any_of_them, self._damaged),
             cleanup_tmp_directories=not read_only,
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,11 +11,12 @@ import time
 from pathlib import Path
 
 import host_job
+import jax
 import pytest
 from patience import PATIENCE
 
 from bertjax.base.errors import InputError
-from bertjax.sharding.hosts import join_processes
+from bertjax.sharding.hosts import host_count, join_processes
 
 
 def test_one_process_joins_nothing():
@@ -28,6 +30,14 @@ def test_one_process_joins_nothing():
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert (result.stdout, result.returncode) == ("1 False\n", 0), result.stderr
+
+
+@pytest.mark.parametrize("moved", ["global_state", "State.client"])
+def test_a_jax_that_keeps_its_state_elsewhere_is_named(monkeypatch, moved):
+    monkeypatch.delattr(f"jax._src.distributed.{moved}")
+    message = rf"jax {re.escape(jax.__version__)} has no .*global_state with client.*: install a"
+    with pytest.raises(InputError, match=message):
+        host_count()
 
 
 @pytest.mark.parametrize("numbers", [{}, {"PROCESSES": "2"}, {"PROCESSES": "2", "PROCESS": "one"}])
