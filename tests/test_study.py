@@ -125,6 +125,12 @@ def test_the_plan_says_what_runs_and_how_long(arguments, a_known_pace, capsys):
     assert work_of(evaluated, given) == Work()
 
 
+def test_chips_share_the_work_and_not_the_start():
+    assert (
+        Work(operations=6e12, programs=2).seconds(Pace(rate=1e12, start=5.0), chips=3) == 2 * 5 + 2
+    )
+
+
 def test_the_plan_of_stages_that_run_at_a_time(arguments, a_known_pace, capsys):
     _dry_run(arguments)
     alone = capsys.readouterr().out.splitlines()[-2]

@@ -1,20 +1,27 @@
 """Counts the instruction words that a TPU core executes, from the compiler's last dumps.
 
 A core executes one bundle a cycle. A dump lists the bundles of one instruction of the program in
-their order, with the depth of loops; the number of a loop's rounds stands in its exit test. The
-time in which a core waits for memory or for another chip is not in it.
+their order. A branch back makes a loop, and a branch forward skips bundles. The time in which a
+core waits for memory or for another chip is not in it.
 """
 
 import functools
+import operator
 import os
 import re
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _DUMP = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
-# Address, label, a ">" for each loop around it, and the bundle.
-_ROW = re.compile(r"\s*(?:0x)?[0-9a-f]+\s+(?:([A-Z]{2}) *)?:((?:\s*>)*)\s*(\{.*)")
-_ROUNDS = re.compile(r"scmp\.ge\.s32\.totalorder \S+, (\d+) /\* loop exit test")
+_ROW = re.compile(r"\s*(?:0x)?[0-9a-f]+ +(?:[A-Z]{2} *)?:[ >]*\{")  # address, label, depth, bundle
+_REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
+_BRANCH = re.compile(r"sbr\.rel \((!?)(%\w+)\) target = \$region(\d+)")
+_SCALAR = re.compile(r"(%[ps]\w+) = ([^;}]*)")  # its operation, with comments
+_COMPARISON = re.compile(r"scmp\.(ge|gt|le|lt|eq|ne)\.s32\.totalorder (%\w+), (\d+)\b")
+_PHI = re.compile(r"sphi (%\w+), (%\w+)")  # the first value, and that of the next round
+_NUMBER = re.compile(r"\w+(?:\.s32)? (?:\(!?%\w+\), )?(\d+)\b(?:, (%\w+))?")  # a move or a sum
 
 
 @functools.cache
@@ -64,27 +71,98 @@ def dumped(where: Path) -> dict[str, int]:
 def executed(dump: str) -> int:
     """The bundles that a dump's program executes, with the rounds of its loops.
 
-    A loop whose number of rounds depends on data is counted with one round; a part that only some
-    rounds execute, as often as the others.
+    Kernels, and most fusions, work in a loop that has one or two rounds more than blocks, because
+    loads and stores run beside the work on other blocks; these rounds skip the work. A part that
+    only some rounds execute is counted as often as the others, unless the loop's counter alone
+    decides. A loop whose number of rounds depends on data is counted with one round.
     """
-    rows = [row for row in map(_ROW.match, dump.splitlines()) if row]
-    depths = [row[2].count(">") for row in rows]
-    begins = [place for place, row in enumerate(rows) if row[1] == "LB"]
-    loops = []  # (first bundle, last bundle) of each, the outer before the inner
-    for number, first in enumerate(begins):
-        depth = depths[first]
-        after = next((b for b in begins[number + 1 :] if depths[b] <= depth), len(rows))
-        # Among them are bundles that the compiler moved here from outside, with a lower depth.
-        last = max(place for place in range(first, after) if depths[place] >= depth)
-        loops.append((first, last))
-    rounds = dict.fromkeys(loops, 1)
-    for place, row in enumerate(rows):
-        if found := _ROUNDS.search(row[3]):
-            around = [loop for loop in loops if loop[0] <= place <= loop[1]]
-            own = [loop for loop in around if depths[loop[0]] == depths[place]]
-            rounds[(own or around)[-1]] = int(found[1])
+    rows: list[str] = []  # a bundle may go on in further lines
+    for line in dump.splitlines():
+        if _ROW.match(line):
+            rows.append(line)
+        elif rows:
+            rows[-1] += line
+    scalars = dict(pair for row in rows for pair in _SCALAR.findall(row))
+    branches = list(_branches(rows))
     times = [1] * len(rows)
-    for (first, last), number in rounds.items():
-        for place in range(first, last + 1):
+    for back in branches:
+        if back.target > back.place:
+            continue
+        counter, values = _rounds(scalars, back.predicate)
+        of_rows = dict.fromkeys(range(back.target, back.last + 1), len(values))
+        for branch in branches:
+            if back.target <= branch.place < branch.target <= back.last:
+                truths = _truths(scalars, branch.predicate, counter, values)
+                stays = len(values) - truths.count(not branch.negated)
+                for place in range(branch.last + 1, branch.target):
+                    of_rows[place] = min(of_rows[place], stays)
+        for place, number in of_rows.items():
             times[place] *= number
     return sum(times)
+
+
+class _Branch(NamedTuple):
+    """A branch.
+
+    Attributes:
+      place: its row.
+      last: the last row of its block; the rows behind a branch, one or four, are executed with it.
+      target: the row to which it leads.
+      predicate: the condition, or if `negated`, its contrary.
+    """
+
+    place: int
+    last: int
+    target: int
+    predicate: str
+    negated: bool
+
+
+def _branches(rows: Sequence[str]) -> Iterator[_Branch]:
+    begins: dict[str, int] = {}  # region -> its first row
+    for place, row in enumerate(rows):
+        for region in _REGION.findall(row):
+            begins.setdefault(region, place)
+    for place, row in enumerate(rows):
+        for negated, predicate, region in _BRANCH.findall(row):
+            if region in begins:  # the others lead to the end of the program
+                behind = range(place + 1, len(rows))
+                last = next((at for at in behind if "End region" in rows[at]), len(rows) - 1)
+                yield _Branch(place, last, begins[region], predicate, bool(negated))
+
+
+def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range]:
+    """The name of a loop's counter, and its value in each round; one round if data decide.
+
+    Args:
+      scalars: names -> operations.
+      predicate: it ends the loop.
+    """
+    test = scalars.get(predicate, "")
+    bound = _COMPARISON.match(test)
+    if not bound or bound[1] != "ge" or "loop exit test" not in test:
+        return "", range(1)
+    following, stop = bound[2], int(bound[3])
+    if step := _NUMBER.match(scalars.get(following, "")):
+        for counter, operation in scalars.items():
+            phi = _PHI.match(operation)
+            if phi and (counter == step[2] or phi[2] == following):
+                start = _NUMBER.match(scalars.get(phi[1], ""))
+                return counter, range(int(start[1]) if start else 0, stop, int(step[1]))
+    return "", range(stop)
+
+
+def _truths(
+    scalars: Mapping[str, str], predicate: str, counter: str, values: Sequence[int]
+) -> list[bool | None]:
+    """Whether a predicate is true, for each value of the counter; None if more than it decides."""
+    operation = scalars.get(predicate, "")
+    if (found := _COMPARISON.match(operation)) and found[2] == counter:
+        compare = getattr(operator, found[1])
+        return [compare(value, int(found[3])) for value in values]
+    if found := re.match(r"pnand (%\w+), (%\w+) *$", operation):
+        both = zip(
+            *(_truths(scalars, part, counter, values) for part in found.groups()), strict=True
+        )
+        return [True if False in pair else None if None in pair else False for pair in both]
+    return [None] * len(values)

@@ -29,7 +29,7 @@ class Instruction:
       operands: the names of its operands.
       source: its origin in the model, as JAX's path of scopes; "" if unknown.
       cycles: the compiler's estimate; None if the compiler gives none.
-      channel: the number of a collective; all steps of an asynchronous one have the same.
+      chain: the number of an asynchronous collective, which all of its steps have; else None.
       runs: the computations whose instructions it runs: their names, and how many times each runs.
       holds: the computations that are part of the instruction itself, in a fusion.
       form: its text without names, origins and estimates.
@@ -41,7 +41,7 @@ class Instruction:
     operands: tuple[str, ...]
     source: str
     cycles: int | None
-    channel: int | None
+    chain: int | None
     runs: tuple[tuple[str, int], ...]
     holds: tuple[str, ...]
     form: str
@@ -132,14 +132,14 @@ class Program:
     def collectives(self) -> Iterator[tuple[Instruction, int]]:
         """Yields each collective, also inside fusions, and how many times it runs.
 
-        Instructions with the same channel are the steps of one collective; the first is given.
+        Instructions of the same chain are the steps of one collective; the first is given.
         """
-        channels = set()
+        chains = set()
         for name, times in self._times(follow_fusions=True).items():
             for instruction in self._computations[name]:
-                channel = instruction.channel
-                if instruction.collective and (channel is None or channel not in channels):
-                    channels.add(channel)
+                chain = instruction.chain
+                if instruction.collective and (chain is None or chain not in chains):
+                    chains.add(chain)
                     yield instruction, times
 
     def communicates(self, instruction: Instruction) -> bool:
@@ -212,7 +212,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     kind, opcode = rest[:end], rest[end + 1 :].partition("(")[0]
     cycles = re.search(r'"estimated_cycles":"(\d+)"', rest)
     source = re.search(r'op_name="([^"]*)"', rest)
-    channel = re.search(r"channel_id=(\d+)", rest)
+    chain = re.search(r'chain_id="(\d+)"', rest)
     arguments = rest[end + 1 + len(opcode) :]
     arguments = arguments[1 : _closing(arguments)]
     runs, holds = [], []
@@ -246,7 +246,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
         operands=tuple(re.findall(r"%([\w.-]+)", arguments)) or tuple(arguments.split(",")),
         source=source[1] if source else "",
         cycles=int(cycles[1]) if cycles else None,
-        channel=int(channel[1]) if channel else None,
+        chain=int(chain[1]) if chain else None,
         runs=tuple(runs),
         holds=tuple(holds),
         form=_form(rest),

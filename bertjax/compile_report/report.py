@@ -224,7 +224,7 @@ def report_of(
         opcode = instruction.opcode
         if instruction.collective:
             continue
-        copied += times * instruction.copied / _rate(where)
+        copied += times * instruction.copied / where.device_hbm
         executed = dumped.get(instruction.name)
         if executed is None:
             executed = of_forms.get(program.form(instruction))
@@ -240,7 +240,7 @@ def report_of(
             no_estimate[opcode] += times
         if executed is not None:
             moved_bytes = 0 if communicates else program.hbm_bytes(instruction)
-            counted = times * max(executed / chip.clock, moved_bytes / _rate(where))
+            counted = times * max(executed / chip.clock, moved_bytes / where.device_hbm)
             count.add(instruction, counted)
         elif (estimated is not None or missed) and not communicates:
             no_bundles[opcode] += times
@@ -270,11 +270,6 @@ def report_of(
         without_bundles=dict(no_bundles),
         peak=where.peak,
     )
-
-
-def _rate(where: Slice) -> float:
-    """The published bytes per second of a device's HBM."""
-    return where.chip.hbm / where.chip.devices
 
 
 class _Sums:

@@ -75,6 +75,11 @@ class Slice:
     def peak(self) -> float:
         return self.chip.devices * peak_flops(self.devices[0].device_kind)
 
+    @property
+    def device_hbm(self) -> float:
+        """The published bytes per second of the HBM of one device."""
+        return self.chip.hbm / self.chip.devices
+
 
 def describe(name: str) -> Slice:
     """The slice of that name, such as "v5e:4x4" or "v5p:4x4x4".

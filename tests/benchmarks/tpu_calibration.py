@@ -3,7 +3,7 @@
   python tests/benchmarks/tpu_calibration.py --topology=v5e:1x1 --output=tpu_calibration.json
 
 No TPU takes part. Each operation is compiled as XLA makes it, and as a Pallas kernel, which has no
-estimate. Its least time follows from the published figures of the chip: of its matrix units for the
+estimate. Its least time follows from the published figures of a device: of its matrix units for the
 product, of its HBM for the others, which read and write 96 MiB or read as much. It needs the extra
 `tpu`.
 """
@@ -121,7 +121,8 @@ def measure(operation: Operation, topology: str) -> dict[str, Any]:
     for name, form in forms.items():
         report = compile_and_report(jax.jit(form).lower(*shapes), step, where, ())
         found[name] = {by: times.seconds for by, times in report.yardsticks.items()}
-    return found | {"least": max(flops / where.peak, operation.bytes / where.chip.hbm)}
+    peak = where.peak / where.chip.devices
+    return found | {"least": max(flops / peak, operation.bytes / where.device_hbm)}
 
 
 def main() -> None:

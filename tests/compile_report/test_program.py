@@ -61,8 +61,9 @@ def test_collectives_are_found_in_loops_and_in_fusions():
     }
 
 
-# Two layers alike but for names, places and channels; a third with its result in another memory;
-# a gather in two steps; a combined sum; a fusion that slices one operand and updates another.
+# Two layers alike but for names and places; a third with its result in another memory; a gather in
+# two steps, and a combined sum, in which `jax.shard_map` gives all the same channel; a fusion that
+# slices one operand and updates another; one with two slices that overlap.
 LAYERS = """HloModule jit_step
 
 %half (x: bf16[16,64]) -> bf16[16,64] {
@@ -77,12 +78,12 @@ LAYERS = """HloModule jit_step
 
 %steps (z: f32[24,200]) -> f32[24,200] {
   %z = f32[24,200]{1,0:T(8,128)} parameter(0)
-  ROOT %g = f32[24,200]{1,0:T(8,128)} all-gather(%z), channel_id=7, dimensions={0}
+  ROOT %g = f32[24,200]{1,0:T(8,128)} all-gather(%z), channel_id=1, dimensions={0}, frontend_attributes={chain_id="0"}
 }
 
 %steps.clone (z.2: f32[24,200]) -> f32[24,200] {
   %z.2 = f32[24,200]{1,0:T(8,128)} parameter(0)
-  ROOT %g.2 = f32[24,200]{1,0:T(8,128)} all-gather(%z.2), channel_id=7, dimensions={0}
+  ROOT %g.2 = f32[24,200]{1,0:T(8,128)} all-gather(%z.2), channel_id=1, dimensions={0}, frontend_attributes={chain_id="0"}
 }
 
 %parts (all: f32[40,256], some: f32[8,256], at: s32[]) -> f32[40,256] {
@@ -91,6 +92,13 @@ LAYERS = """HloModule jit_step
   %at = s32[]{:T(128)} parameter(2)
   %slice = f32[8,256]{1,0:T(8,128)} dynamic-slice(%some, %at, %at), dynamic_slice_sizes={8,256}
   ROOT %put = f32[40,256]{1,0:T(8,128)} dynamic-update-slice(%all, %slice, %at, %at)
+}
+
+%overlapping (w: f32[24,256]) -> f32[16,256] {
+  %w = f32[24,256]{1,0:T(8,128)} parameter(0)
+  %first = f32[16,256]{1,0:T(8,128)} slice(%w), slice={[0:16], [0:256]}
+  %second = f32[16,256]{1,0:T(8,128)} slice(%w), slice={[8:24], [0:256]}
+  ROOT %both = f32[16,256]{1,0:T(8,128)} add(%first, %second)
 }
 
 ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i: s32[]) -> bf16[16,64] {
@@ -104,8 +112,11 @@ ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i:
   %fast = bf16[16,64]{1,0:T(8,128)(2,1)S(1)} fusion(%two), kind=kLoop, calls=%half
   %start = f32[24,200]{1,0:T(8,128)} fusion(%z.1), kind=kCustom, calls=%steps
   %go = f32[24,200]{1,0:T(8,128)} fusion(%start), kind=kCustom, calls=%steps.clone
-  %sums = (f32[24,200]{1,0:T(8,128)}, bf16[16,64]{1,0:T(8,128)(2,1)}, f32[]{:T(128)}) all-reduce(%go, %two, %i), channel_id=8, to_apply=%add
+  %sums = (f32[24,200]{1,0:T(8,128)}, bf16[16,64]{1,0:T(8,128)(2,1)}, f32[]{:T(128)}) all-reduce(%go, %two, %i), channel_id=1, to_apply=%add
   %new = f32[40,256]{1,0:T(8,128)} fusion(%t, %u, %i), kind=kLoop, calls=%parts
+  %v = f32[24,256]{1,0:T(8,128)} parameter(5)
+  %overlap = f32[16,256]{1,0:T(8,128)} fusion(%v), kind=kLoop, calls=%overlapping
+  %next = f32[24,200]{1,0:T(8,128)} all-gather(%z.1), channel_id=1, dimensions={0}
   %moved = (f32[24,200]{1,0:T(8,128)S(1)}, f32[24,200]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%go)
   ROOT %part = ((f32[40,256]{1,0:T(8,128)}), f32[8,256]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%new), slice={[0:8], [0:256]}
 }
@@ -125,12 +136,12 @@ def test_instructions_alike_have_the_same_form(layers):
     assert program.form(named["start"]) != program.form(named["new"])
 
 
-def test_a_channel_is_one_collective_with_all_its_dtypes(layers):
+def test_the_steps_of_a_chain_are_one_collective_with_all_its_dtypes(layers):
     program, named = layers
     found = [(i.collective, i.bytes, times) for i, times in program.collectives()]
     gathered, summed = 4 * 24 * 200, {"f32": 4 * 24 * 200 + 4, "bf16": 2 * 16 * 64}
     assert sorted(found, key=str) == [
-        ("all-gather", {"f32": gathered}, 1),
+        *2 * [("all-gather", {"f32": gathered}, 1)],
         ("all-reduce", summed, 1),
     ]
     assert [program.communicates(named[n]) for n in ("start", "sums", "new")] == [True, True, False]
@@ -144,6 +155,7 @@ def test_bytes_of_hbm(layers):
     assert program.hbm_bytes(named["fast"]) == half
     assert program.hbm_bytes(named["start"]) == 2 * 4 * 24 * 256
     assert program.hbm_bytes(named["new"]) == 2 * 4 * 8 * 256 + 4
+    assert program.hbm_bytes(named["overlap"]) == 4 * (24 + 16) * 256  # not 16 + 16 rows read
 
 
 def test_bytes_of_asynchronous_copies(layers):
