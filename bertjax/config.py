@@ -117,7 +117,10 @@ def modern_config() -> ml_collections.ConfigDict:
         **dict(encoder="modernbert", max_position_embeddings=8192),
         **dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     }
-    config.optimizer.update(name="stable_adamw", learning_rate=8e-4, beta2=0.98, weight_decay=1e-5)
+    # Its decay of 1e-5 is fully decoupled: an update at the peak takes 1e-5 of a weight
+    # (`decouple_lr=True` of optimi, in its code). Here it takes the rate times the decay.
+    config.optimizer.update(name="stable_adamw", learning_rate=8e-4, weight_decay=0.0125)
+    config.optimizer.update(beta2=0.98)
     config.optimizer.update(schedule="wsd", warmup_steps=3_000, decay_steps=10_000)
     return config
 

@@ -18,10 +18,10 @@ from bertjax.config import modern_config, place_on_pod
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The modern recipe with the larger model and its rate (appendix A)."""
+    """The modern recipe with the larger model, its rate and its decay (appendix A)."""
     config = place_on_pod(modern_config())
     config.phase_1.update(accumulate=2)
     config.phase_2.update(accumulate=2)
     config.model.update(size="large")
-    config.optimizer.update(learning_rate=5e-4)
+    config.optimizer.update(learning_rate=5e-4, weight_decay=0.02)
     return config

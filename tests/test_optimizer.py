@@ -24,7 +24,9 @@ from bertjax.optimizers.optimizer import (
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.assembly import init_params
+from bertjax.runs.recipe import Recipe
 from bertjax.training.state import logical_axes
+from configs import pretrain_modern_base_16, pretrain_modern_large_64, pretrain_modern_small
 
 STEPS = 20
 SPEC = OptimizerSpec(learning_rate=0.01, warmup_steps=3, clip_norm=1e9)
@@ -249,11 +251,14 @@ def test_lamb_moves_a_matrix_that_is_zero():
     )
 
 
-def test_stable_adamw():
+@pytest.mark.parametrize("size", [1.0, 1e-4])
+def test_stable_adamw(size):
     """Algorithm 2 of arXiv 2304.13013 in float64, with its form of the correction for bias.
 
-    The gradients of `GRADS` grow a hundredfold, so the cut is at work.
+    The gradients of `GRADS` grow a hundredfold, so the cut is at work, also where they are small:
+    their squares, of 1e-12 and more, are compared with epsilon's, 1e-12.
     """
+    grads = [jax.tree.map(lambda g: (size * g).astype(np.float32), each) for each in GRADS]
     flat = {
         (outer, name): PARAMS[outer][name].astype(np.float64)
         for outer in PARAMS
@@ -261,7 +266,7 @@ def test_stable_adamw():
     }
     moments = {path: (0.0, 0.0) for path in flat}
     cuts = []
-    for t, gradient in enumerate(GRADS, 1):
+    for t, gradient in enumerate(grads, 1):
         b1, b2 = (b * (1 - b ** (t - 1)) / (1 - b**t) for b in (0.9, 0.999))
         for (outer, name), p in flat.items():
             g = gradient[outer][name].astype(np.float64)
@@ -275,7 +280,26 @@ def test_stable_adamw():
     assert min(cuts) == 1 and max(cuts) > 1.5
     expected = {outer: {name: flat[outer, name] for name in PARAMS[outer]} for outer in PARAMS}
     # The gradient's global norm is not cut.
-    _assert_close(_run(dataclasses.replace(SPEC, name="stable_adamw", clip_norm=1e-3)), expected)
+    spec = dataclasses.replace(SPEC, name="stable_adamw", clip_norm=1e-3)
+    _assert_close(_run(spec, grads=grads), expected)
+
+
+@pytest.mark.parametrize(
+    "config", [pretrain_modern_small, pretrain_modern_base_16, pretrain_modern_large_64]
+)
+def test_the_modern_recipes_decay_is_modernberts(config):
+    """An update at the peak takes 1e-5 of a weight: 0.41 of it is left after 90,000."""
+    spec = Recipe.from_config(config.get_config()).optimizer
+    assert (spec.name, spec.schedule) == ("stable_adamw", "wsd")
+    left = 1 - spec.learning_rate * spec.weight_decay
+    assert left == pytest.approx(1 - 1e-5, abs=1e-12)
+    assert left**90_000 == pytest.approx(0.4066, abs=1e-4)
+    still = [jax.tree.map(np.zeros_like, PARAMS)] * STEPS
+    after = _run(dataclasses.replace(spec, warmup_steps=0, decay_steps=0), grads=still)
+    np.testing.assert_allclose(
+        after["dense"]["kernel"] / PARAMS["dense"]["kernel"], left**STEPS, rtol=2e-6
+    )
+    np.testing.assert_array_equal(after["norm"]["scale"], PARAMS["norm"]["scale"])
 
 
 AXES = {
@@ -315,39 +339,54 @@ def _as_matrices(tree):
     return found | {f"matrix up {i}": up[i] for i in range(4)}
 
 
-def test_muon_is_optaxs_on_every_matrix_of_a_layer():
-    """Its parts in one array are as if each was alone; all else, heads included, is AdamW's."""
-    spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.1)
+def _orthogonal(x):
+    """Five steps of the Newton-Schulz iteration, with the coefficients of Jordan (2024)."""
+    x = x / np.linalg.norm(x)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x
+
+
+def _muon(matrix, gradients, decay):
+    """A matrix after updates by Muon (arXiv 2502.16982, section 2.2), in float64.
+
+    The momentum, Nesterov's, is corrected for bias; Jordan's is not.
+    """
+    matrix, momentum = matrix.astype(np.float64), 0.0
+    for t, g in enumerate(gradients, 1):
+        momentum = 0.95 * momentum + 0.05 * g
+        mixed = 0.95 * momentum / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
+        update = 0.2 * max(g.shape) ** 0.5 * _orthogonal(mixed)
+        matrix = matrix - RATES[t - 1] * (update + decay * matrix)
+    return matrix
+
+
+def test_muon_is_the_papers_on_every_matrix_of_a_layer():
+    """Its parts in one array are as if each was alone; all else, heads included, is AdamW's.
+
+    The global norm is cut: of the first and the third gradient to a fifth, of the others not.
+    """
+    spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.1, clip_norm=5.0)
     optimizer = make_optimizer(spec, STEPS, axes=lambda: AXES)
-    peer = optax.contrib.muon(
-        lambda t: jnp.array(RATES)[t],
-        beta=0.95,
-        weight_decay=0.1,
-        weight_decay_mask=lambda tree: jax.tree.map(lambda _: True, tree),
-        consistent_rms=0.2,
-        muon_weight_dimension_numbers=lambda tree: {
-            name: optax.contrib.MuonDimensionNumbers() if name.startswith("matrix") else None
-            for name in tree
-        },
-    )
     adamw = make_optimizer(dataclasses.replace(spec, name="adamw"), STEPS)
     ours = others = _arrays(0)
-    theirs = _as_matrices(ours)
-    state, adamw_state, peer_state = optimizer.init(ours), adamw.init(ours), peer.init(theirs)
-    ours_update, adamw_update, peer_update = map(
-        jax.jit, (optimizer.update, adamw.update, peer.update)
-    )
-    for seed in range(1, 5):
-        gradient = _arrays(seed)
+    state, adamw_state = optimizer.init(ours), adamw.init(ours)
+    ours_update, adamw_update = map(jax.jit, (optimizer.update, adamw.update))
+    cut = []
+    for seed, size in enumerate((1.0, 0.1, 1.0, 0.01), 1):
+        gradient = jax.tree.map(lambda g, size=size: size * g, _arrays(seed))
+        share = min(1.0, 5.0 / float(optax.tree.norm(gradient)))
+        cut.append({k: share * g.astype(float) for k, g in _as_matrices(gradient).items()})
         updates, state = ours_update(gradient, state, ours)
         ours = optax.apply_updates(ours, updates)
         updates, adamw_state = adamw_update(gradient, adamw_state, others)
         others = optax.apply_updates(others, updates)
-        updates, peer_state = peer_update(_as_matrices(gradient), peer_state, theirs)
-        theirs = optax.apply_updates(theirs, updates)
-    expected = _as_matrices(others) | {k: v for k, v in theirs.items() if k.startswith("matrix")}
+    first, expected = _as_matrices(_arrays(0)), _as_matrices(others)
     for name, leaf in _as_matrices(ours).items():
-        np.testing.assert_allclose(leaf, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        if name.startswith("matrix"):
+            expected[name] = _muon(first[name], [each[name] for each in cut], decay=0.1)
+        np.testing.assert_allclose(leaf, expected[name], rtol=1e-5, atol=2e-6, err_msg=name)
 
 
 def test_muons_updates_have_the_size_of_adamws():

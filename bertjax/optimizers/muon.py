@@ -33,8 +33,10 @@ def of_matrices(names: Any) -> Any:
 def scale_matrices_by_muon(names: Any) -> optax.GradientTransformation:
     """Orthogonalized momentum, scaled to AdamW's size; other parameters' updates pass unchanged.
 
-    The momentum is Nesterov's with 0.95, and the Newton-Schulz iteration has five steps, as in
-    Optax and in the first Muon (Jordan 2024).
+    The Newton-Schulz iteration has the five steps and the coefficients of the first Muon (Jordan
+    2024). The momentum is Nesterov's with 0.95, as there, and is corrected for bias, as in Optax
+    and not there: so the first updates mix the gradient and those before it in other shares, and
+    the way of 40 updates differs from Jordan's by a few per cent.
 
     Args:
       names: see `of_matrices`.

@@ -25,7 +25,8 @@ class OptimizerSpec:
       warmup_steps: updates of linear warm-up.
       decay_steps: of "wsd" only; 0: the rate never falls.
       beta1, beta2, epsilon: of Adam's moments.
-      weight_decay: of matrices and embeddings; never of LayerNorm or biases.
+      weight_decay: of matrices and embeddings; never of LayerNorm or biases. An update takes the
+        rate times this of a weight.
       clip_norm: the gradient's global norm is cut to this; not by stable_adamw, which has no need.
       bias_correction: False for the reference's form of Adam; stable_adamw is defined with it.
 
