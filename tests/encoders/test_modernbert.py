@@ -1,6 +1,7 @@
 """ModernBERT: its function, its parts, and its sizes."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -169,6 +170,29 @@ def test_the_sizes_of_the_paper():
         spec = ModernBertSpec.named(size)
         entries = array_names(ARCHITECTURES[kinds.MASKED_LM].parts(spec), spec, 0)
         assert sum(math.prod(entry.shape) for entry in entries) // 10**6 == millions
+
+
+def test_initial_values():
+    """Products into the residual stream begin smaller, by 1 / sqrt(2 L): 0.01 for two layers.
+
+    All are normal, and cut at two sigmas, so their deviation is 0.88 of that; norms begin with 1.
+    """
+    spec = ModernBertSpec.named("tiny", vocab_size=997)
+    model, ids = PreTrainingModel(spec, next_sentence=False), jnp.zeros((1, 5), "int32")
+    init = jax.jit(functools.partial(model.init, deterministic=True))
+    params = nn.unbox(init(jax.random.key(0), ids, ids, ids)["params"])
+    deviations = {}
+    for name, leaf in flatten_dict(params, sep="/").items():
+        if name.endswith(("scale", "bias")):
+            assert (leaf == name.endswith("scale")).all(), name
+        else:
+            deviations[name.removesuffix("/kernel")] = float(leaf.std()) / 0.8796256610342398
+    layers = [f"modernbert/encoder/layer_{i}" for i in (0, 1)]
+    parts = ("attention/output", "feed_forward/output")
+    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/head/dense"}
+    assert smaller < deviations.keys() and len(deviations) == 1 + 2 * 4 + 1
+    for name, deviation in deviations.items():
+        assert deviation == pytest.approx(0.01 if name in smaller else 0.02, rel=0.02), name
 
 
 VARIANTS = (
