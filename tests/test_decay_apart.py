@@ -29,7 +29,7 @@ def _config(corpus, total_steps=STEPS, first=6, decay_steps=0, **changes):
         total_steps=total_steps,
         phase_1={"share": first / total_steps},
         phase_2={"share": 1 - first / total_steps, "masking": {"rate": 0.3}},
-        optimizer={"name": "muon", "schedule": "wsd", "decay_steps": decay_steps},
+        optimizer=dict(name="muon", schedule="wsd", warmup_steps=4, decay_steps=decay_steps),
         intervals={"log": 3, "evaluate": 6, "checkpoint": 4},
         keep_checkpoints=9,
         **{"ema": 0.75, **changes},
@@ -104,7 +104,7 @@ def test_its_config_needs_no_other_run(whole, constant, tiny_corpus, tmp_path):
 @pytest.mark.parametrize(
     "step, decay_steps, ranges",
     [
-        (4, 5, [range(9), range(9, 9)]),  # the first phase goes on
+        (4, 5, [range(9), range(9, 9)]),  # from the end of the warm-up the first phase goes on
         (6, 4, [range(6), range(6, 10)]),  # at its end the second begins
         (8, 1, [range(6), range(6, 9)]),
         (None, 7, [range(6), range(6, 19)]),  # after the last step
@@ -137,8 +137,27 @@ def test_what_cannot_decay_apart(constant, tiny_corpus, tmp_path, step, changes,
 
 def test_a_checkpoint_in_a_decay(whole, tiny_corpus, tmp_path):
     config = _config(tiny_corpus, 11, decay_steps=2, decay_from=str(whole))
-    with pytest.raises(InputError, match="run@11: the rate .* is constant from step 3 to 8: name"):
+    with pytest.raises(InputError, match="run@11: the rate .* is constant from step 4 to 8: name"):
         pretrain.run(config, str(tmp_path / "run"))
+
+
+def test_a_checkpoint_in_the_warm_up(constant, tiny_corpus, tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    for step in (4, 5):
+        shutil.copytree(constant / "checkpoints/4", run / f"checkpoints/{step}")
+    other = read_config(constant)
+    other["optimizer"]["warmup_steps"] = 5
+    (run / "config.json").write_text(json.dumps(other))
+
+    def branch(step):
+        config = _config(tiny_corpus, decay_steps=3, decay_from=f"{run}@{step}")
+        config["optimizer"]["warmup_steps"] = 5
+        return branch_config(Recipe.from_config(config), str(tmp_path / "new"), ())
+
+    with pytest.raises(InputError, match="run@4: the rate .* is constant from step 5 to 12: name"):
+        branch(4)
+    assert branch(5)["total_steps"] == 8
 
 
 def test_a_run_that_is_none(tiny_corpus, tmp_path):

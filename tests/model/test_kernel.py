@@ -55,6 +55,7 @@ def _value_and_gradient(attend, qkv, keys, pattern, rate):
         (256, 1, 128, True, Pattern(), 0.1),
         (384, 4, 32, True, Pattern(window=64), 0.0),
         (640, 2, 64, True, Pattern(window=3), 0.2),
+        (896, 1, 128, False, Pattern(window=200), 0.0),  # 640 keys for 128 queries
         (256, 2, 64, False, Pattern(causal=True), 0.1),
     ],
 )
