@@ -105,7 +105,7 @@ OUTSIDE = {
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
     "safetensors": ["bertjax/interop/*"],
-    "scipy": ["bertjax/tasks/scores.py"],
+    "scipy": ["bertjax/tasks/scores.py", "bertjax/studies/differences.py"],
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],
     "sentencex": ["bertjax/text/sentences.py"],

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks import tables
 
+from bertjax.studies.differences import StandardError, is_clear
+
 
 @pytest.mark.parametrize("path", tables.documents(), ids=lambda path: path.name)
 def test_tables_are_as_the_program_writes_them(path):
@@ -33,6 +35,16 @@ def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
         "| 1,200 | 1.500 | 4 | 25.0% |\n"
     )
     assert tables.render(f"{before}| old |\n{after}", tmp_path) == before + table + after
+
+
+@pytest.mark.parametrize("name", tables.STUDIES)
+def test_the_marks_of_a_study_follow_from_its_figures(name):
+    text = (tables.RESULTS / f"{name}.json").read_text(encoding="utf-8")
+    for row in json.loads(text)["rows"]:
+        for cell in row["cells"].values():
+            error, freedom = cell["standard_error"], cell["degrees_of_freedom"]
+            known = None if error is None else StandardError(error, freedom)
+            assert cell["clear"] == is_clear(cell["difference"], known)
 
 
 def _result(recipe: dict, ours: list[dict], theirs: list[dict]) -> dict:

@@ -65,7 +65,10 @@ def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
 
 def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
     cell: dict[str, Any] = dict.fromkeys(
-        ("mean", "deviation", "values", "difference", "standard_error", "clear")
+        (
+            *("mean", "deviation", "values"),
+            *("difference", "standard_error", "degrees_of_freedom", "clear"),
+        )
     )
     if mine:
         cell |= {"mean": mine.mean, "deviation": mine.deviation, "values": list(mine.values)}
@@ -73,7 +76,8 @@ def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
         difference, error = mine.mean - theirs.mean, standard_error(mine, theirs)
         cell |= {
             "difference": difference,
-            "standard_error": error,
+            "standard_error": error and error.value,
+            "degrees_of_freedom": error and error.freedom,
             "clear": is_clear(difference, error),
         }
     return cell
@@ -107,7 +111,7 @@ def _legend(table: Mapping[str, Any]) -> str:
         lines.append(f"Seeds: {_or(seeds)}; ± is their standard deviation.")
     if any(cell["clear"] is False for cell in cells):
         other = "first row" if table["against"] == "first" else "row above"
-        lines.append(f"{_EQUAL}: within two standard errors of the {other}.")
+        lines.append(f"{_EQUAL}: not clearly different from the {other} (t test, 5 %).")
     if any(cell["published"] is not None for cell in cells):
         lines.append(f"In brackets: {table['source']}.")
     return " ".join(lines)

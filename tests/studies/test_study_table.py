@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 from PIL import Image
 
 from bertjax.base.errors import InputError
@@ -91,20 +92,44 @@ def test_a_difference_has_the_errors_of_seeds_and_of_examples():
     theirs = Figure((4.0, 5.0, 6.0), samples[1])
     by_hand = np.var([1.0, 2.0, 0.5], ddof=1) / 3
     by_hand += np.var(samples[0].mean(0) - samples[1].mean(0), ddof=1)
-    assert standard_error(mine, theirs) == pytest.approx(np.sqrt(by_hand))
+    assert standard_error(mine, theirs).value == pytest.approx(np.sqrt(by_hand))
     # What both models share cancels: the same examples are hard for both.
     shared = Figure((5.0,), samples[:1, 0])
-    assert standard_error(shared, Figure((4.0,), samples[:1, 0])) == pytest.approx(0)
+    assert standard_error(shared, Figure((4.0,), samples[:1, 0])).value == pytest.approx(0)
     # With other numbers of seeds, the errors of both means.
     unequal = np.var([5.0, 7.0, 6.5], ddof=1) / 3 + np.var([4.0, 5.0], ddof=1) / 2
-    assert standard_error(Figure((5.0, 7.0, 6.5)), Figure((4.0, 5.0))) == pytest.approx(
-        np.sqrt(unequal)
-    )
+    error = standard_error(Figure((5.0, 7.0, 6.5)), Figure((4.0, 5.0)))
+    assert error.value == pytest.approx(np.sqrt(unequal))
+    # Welch's degrees of freedom of both means, as scipy has them.
+    test = scipy.stats.ttest_ind([5.0, 7.0, 6.5], [4.0, 5.0], equal_var=False)
+    assert error.freedom == pytest.approx(test.df)
     assert is_clear(1.0, None) is None
-    # The differences 1 and 1.1 have the standard error 0.05; 1 and -0.9 have 0.95.
-    for values, clear in {(5.0, 5.1): True, (5.0, 3.1): False}.items():
+    # The differences 1 and 1.1 have the standard error 0.05, of which two seeds need 12.7.
+    for values, clear in {(5.0, 5.1): True, (5.0, 5.2): False}.items():
         mine, theirs = Figure(values), Figure((4.0, 4.0))
         assert is_clear(mine.mean - theirs.mean, standard_error(mine, theirs)) is clear
+    same = standard_error(Figure((5.0, 5.0)), Figure((4.0, 4.0)))  # seeds that do nothing
+    assert (is_clear(0.0, same), is_clear(1.0, same)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "seeds, of_examples",
+    [((2, 2), 0.0), ((3, 3), 0.0), ((5, 5), 0.0), ((3, 3), 1.0), ((5, 3), 1.0)],
+)
+def test_equal_rows_are_called_different_in_one_of_twenty(seeds, of_examples):
+    """Rows that differ by the noise of seeds, and of the choice of examples, alone."""
+    rng = np.random.default_rng(0)
+    different = []
+    for _ in range(1_000):
+        luck = of_examples * rng.normal()  # of the row with these examples
+        figures = []
+        for number, shift in zip(seeds, (luck, 0.0), strict=True):
+            samples = rng.normal(size=(1, 50)) * of_examples / np.sqrt(2) + np.zeros((number, 1))
+            values = tuple(rng.normal(size=number) + shift)
+            figures.append(Figure(values, samples if of_examples else None))
+        mine, theirs = figures
+        different.append(is_clear(mine.mean - theirs.mean, standard_error(mine, theirs)))
+    assert 0.03 < np.mean(different) < 0.07
 
 
 @pytest.fixture
@@ -112,7 +137,7 @@ def content(tmp_path):
     """Three rows; the last one is not done."""
     rows = [
         Row(name, {"task": _fine_tuned(tmp_path, name, values)})
-        for name, values in {"a": [50.0, 52.0], "b": [52.0, 51.5], "c": [60.0, 61.0]}.items()
+        for name, values in {"a": [50.0, 52.0], "b": [52.0, 51.5], "c": [70.0, 71.0]}.items()
     ]
     rows.append(Row("d", {"task": Stage("d", "finetune", "b.py", start=(BASE,))}))
     columns = [Column("F1", "task", "dev/f1", {"a": 88.5, "d": 77.0})]
@@ -126,14 +151,14 @@ def test_the_table(content):
         "| --- | --- |",
         "| a | 51.00 ± 1.41 (88.5) |",
         "| b | 51.75 ± 0.35 ≈ |",
-        "| c | 60.50 ± 0.71 |",
+        "| c | 70.50 ± 0.71 |",
         "| d | - (77) |",
         "",
-        "Seeds: 2; ± is their standard deviation. ≈: within two standard errors of the row above. "
-        "In brackets: there.",
+        "Seeds: 2; ± is their standard deviation. ≈: not clearly different from the row above "
+        "(t test, 5 %). In brackets: there.",
     ]
     cells = [row["cells"]["F1"] for row in content["rows"]]
-    assert [cell["difference"] for cell in cells] == [None, 0.75, 8.75, None]
+    assert [cell["difference"] for cell in cells] == [None, 0.75, 18.75, None]
     assert [cell["clear"] for cell in cells] == [None, False, True, None]
     assert cells[1]["standard_error"] == pytest.approx(1.25)
     assert json.loads(json.dumps(content)) == content
