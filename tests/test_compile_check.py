@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def test_the_files(reported):
     written = json.loads((folder / "report.json").read_text())
     (phase,) = written["phases"]
     assert written["topology"] == "v5e:4x4"
+    assert written["versions"] == {name: version(name) for name in ("jax", "libtpu")}
     for name, times in report.yardsticks.items():
         assert phase[name]["seconds"] == pytest.approx(times.seconds)
         total = sum(sum(ways.values()) for ways in phase[name]["parts"].values())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,10 @@ def run(
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:
-        write_json(
-            Path(json_file), {"topology": topology, "phases": [r.as_dict() for r in reports]}
-        )
+        versions = {name: version(name) for name in ("jax", "libtpu")}
+        phases = [report.as_dict() for report in reports]
+        content = {"topology": topology, "versions": versions, "phases": phases}
+        write_json(Path(json_file), content)
     if image:
         draw(reports, f"{title} on {topology}".strip(), image)
     return reports

@@ -360,6 +360,7 @@ def tpu_steps(results: Path) -> str:
         (
             config,
             phase["slice"],
+            libtpu,
             f"{phase['step']['length']:,}",
             _sequences(phase["step"]),
             f"{_gib(phase):.2f} of {phase['memory'] / _GIB:.2f}",
@@ -367,11 +368,11 @@ def tpu_steps(results: Path) -> str:
             f"{phase['estimate']['tokens_per_second'] / 1e6:.2f}",
             f"{phase['collective_seconds'] * 1e3:.1f}",
         )
-        for config, phases in _reports(results)
+        for config, libtpu, phases in _reports(results)
         for phase in phases
     ]
     titles = (
-        *("config", "slice", "length", "sequences", "GiB of a device"),
+        *("config", "slice", "libtpu", "length", "sequences", "GiB of a device"),
         *("a step, estimate", "a step, count", "million tokens/s, estimate", "collectives, ms"),
     )
     return _table("", titles, rows)
@@ -380,7 +381,7 @@ def tpu_steps(results: Path) -> str:
 def tpu_runs(results: Path) -> str:
     """A row for each shipped config: the time of its run, with all collectives hidden or none."""
     rows = []
-    for config, phases in _reports(results):
+    for config, _, phases in _reports(results):
         hidden = sum(phase["step"]["steps"] * phase["estimate"]["seconds"] for phase in phases)
         moved = sum(phase["step"]["steps"] * phase["collective_seconds"] for phase in phases)
         both = hidden, hidden + moved
@@ -453,7 +454,7 @@ def table_of_calibration(content: dict[str, Any]) -> str:
 def tpu_layers(results: Path) -> str:
     """The time of one layer of each kind, of the encoders that have several."""
     rows = []
-    for config, phases in _reports(results):
+    for config, _, phases in _reports(results):
         for phase in phases:
             if kinds := phase["estimate"]["layers"]:
                 step = phase["step"]
@@ -529,10 +530,11 @@ def _step(report: dict[str, Any], yardstick: str) -> str:
     return f"{times['seconds'] * 1e3:,.1f} ms, MFU {times['mfu']:.1%}"
 
 
-def _reports(results: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """(config, its phases) of every report of launch/compile_check.py."""
+def _reports(results: Path) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """(config, version of libtpu, its phases) of every report of launch/compile_check.py."""
     paths = sorted(results.glob("*_v[0-9]*.json"), key=lambda path: path.stem.rpartition("_"))
-    return [(path.stem.rpartition("_")[0], _read(path)["phases"]) for path in paths]
+    reports = ((path.stem.rpartition("_")[0], _read(path)) for path in paths)
+    return [(name, report["versions"]["libtpu"], report["phases"]) for name, report in reports]
 
 
 def _gib(phase: dict[str, Any]) -> float:
