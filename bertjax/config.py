@@ -1,11 +1,13 @@
 """The paper's recipe as a config: every key there is, and what it means.
 
 The files of `configs/` start from it and change what differs. A section with a class has that
-class's defaults, and its docstring says what the keys mean.
+class's defaults, and its docstring says what the keys mean. A flag --config.KEY sets each of them,
+also a field of the class that stands in no config.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_origin
 
 import ml_collections
 
@@ -21,13 +23,19 @@ def section(settings: type, **values: Any) -> dict[str, Any]:
 
     Args:
       settings: the dataclass of the section, whose defaults it gets: switches, numbers and texts.
+        Sections within it are empty.
       values: those that are no defaults.
     """
     fields = dataclasses.fields(settings)
     defaults = {
         f.name: f.default for f in fields if isinstance(f.default, bool | int | float | str)
     }
-    return defaults | values
+    within = {
+        f.name: {}
+        for f in fields
+        if dataclasses.is_dataclass(f.type) or get_origin(f.type) is Mapping
+    }
+    return defaults | within | values
 
 
 def paper_config() -> ml_collections.ConfigDict:
@@ -54,7 +62,7 @@ def paper_config() -> ml_collections.ConfigDict:
 
     # Two phases, or any number of them, each with its share of the steps. A phase may also have a
     # `corpus`; fields of `masking` that differ from config.masking; and as `model` those fields of
-    # the spec that a phase may change (`of_phase`).
+    # the spec that a phase may change (`of_phase`): --config.phase_2.model.remat=layer.
     config.total_steps = 1_000_000
     config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
     config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)

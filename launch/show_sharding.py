@@ -11,7 +11,9 @@ from ml_collections import config_flags
 
 from bertjax.programs import commandline
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/.", lock_config=True)
+_CONFIG = config_flags.DEFINE_config_file(
+    *("config", None, "A file of configs/."), lock_config=False, accept_new_attributes=True
+)  # a key that the file lacks may be given, too: the recipe knows them all
 flags.mark_flag_as_required("config")
 
 

@@ -182,7 +182,7 @@ def test_no_workdir(tiny_corpus):
 @pytest.mark.parametrize(
     "flag,message",
     [
-        ("--config.optimizer.rate=1", "error: --config has no such key: .*rate"),
+        ("--config.optimizer.rate=1", r"error: config\.optimizer: got an unexpected .* 'rate'"),
         ("--config.phase_1.batch_size=7", "error: a batch of 7 sequences does not divide over 8"),
     ],
 )

@@ -3,23 +3,31 @@
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 
 import jax
 import ml_collections
 import numpy as np
 import pytest
-from tiny_run import SOUNDS, tiny_config
+from tiny_run import REPOSITORY, SOUNDS, tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.programs import prepare
 from bertjax.runs.assembly import init_params, make_loss, make_model, make_phases, make_training
-from bertjax.runs.recipe import Recipe
+from bertjax.runs.recipe import PhaseSpec, Recipe
+from bertjax.runs.sections import flat
+from bertjax.sharding.mesh import MeshSpec
 from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.loop import Intervals
 from configs import pretrain_tiny
 
 
@@ -384,3 +392,99 @@ def test_the_config_is_not_changed():
 def test_a_config_file_that_returns_no_config(config):
     with pytest.raises(InputError, match="--config: get_config returned .*: it must return an ml_"):
         Recipe.from_config(config)
+
+
+# A value for each field of the sections, other than the default.
+_COMPUTATION = dict(
+    compute_dtype="bfloat16",
+    gradient_dtype="bfloat16",
+    vocab_multiple=8,
+    scan_layers=False,
+    remat="layer",
+    attention="kernel",
+    vocab_size=31_000,
+    hidden_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    intermediate_size=100,
+    max_position_embeddings=600,
+    hidden_act="gelu_tanh",
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.3,
+    initializer_range=0.05,
+    layer_norm_eps=1e-6,
+    causal=True,
+)
+_MODELS = {
+    "pretrain_tiny": (BertSpec, dict(type_vocab_size=3, scan_layers=True)),
+    "pretrain_modern_tiny": (
+        ModernBertSpec,
+        dict(
+            positions="learned",
+            norm="after",
+            feed_forward="plain",
+            global_attn_every_n_layers=2,
+            local_attention=32,
+            global_rope_theta=123.0,
+            local_rope_theta=45.0,
+            classifier_pooling="mean",
+        ),
+    ),
+}
+_MASKING = dict(rate=0.25, mask=0.7, random=0.2, whole_words=True)
+_OPTIMIZER = dict(
+    name="muon",
+    learning_rate=3e-4,
+    schedule="wsd",
+    warmup_steps=11,
+    decay_steps=13,
+    beta1=0.8,
+    beta2=0.95,
+    epsilon=1e-7,
+    weight_decay=0.02,
+    clip_norm=2.0,
+    bias_correction=False,
+)
+
+# Prints the recipe that a door would run with these flags.
+_PARSE = """
+import json, runpy, sys
+door = runpy.run_path("launch/pretrain.py")
+from bertjax.programs.commandline import _parse_flags
+_parse_flags(sys.argv)
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.runs.recipe import PhaseSpec, Recipe
+from bertjax.runs.sections import flat
+from bertjax.sharding.mesh import MeshSpec
+import dataclasses
+recipe = Recipe.from_config(door["_CONFIG"].value)
+print(json.dumps([dataclasses.asdict(recipe), dataclasses.asdict(recipe.spec(30_522))], default=str))
+"""
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_every_field_of_a_section_has_a_flag(name):
+    spec, own = _MODELS[name]
+    model = _COMPUTATION | own
+    of_phase = {field: model[field] for field in spec.of_phase}
+    phase = dict(share=1.0, length=64, batch_size=24, accumulate=3, corpus="a@1,b@2")
+    sections = {
+        "model": (spec, model),
+        "masking": (MaskingRule, {**_MASKING, "rate": 0.2}),
+        "optimizer": (OptimizerSpec, _OPTIMIZER),
+        "mesh": (MeshSpec, dict(data=1, model=1)),
+        "intervals": (Intervals, dict(log=7, evaluate=9, checkpoint=8, eval_batches=5)),
+        "phase_1": (PhaseSpec, {**phase, "masking": _MASKING, "model": of_phase}),
+    }
+    flags = ["--config.phase_2.share=0.0"] if name == "pretrain_tiny" else []
+    for section, (settings, values) in sections.items():
+        assert values.keys() == {field.name for field in dataclasses.fields(settings)}
+        flags += [f"--config.{key}={value}" for key, value in flat({section: values}).items()]
+    command = [sys.executable, "-c", _PARSE, f"--config=configs/{name}.py", *flags, "--workdir=r"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert result.returncode == 0, result.stderr
+    recipe, found = json.loads(result.stdout)
+    assert found == model
+    assert recipe["phases"][0] == sections["phase_1"][1] | {"corpus": ["a@1", "b@2"]}
+    for section in ("masking", "optimizer", "mesh", "intervals"):
+        assert recipe[section] == sections[section][1]

@@ -6,6 +6,7 @@ A program imports heavy modules inside its `main`, so that `--help` answers at o
 import collections
 import errno
 import os
+import re
 import select
 import signal
 import sys
@@ -37,9 +38,9 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Parses the command line and exits with what `main(argv)` returns (None is 0).
 
     An error that the user can correct becomes one line "error: ..." on standard error, with exit
-    code 2: an `InputError`, a full disk, a file that cannot be read or made, a --config file that
-    is missing or not a config, an unknown --config.key. Any other exception is a bug and keeps its
-    traceback. After wrong flags and `--help`, absl ends the program with exit code 1. SIGTERM,
+    code 2: an `InputError`, a wrong flag, a full disk, a file that cannot be read or made, a
+    --config file that is missing or not a config, an unknown --config.key. Any other exception is a
+    bug and keeps its traceback. After `--help`, absl ends the program with exit code 1. SIGTERM,
     SIGINT and SIGHUP end it with one line (see `bertjax.base.signals`). If its output is closed
     (`| head`), it ends without a message.
     """
@@ -79,12 +80,25 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         raised = error.__context__ and error.__context__.__context__
         if raised and _config_of(raised):
             raise raised from None
-        arguments = app.parse_flags_with_usage(argv)  # prints the error, and exits
+        raise InputError(_wrong_flag(error)) from error
     if flags.FLAGS["verbosity"].using_default_value:
         # absl's default is INFO, at which the libraries log every file that they write.
         flags.FLAGS.verbosity = logging.WARNING
     _refuse_sums(argv)
     return arguments
+
+
+def _wrong_flag(error: flags.Error) -> str:
+    """The message of an error in the flags: for a value in the config, what would be right."""
+    given = re.match(r"flag --(config\.[^=]+)=", str(error))
+    if not given or given[1] not in flags.FLAGS:
+        return str(error)
+    value = str(error)[given.end() :].removesuffix(f": {error.__context__}")
+    flag = flags.FLAGS[given[1]]
+    words = {bool: "True or False", int: "a whole number", float: "a number"}
+    if word := words.get(type(flag.default)):
+        return f"--{given[1]}={value}: must be {word}, such as {flag.default}"
+    return f"--{given[1]}={value}: {error.__context__}"
 
 
 def _refuse_sums(argv: Sequence[str]) -> None:
@@ -104,7 +118,7 @@ def _refuse_sums(argv: Sequence[str]) -> None:
 def _without_arguments(main: Callable) -> Callable:
     def checked(argv: Sequence[str]) -> int | None:
         if len(argv) > 1:
-            raise app.UsageError(f"{argv[1]!r} is no flag: write --name=value")
+            raise InputError(f"{argv[1]!r} is no flag: write --name=value")
         return main(argv)
 
     return checked

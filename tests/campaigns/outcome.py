@@ -1,7 +1,7 @@
 """The outcomes of a campaign's tries (survived, told, traceback, silent or endless) as a table.
 
   survived   exit code 0, and the result is right
-  told       one line says what is wrong: "error: ..." with exit code 2, or absl's line about a flag
+  told       one line says what is wrong: "error: ..." with exit code 2
   traceback  any other end: a bug's traceback, a signal, an exit code without a message
   silent     exit code 0 without a message, but the input or the result is wrong
   endless    the program exceeded its limit of time or memory
@@ -31,7 +31,6 @@ _TRACEBACK = "Traceback (most recent call last)"
 # checkpoint is damaged and the program has reported it.
 _OF_TASKS = ("Task exception was never retrieved", "Exception ignored in", "uvloop/loop.pyx")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Invalid|Iteration|Interrupt)\b")  # its last line
-_FLAGS = ("FATAL Flags parsing error", "is no flag: write --name=value")  # absl's, with exit 1
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")
 
 
@@ -106,9 +105,6 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
         last
     ]:
         return TOLD, last
-    if end.code == 1 and any(word in end.errors for word in _FLAGS):
-        told = [line.strip() for line in lines if "--help" not in line]
-        return TOLD, told[-1]
     return TRACEBACK, f"exit {end.code}: {last}"
 
 
