@@ -169,6 +169,14 @@ BAD = {
         {"phase_2": {"masking": {"rate": 1.5}}},
         r"config\.phase_2\.masking: masking rate=1\.5: must be in \(0, 1\)",
     ),
+    "masking that hides nothing": (
+        {"masking": {"rate": 1e-9}},
+        r"^config: masking rate=1e-09 predicts no token in length=32: must be at least 0\.016$",
+    ),
+    "masking of a phase that hides nothing": (
+        {"phase_2": {"masking": {"rate": 0.0075}}},
+        r"^config: masking rate=0\.0075 predicts no token in length=64: must be at least 0\.0078$",
+    ),
     "masking of a phase that is none": (
         {"phase_1": {"masking": 0.3}},
         r"config\.phase_1\.masking=0\.3: must be a dict of keys",
@@ -196,6 +204,13 @@ def test_packed_documents():
     before = tiny_config("c")
     del before["packed"]  # a config from before the key was there
     assert not Recipe.from_config(before).packed
+
+
+def test_masking_of_one_token_in_a_row():
+    recipe = Recipe.from_config(tiny_config("c", phase_2={"masking": {"rate": 0.0079}}))
+    assert recipe.example_spec(recipe.phases[1], "train", 8).predicted == 1
+    unused = tiny_config("c", objective="left_to_right", masking={"rate": 1e-9})
+    assert Recipe.from_config(unused).objective.causal
 
 
 def test_a_missing_key_is_named():
@@ -448,17 +463,15 @@ _OPTIMIZER = dict(
 
 # Prints the recipe that a door would run with these flags.
 _PARSE = """
-import json, runpy, sys
+import dataclasses, json, runpy, sys
+from absl import flags
+from bertjax.runs.recipe import Recipe
+
 door = runpy.run_path("launch/pretrain.py")
-from bertjax.programs.commandline import _parse_flags
-_parse_flags(sys.argv)
-from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.recipe import PhaseSpec, Recipe
-from bertjax.runs.sections import flat
-from bertjax.sharding.mesh import MeshSpec
-import dataclasses
+flags.FLAGS(sys.argv)
 recipe = Recipe.from_config(door["_CONFIG"].value)
-print(json.dumps([dataclasses.asdict(recipe), dataclasses.asdict(recipe.spec(30_522))], default=str))
+both = [dataclasses.asdict(each) for each in (recipe, recipe.spec(30_522))]
+print(json.dumps(both, default=str))
 """
 
 

@@ -34,5 +34,6 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int]) -> list[float]
     """Shares that sum to 1, in proportion to `weights`, or to `sizes` if no weights are given."""
     if weights[0] is None:
         weights = sizes
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+    greatest = max(weights)  # the sum of huge weights would overflow
+    total = math.fsum(weight / greatest for weight in weights)
+    return [weight / greatest / total for weight in weights]

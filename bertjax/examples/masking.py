@@ -40,7 +40,16 @@ class MaskingRule:
             )
 
     def width(self, length: int) -> int:
-        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512."""
+        """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512.
+
+        Raises:
+          ValueError: they are less than half a token, though each sequence has one at least.
+        """
+        if length * self.rate < 0.5:
+            raise ValueError(
+                f"masking rate={self.rate} predicts no token in length={length}: "
+                f"must be at least {0.5 / length:.2g}"
+            )
         return int(np.ceil(round(length * self.rate, 6)))
 
     def loss_without_context(self, frequencies: np.ndarray) -> float:

@@ -125,7 +125,8 @@ class Recipe:
         self._check_models(spec)
         check_tensors(self.optimizer.name, spec)
         for number, phase in enumerate(self.phases, 1):
-            build("", partial(self.example_spec, phase), dict(stream="", batch_size=1))
+            for rule in {phase.masking, self.masking}:  # its own, and that of held-out text
+                build("", partial(self._check_examples, phase), dict(rule=rule))
             if phase.length > spec.max_position_embeddings:
                 raise InputError(
                     f"config.phase_{number}.length={phase.length} is over the position table, "
@@ -140,6 +141,11 @@ class Recipe:
                 f"config.decay_from={self.decay_from}: set config.optimizer.schedule={WSD!r}, and "
                 "config.optimizer.decay_steps to the updates in which the rate shall fall"
             )
+
+    def _check_examples(self, phase: PhaseSpec, rule: MaskingRule) -> None:
+        """Raises ValueError if the examples of a phase cannot be, or have nothing to predict."""
+        phase = dataclasses.replace(phase, masking=rule)
+        _ = self.example_spec(phase, stream="", batch_size=1).predicted
 
     def _check_models(self, spec: EncoderSpec) -> None:
         """Checks what phases change in the model: fields of `of_phase`, each with the length."""

@@ -26,3 +26,5 @@ def test_all_or_none():
 def test_shares():
     assert shares([3.0, 1.0], [10, 10]) == [0.75, 0.25]
     assert shares([None, None], [10, 30]) == [0.25, 0.75]
+    assert shares([1e308, 1e308], [10, 30]) == [0.5, 0.5]
+    assert shares([1.5e308, 0.5e308, 1e-300], [1, 1, 1]) == pytest.approx([0.75, 0.25, 0.0])
