@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from bertjax.corpus.shards import (
     store_directory,
 )
 from bertjax.corpus.sources import Document, Range, open_source
-from bertjax.corpus.workers import worker_context
+from bertjax.corpus.workers import worker_context, worker_pool
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import Tokenizer
 
@@ -392,7 +392,7 @@ def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
     total = done + sum(job.shard.size for job in jobs)
     with (
         Progress("building the token store", total, "B", initial=done, scale=True) as progress,
-        ProcessPoolExecutor(
+        worker_pool(
             workers, mp_context=context, initializer=_start_worker, initargs=(stop,)
         ) as pool,
     ):

@@ -13,12 +13,11 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from bertjax.base.files import atomic_write
 from bertjax.base.progress import Progress
-from bertjax.corpus.workers import worker_context
+from bertjax.corpus.workers import worker_pool
 
 _LEAST_WORDS = 8
 _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
@@ -35,7 +34,7 @@ def write_installed_docs(path: str | os.PathLike, workers: int) -> None:
     files = _python_files()
     with (
         atomic_write(path, "w") as output,
-        ProcessPoolExecutor(workers, mp_context=worker_context()) as pool,
+        worker_pool(workers) as pool,
         Progress("reading installed documentation", len(files), " files") as progress,
     ):
         for documents in pool.map(_documents_of_file, files, chunksize=64):

@@ -1,10 +1,17 @@
 """Worker processes: they leave signals to the main process, and end when it ends."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from bertjax.base.errors import InputError
 
 
 class _Worker(SpawnProcess):
@@ -39,3 +46,21 @@ def worker_context() -> SpawnContext:
     given = [each for each in os.environ.get("PYTHONWARNINGS", "").split(",") if each]
     os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*given, "ignore:resource_tracker"]))
     return _Context()
+
+
+@contextlib.contextmanager
+def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
+    """A pool of worker processes; `options` are those of `ProcessPoolExecutor`.
+
+    Raises:
+      InputError: a worker was killed.
+    """
+    options = {"mp_context": worker_context()} | options
+    try:
+        with ProcessPoolExecutor(workers, **options) as pool:
+            yield pool
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"one of {workers} worker processes was killed, most likely by the system for lack of "
+            "memory: give fewer --workers; the same command goes on from the shards that are done"
+        ) from error

@@ -8,16 +8,18 @@ import sys
 import pytest
 from patience import PATIENCE
 
+from bertjax.base.errors import InputError
+from bertjax.corpus.workers import worker_pool
+
 PARENT = """
 import time
-from concurrent.futures import ProcessPoolExecutor
 
-from bertjax.corpus.workers import worker_context
+from bertjax.corpus.workers import worker_pool
 from bertjax.base.signals import end_by_signals
 
 if __name__ == "__main__":
     end_by_signals()
-    with ProcessPoolExecutor(1, mp_context=worker_context()) as pool:
+    with worker_pool(1) as pool:
         print(pool.submit(str, "ready").result(), flush=True)
         time.sleep(600)
 """
@@ -46,3 +48,10 @@ def test_workers_that_wait_end_with_their_parent(tmp_path, number, words):
     _, errors = process.communicate(timeout=PATIENCE)  # returns when no process has the pipe open
     assert errors == words
     assert process.returncode == (130 if words else -signal.SIGKILL)
+
+
+def test_a_killed_worker_is_told():
+    """The system kills one when there is no memory left."""
+    wanted = "one of 2 worker processes was killed, .* memory: give fewer --workers; .* goes on"
+    with pytest.raises(InputError, match=wanted), worker_pool(2) as pool:
+        pool.submit(signal.raise_signal, signal.SIGKILL).result()
