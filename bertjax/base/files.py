@@ -267,6 +267,18 @@ def exclusive(folder: str | os.PathLike, *, wait: bool = False) -> Iterator[None
         yield
 
 
+def in_use(folder: Path) -> bool:
+    """Whether another process has locked a folder of this machine with `exclusive`."""
+    if not (folder / ".lock").exists():
+        return False
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def size_in_words(size: float) -> str:
     """Formats a size in the largest fitting unit: "12 bytes", "3.40 KiB", "1.00 GiB"."""
     if size < 1024:

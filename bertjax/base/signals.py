@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ EXIT_INTERRUPTED = 130  # the usual exit code in shells
 
 # They come when a machine is taken away, after Ctrl-C, and when a terminal is closed (a lost ssh).
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_SECONDS_BETWEEN_LOOKS = 0.5  # at the parent
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,21 @@ def _end_when_woken(woken: int) -> None:
         number = signal.Signals(os.read(woken, 1)[0])
         if signal.getsignal(number) is end:  # no other handler was set
             end(number)
+
+
+def stop_with_parent(parent: int) -> None:
+    """Sends this process SIGTERM when its parent has ended, even by kill -9.
+
+    Args:
+      parent: the process that started this one; it may have ended already.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 _ending = threading.RLock()  # the first thread takes it; the other one waits until the process ends

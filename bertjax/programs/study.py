@@ -19,7 +19,7 @@ from bertjax.studies import picture, plan, table
 from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import folder_of, is_done
-from bertjax.studies.processes import Processes, seconds_of
+from bertjax.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.studies.scales import SCALES, Scale
 from bertjax.studies.study import Stage, Study
 from bertjax.tasks.task import TRAIN, Task
@@ -47,7 +47,7 @@ def run(
       corpus: of all pre-training.
       data: the folder with the folders of the tasks' files.
       workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;
-        logs/NAME.log, times.jsonl; and the table: the study's name with .txt, .json and .png.
+        logs/NAME.log, times.json; and the table: the study's name with .txt, .json and .png.
       only: keys of columns; all if it is empty.
       door: the program that runs one stage: launch/study.py.
       at_once: see `Processes`.
@@ -62,6 +62,7 @@ def run(
     study, given = _read(path, scale, corpus, data, workdir, only)
     name, stages = Path(path.partition(":")[0]).stem, study.stages()
     _check_plan(study, name, given.folder)
+    seconds_of(given.folder)
     work = _checked(stages, given)
     done = {stage.name for stage in stages if is_done(stage, given.folder)}
     waiting = [stage for stage in stages if stage.name not in done]
@@ -101,6 +102,7 @@ def run_stage(
     Raises:
       InputError: no such stage; or as the stage's program.
     """
+    stop_with_study()
     study, given = _read(path, scale, corpus, data, workdir, only)
     known = {each.name: each for each in study.stages()}
     if stage not in known:

@@ -1,27 +1,30 @@
 """Runs the stages of a study, each as its own process, one by one or several at a time."""
 
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bertjax.base.errors import EXIT_STOPPED
-from bertjax.base.signals import STOPPING, taken
+from bertjax.base.files import in_use, read_json, write_json
+from bertjax.base.signals import STOPPING, stop_with_parent, taken
+from bertjax.studies.outcome import folder_of
 from bertjax.studies.study import Stage
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 LOGS = "logs"
-TIMES_FILE = "times.jsonl"
+TIMES_FILE = "times.json"
+_STUDY = "BERTJAX_STUDY"  # in the environment of a stage: the number of the study's process
 
 
 class Processes:
     """The running stages of a study.
 
     Args:
-      folder: STUDY: gets logs/NAME.log with what each stage prints, and times.jsonl.
+      folder: STUDY: gets logs/NAME.log with what each stage prints, and times.json.
       command: stage -> the command line that runs it.
       at_once: how many run at a time. Each has its own devices: a share of the cores on a CPU (all
         of them, if no other stage can run beside it), one GPU or one TPU chip.
@@ -30,11 +33,14 @@ class Processes:
     def __init__(self, folder: Path, command: Callable[[Stage], Sequence[str]], at_once: int):
         self._folder, self._command, self._at_once = folder, command, at_once
         self._running: dict[int, tuple[Stage, subprocess.Popen, float]] = {}  # by its place
+        self._told: set[str] = set()  # the stages that wait for another process
 
     def run(self, stages: Sequence[Stage], done: set[str]) -> dict[str, str] | None:
         """Runs stages as soon as those that they need are done.
 
-        A stage that fails stops no other, but those that need it are left out.
+        A stage that fails stops no other, but those that need it are left out. A stage whose
+        folder another process uses waits for it: one that was started by hand, or that still saves
+        after its study was killed.
 
         Args:
           stages: those that are to be run, each after those that it needs.
@@ -60,7 +66,7 @@ class Processes:
                         waiting.remove(stage)
                         failed[stage.name] = "not run: a stage that it needs has failed"
                         print(f"{stage.name}: {failed[stage.name]}", flush=True)
-                    elif self._free() and ready(stage):
+                    elif self._free() and ready(stage) and not self._in_use(stage):
                         waiting.remove(stage)
                         alone = not self._running and not any(map(ready, waiting))
                         self._start(stage, alone)
@@ -78,6 +84,15 @@ class Processes:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
         return failed
 
+    def _in_use(self, stage: Stage) -> bool:
+        """Whether another process uses the folder of a stage; it is told once."""
+        folder = folder_of(stage, self._folder)
+        used = in_use(folder)
+        if used and stage.name not in self._told:
+            self._told.add(stage.name)
+            print(f"{stage.name}: waits for another process, which uses {folder}", flush=True)
+        return used
+
     def _log(self, stage: Stage) -> Path:
         return self._folder / LOGS / f"{stage.name}.log"
 
@@ -89,14 +104,14 @@ class Processes:
         log = self._log(stage)
         print(f"{stage.name}: begins; {log}", flush=True)
         with open(log, "ab") as output:
-            process = subprocess.Popen(
-                self._command(stage),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | devices_of(place, self._at_once),
-                start_new_session=True,  # Ctrl-C reaches it through this process alone
-            )
-        take_cores(place, 1 if alone else self._at_once, process.pid)
+            with _cores_taken(place, 1 if alone else self._at_once):
+                process = subprocess.Popen(
+                    self._command(stage),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | devices_of(place, self._at_once) | {_STUDY: f"{os.getpid()}"},
+                    start_new_session=True,  # Ctrl-C reaches it through this process alone
+                )
         self._running[place] = stage, process, time.time()
 
     def _ended(self) -> list[tuple[Stage, int, float]]:
@@ -105,7 +120,7 @@ class Processes:
             if (code := process.poll()) is not None:
                 del self._running[place]
                 ended.append((stage, code, time.time() - begin))
-                self._note(*ended[-1])
+                self._note(stage, ended[-1][-1])
         return ended
 
     def _stop(self) -> None:
@@ -113,22 +128,31 @@ class Processes:
         for _, process, _ in self._running.values():
             process.send_signal(signal.SIGTERM)
         for stage, process, begin in self._running.values():
-            self._note(stage, process.wait(), time.time() - begin)
+            process.wait()
+            self._note(stage, time.time() - begin)
 
-    def _note(self, stage: Stage, code: int, seconds: float) -> None:
-        line = {"stage": stage.name, "code": code, "seconds": round(seconds, 1)}
-        with open(self._folder / TIMES_FILE, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    def _note(self, stage: Stage, seconds: float) -> None:
+        known = seconds_of(self._folder)
+        total = round(known.get(stage.name, 0.0) + seconds, 1)
+        write_json(self._folder / TIMES_FILE, {**known, stage.name: total})
 
 
 def seconds_of(folder: Path) -> Mapping[str, float]:
-    """What each stage has taken, over all its attempts."""
-    path, seconds = folder / TIMES_FILE, {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            seconds[row["stage"]] = seconds.get(row["stage"], 0.0) + row["seconds"]
-    return seconds
+    """What each stage has taken, over all its attempts.
+
+    Raises:
+      InputError: the file is damaged.
+    """
+    path = folder / TIMES_FILE
+    if not path.exists():
+        return {}
+    return read_json(path, {str: float}, cure="remove it: only the times of the stages are lost")
+
+
+def stop_with_study() -> None:
+    """Lets this process, a stage, save and end when its study ends; without a study, nothing."""
+    if study := os.environ.get(_STUDY):
+        stop_with_parent(int(study))
 
 
 def devices_of(place: int, at_once: int) -> dict[str, str]:
@@ -145,10 +169,22 @@ def cores_of(place: int, at_once: int) -> list[int]:
     return cores[place % len(cores) :: at_once] or [cores[place % len(cores)]]
 
 
-def take_cores(place: int, at_once: int, process: int = 0) -> None:
-    """Gives a process its share of the cores, where the system can; 0 is this process."""
+def take_cores(place: int, at_once: int) -> None:
+    """Leaves this thread, and what it starts, a share of the cores, where the system can."""
     if at_once > 1 and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(process, cores_of(place, at_once))
+        os.sched_setaffinity(0, cores_of(place, at_once))
+
+
+@contextlib.contextmanager
+def _cores_taken(place: int, at_once: int) -> Iterator[None]:
+    """`take_cores` while the block runs: a process that it starts has them from the beginning."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    take_cores(place, at_once)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.sched_setaffinity(0, before)
 
 
 def last_line(log: Path) -> str:

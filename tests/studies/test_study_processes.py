@@ -1,16 +1,18 @@
 """The processes of a study: their order, several at a time, failures, and stopping."""
 
-import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
-from bertjax.base.errors import EXIT_STOPPED
+from bertjax.base.errors import EXIT_STOPPED, InputError
+from bertjax.base.files import exclusive
 from bertjax.studies.processes import Processes, cores_of, devices_of, seconds_of
 from bertjax.studies.study import Stage
 
@@ -22,29 +24,58 @@ ALL = [A, B, OF_A, OF_BOTH]
 
 
 def _processes(folder, does, at_once=1):
-    """Each stage writes its name into `order`, and then does what `does` says, in Python."""
+    """Each stage writes its name into `order`, does what `does` says, in Python, and writes "-"."""
 
     def command(stage):
-        begin = f"open({str(folder / 'order')!r}, 'a').write({stage.name!r} + '\\n')"
-        return [sys.executable, "-c", f"{begin}\n{does.get(stage.name, '')}"]
+        name, end = (
+            f"open({str(folder / 'order')!r}, 'a').write({word!r} + '\\n')"
+            for word in (stage.name, f"-{stage.name}")
+        )
+        return [sys.executable, "-c", f"{name}\n{does.get(stage.name, '')}\n{end}"]
 
     return Processes(folder, command, at_once)
 
 
-def _order(folder):
+def _events(folder):
     return (folder / "order").read_text(encoding="utf-8").split()
+
+
+def _order(folder):
+    """The stages in the order in which they began."""
+    return [event for event in _events(folder) if not event.startswith("-")]
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_stages_run_after_those_that_they_need(tmp_path, at_once):
-    done = set()
-    assert _processes(tmp_path, {}, at_once).run(ALL, done) == {}
+    """A stage begins when those that it needs have ended, in whatever order they are given."""
+    done, slow = (
+        set(),
+        "import time\ntime.sleep(0.5)",
+    )  # one that begins too early is before its end
+    assert _processes(tmp_path, {"a": slow, "of-a": slow}, at_once).run(ALL[::-1], done) == {}
     assert done == {stage.name for stage in ALL}
-    order = _order(tmp_path)
-    assert sorted(order) == sorted(done)
-    assert order.index("a") < order.index("of-a") < order.index("of-both")
-    assert order.index("b") < order.index("of-both")
+    events = _events(tmp_path)
+    assert sorted(events) == sorted([*done, *(f"-{name}" for name in done)])
+    for stage in ALL:
+        for needed in stage.start:
+            assert events.index(f"-{needed.name}") < events.index(stage.name)
+    most = max(2 * len([e for e in events[:n] if e[0] != "-"]) - n for n in range(len(events)))
+    assert most == min(at_once, 2)  # a and b run beside each other
     assert set(seconds_of(tmp_path)) == done
+
+
+def test_the_seconds_of_all_attempts_are_added(tmp_path):
+    assert seconds_of(tmp_path) == {}
+    (tmp_path / "times.json").write_text('{"a": 1000, "b": 7.5}', encoding="utf-8")
+    assert _processes(tmp_path, {"a": "raise SystemExit(1)"}).run([A], set()).keys() == {"a"}
+    first = seconds_of(tmp_path)
+    assert _processes(tmp_path, {}).run([A], set()) == {}
+    second = seconds_of(tmp_path)
+    assert 1000 < first["a"] < second["a"] < 2000
+    assert first["b"] == second["b"] == 7.5
+    (tmp_path / "times.json").write_text('{"a": 10', encoding="utf-8")
+    with pytest.raises(InputError, match="times.json: damaged.* remove it: only the times"):
+        seconds_of(tmp_path)
 
 
 def test_what_is_done_is_not_run(tmp_path):
@@ -79,19 +110,27 @@ def test_two_run_at_a_time_each_on_its_own_device(tmp_path):
     seen = {(tmp_path / f"begun-{name}").read_text(encoding="utf-8") for name in "ab"}
     assert seen == {"0", "1"}
     assert devices_of(0, 1) == {}
-    cores = sorted(os.sched_getaffinity(0))
-    shares = [cores_of(place, 2) for place in range(2)]
-    assert sorted({core for share in shares for core in share}) == cores
+    assert devices_of(1, 2) == {
+        **{"CUDA_VISIBLE_DEVICES": "1", "TPU_VISIBLE_CHIPS": "1"},
+        **{"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"},
+    }
+
+
+def test_shares_of_the_cores_do_not_overlap(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {9, 2, 3, 4, 5, 6, 7})
+    assert [cores_of(place, 3) for place in range(3)] == [[2, 5, 9], [3, 6], [4, 7]]
+    assert cores_of(0, 1) == [2, 3, 4, 5, 6, 7, 9]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
+    assert [cores_of(place, 3) for place in range(3)] == [[4], [5], [4]]  # too few for all
 
 
 def test_a_stage_that_nothing_can_run_beside_has_all_cores(tmp_path):
-    writes = (
-        "import os, time\ntime.sleep(0.2)\n"  # it takes them when it has begun
-        "open({file!r}, 'w').write(str(len(os.sched_getaffinity(0))))"
-    )
+    writes = "import os\nopen({file!r}, 'w').write(str(len(os.sched_getaffinity(0))))"
     files = {stage.name: str(tmp_path / f"cores-{stage.name}") for stage in ALL}
     does = {name: writes.format(file=file) for name, file in files.items()}
+    before = os.sched_getaffinity(0)
     assert _processes(tmp_path, does, at_once=2).run(ALL, set()) == {}
+    assert os.sched_getaffinity(0) == before
     seen = {name: int(Path(file).read_text("utf-8")) for name, file in files.items()}
     assert seen["of-both"] == len(os.sched_getaffinity(0))
     assert {"a": seen["a"], "b": seen["b"]} == {
@@ -118,5 +157,61 @@ def test_a_signal_lets_the_stages_save(tmp_path):
     assert _processes(tmp_path, {"a": saves}).run([A, B], set()) is None
     thread.join()
     assert (tmp_path / "saved").exists() and _order(tmp_path) == ["a"]
-    (line,) = (tmp_path / "times.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(line)["code"] == EXIT_STOPPED
+    assert seconds_of(tmp_path).keys() == {"a"}
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from bertjax.studies.processes import Processes
+from bertjax.studies.study import Stage
+
+Processes(Path(sys.argv[1]), lambda _: [sys.executable, "-c", sys.argv[2]], 1).run(
+    [Stage("a", "pretrain")], set()
+)
+"""
+
+
+def test_a_stage_saves_and_ends_with_its_study(tmp_path):
+    """The study is killed as the out-of-memory killer does; the stage notices it."""
+    saves = (
+        "import os, signal, sys, time\n"
+        "from bertjax.studies.processes import stop_with_study\n"
+        f"def save(*_): open({str(tmp_path / 'saved')!r}, 'w'); sys.exit({EXIT_STOPPED})\n"
+        "signal.signal(signal.SIGTERM, save)\nstop_with_study()\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w')\n"
+        f"for _ in range({100 * int(PATIENCE)}): time.sleep(0.01)"
+    )
+    study = subprocess.Popen([sys.executable, "-c", _KILLED, tmp_path, saves])
+    _wait_for(tmp_path / "ready")
+    assert not (tmp_path / "saved").exists()
+    study.kill()
+    study.wait()
+    _wait_for(tmp_path / "saved")
+
+
+def _wait_for(path):
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_stage_waits_for_another_process_in_its_folder(tmp_path, capfd):
+    """The others run; it begins when the other process has ended."""
+
+    def uses(taken):
+        with exclusive(tmp_path / "runs" / "a"):
+            taken.set()
+            while "-b" not in (_events(tmp_path) if (tmp_path / "order").exists() else ()):
+                time.sleep(0.01)
+
+    taken = threading.Event()
+    thread = threading.Thread(target=uses, args=(taken,))
+    thread.start()
+    taken.wait()
+    assert _processes(tmp_path, {}, at_once=2).run([A, B], set()) == {}
+    thread.join()
+    assert _order(tmp_path) == ["b", "a"]
+    told = f"a: waits for another process, which uses {tmp_path / 'runs' / 'a'}"
+    assert capfd.readouterr().out.splitlines().count(told) == 1
