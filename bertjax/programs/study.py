@@ -18,10 +18,10 @@ from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
 from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
-from bertjax.studies.outcome import folder_of, is_done
+from bertjax.studies.outcome import is_done
 from bertjax.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.studies.scales import SCALES, Scale
-from bertjax.studies.study import Stage, Study
+from bertjax.studies.study import Stage, Study, folder_of
 from bertjax.tasks.task import TRAIN, Task
 
 _PLAN = ".plan.json"

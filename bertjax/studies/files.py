@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.studies.outcome import folder_of
-from bertjax.studies.study import Stage, Study
+from bertjax.studies.study import Stage, Study, folder_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from bertjax.runs.run_folder import (
     read_config,
     trial_folder,
 )
-from bertjax.studies.study import Stage
+from bertjax.studies.study import EVALUATE, MASKED_TEXT, Stage, folder_of
 from bertjax.training.checkpoint import saved_steps
 
 _CURE = "remove it, and the same command makes it again"
@@ -62,12 +62,6 @@ def joined(figures: list[Figure]) -> Figure:
     return Figure(values, np.concatenate(resampled) if known else None)
 
 
-def folder_of(stage: Stage, study: Path) -> Path:
-    """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
-    own = stage.start[0] if stage.program in _FILES else stage
-    return study / "runs" / own.name
-
-
 def is_done(stage: Stage, study: Path) -> bool:
     """Whether a stage has nothing left to do."""
     folder = folder_of(stage, study)
@@ -89,7 +83,7 @@ def _last_step(folder: Path) -> int | None:
 
 
 # What an evaluation writes into the run that it evaluates.
-_FILES = {"evaluate": EVALUATION_FILE, "masked_text": MASKED_TEXT_FILE}
+_FILES = {EVALUATE: EVALUATION_FILE, MASKED_TEXT: MASKED_TEXT_FILE}
 
 
 def read_figure(stage: Stage, name: str, study: Path) -> Figure:

@@ -11,8 +11,7 @@ from pathlib import Path
 from bertjax.base.errors import EXIT_STOPPED
 from bertjax.base.files import in_use, read_json, write_json
 from bertjax.base.signals import STOPPING, stop_with_parent, taken
-from bertjax.studies.outcome import folder_of
-from bertjax.studies.study import Stage
+from bertjax.studies.study import Stage, folder_of
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 LOGS = "logs"

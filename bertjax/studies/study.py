@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
 
 FIRST, PREVIOUS = "first", "previous"
+EVALUATE, MASKED_TEXT = "evaluate", "masked_text"  # programs that write into another stage's run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,12 @@ class Stage:
             "settings": dict(self.settings),
             "start": [stage.name for stage in self.start],
         }
+
+
+def folder_of(stage: Stage, study: Path) -> Path:
+    """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
+    own = stage.start[0] if stage.program in (EVALUATE, MASKED_TEXT) else stage
+    return study / "runs" / own.name
 
 
 @dataclasses.dataclass(frozen=True)

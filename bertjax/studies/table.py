@@ -6,8 +6,8 @@ from typing import Any
 
 from bertjax.runs.health import verdict_of_run
 from bertjax.studies.differences import is_clear, standard_error
-from bertjax.studies.outcome import Figure, NoFigure, folder_of, is_done, joined, read_figure
-from bertjax.studies.study import Column, Row, Study
+from bertjax.studies.outcome import Figure, NoFigure, is_done, joined, read_figure
+from bertjax.studies.study import Column, Row, Study, folder_of
 
 _EQUAL = "≈"
 _NOTHING = "-"
