@@ -159,6 +159,7 @@ def _lengths_of_texts(arguments, split):
         "config": "stage plain: .* hidden_act='nothing': .*; stage masked: .*='nothing'",
         "ensemble": "stage both-plain: its runs are of different tasks, which make no one model",
         "no fine-tuning": "stage both-plain: plain is no fine-tuning",
+        "times": "times.json: damaged",
         "stage": "--stage=other: no such stage; there are plain, evaluate-plain, CoLA-plain-0",
     }.items(),
     ids=lambda value: value if " " not in value else "",
@@ -184,13 +185,81 @@ def test_bad_input_is_told_before_anything_starts(arguments, a_known_pace, wrong
         )
         Path(file).write_text(changed, encoding="utf-8")
         shutil.copytree(Path(data, "cola", "CoLA"), Path(data, "cola", "RTE"))
+    elif wrong == "times":
+        Path(folder).mkdir()
+        Path(folder, "times.json").write_text('{"plain": 1', encoding="utf-8")
     elif wrong == "no fine-tuning":
-        Path(file).write_text(text.replace("tuple(tuned))", "(run, run))"), encoding="utf-8")
+        Path(file).write_text(text.replace("tuple(tuned))", "(run, tuned[0]))"), encoding="utf-8")
     with pytest.raises(InputError, match=message):
         if wrong == "stage":
             study.run_stage(*arguments, (), "other")
         else:
             _dry_run(arguments)
+
+
+_MISTAKES = {
+    # What the file of the study has, what stands there instead, and the error.
+    "name ..": ('Stage(name, "pre', 'Stage("..", "pre', "stage '..': name: must be the plain name"),
+    "absolute": ('Stage(name, "pre', 'Stage("/a", "pre', "stage '/a': name: must be"),
+    "path": ('Stage(name, "pre', 'Stage("a/../../b", "pre', "stage 'a/../../b': name: must be"),
+    "NUL": ('Stage(name, "pre', 'Stage("a\\0", "pre', r"stage 'a\\x00': name: must be"),
+    "number": ('Stage(name, "pre', 'Stage(3, "pre', "stage 3: name=3: must be a text"),
+    "program": ('"pretrain", "', '"train", "', "stage plain: program='train': there are pretr"),
+    "one run": ("tuple(tuned))", "(tuned[0],))", "stage both-plain: start: has CoLA-plain-0: ense"),
+    "twice": ("tuple(tuned))", "(tuned[0],) * 2)", "start: has CoLA-plain-0 twice"),
+    "by": ('"votes"', '"odd"', "stage both-plain: settings: by='odd': must be one of proba"),
+    "no by": ('{"by": "votes"}', "{}", "stage both-plain: settings={}: ensemble .* these: by"),
+    "batches": ('{"batches": 2}', '{"batches": 0}', "evaluate-plain: settings: batches=0: must"),
+    "flag": ('{"batches": 2}', '{"steps": 2}', "settings={'steps': 2}: evaluate .* batches"),
+    "never saved": ("5 if seed", "7 if seed", "CoLA-plain-1: step=7: plain .* are 5, 10, 12"),
+    "not kept": ("5 if seed", "6 if seed", "step=6: plain keeps no checkpoint of it"),
+    "step": ("5 if seed", "0.5 if seed", "stage 'CoLA-plain-1': step=0.5: must be a whole"),
+    "step of nothing": ("(run,), 5 if", "(), 5 if", "step=5: only a stage that starts from a pre"),
+    "length": ("32/mlm_loss", "33/mlm_loss", "figure='33/mlm_loss': stage evaluate-plain has LE"),
+    "metric": ("32/mlm_loss", "32/mlmloss", "row 'plain', column 'loss': figure='32/mlmloss'"),
+    "split": ('"dev/accuracy")', '"def/accuracy")', "column 'CoLA': figure='def/accuracy': stage"),
+    "score": ('"dev/accuracy")', '"dev/acuracy")', "figure='dev/acuracy': stage CoLA-plain-0 has"),
+    "no figures": ('"CoLA": tuple(tuned)', '"CoLA": run', "stage plain has none"),
+    "part": ('"cola")', '"cola", "last")', "stage CoLA-plain-0 has no part 'last'"),
+    "rows": ("rows, columns,", "dict.fromkeys(ROWS), columns,", "rows={'plain': None, .*: must be"),
+    "stages": ('"CoLA": tuple(tuned)', '"CoLA": "run"', "row 'plain': stages: 'CoLA': 'run': must"),
+    "no stages": (
+        "rows.append(Row(name, {",
+        "rows.append(Row(name, None) or ({",
+        "row 'plain': sta",
+    ),
+    "start": ("(run,), 5", "[run], 5", "stage 'CoLA-plain-0': start=.*: must be a tuple of stages"),
+    "none": ('{"batches": 2}', "None", "stage 'evaluate-plain': settings=None: must be a dict"),
+    "set": ('{"batches": 2}', '{"batches"}', "stage 'evaluate-plain': settings={'batches'}: must"),
+    "numpy": (
+        '"seed": seed',
+        '"seed": __import__("numpy").int64(seed)',
+        "'seed'=np.int64.0.: must",
+    ),
+    "kind": ('"seed": seed', '"seed": "one"', "stage CoLA-plain-0: settings: 'seed'='one'"),
+    "section": ('"seed": seed', '"seed.more": seed', "settings: 'seed.more'=0: "),
+    "cycle": (
+        *("rows.append(Row(", "object.__setattr__(run, 'start', (tuned[0],)); rows.append(Row("),
+        "stage '.*': start: it needs itself",
+    ),
+    "published": ("1.5}", '"high"}', "column 'loss': published: 'plain'='high': must be a number"),
+    "not finite": ("1.5}", 'float("nan")}', "published: 'plain'=nan: must be a number"),
+    "no dict": ('{"plain": 1.5}', "1.5", "column 'loss': published=1.5: must be a dict"),
+}
+
+
+@pytest.mark.parametrize("old, new, message", _MISTAKES.values(), ids=_MISTAKES)
+def test_mistakes_in_a_study_are_told_before_anything_starts(
+    arguments, a_known_pace, old, new, message
+):
+    file = Path(arguments[0])
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(InputError, match=message) as raised:
+        _dry_run(arguments)
+    assert "two_ways.py: " in str(raised.value)
+    assert not Path(arguments[4]).exists()
 
 
 def test_all_missing_files_are_named(arguments, a_known_pace):

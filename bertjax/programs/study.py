@@ -16,12 +16,15 @@ from bertjax.programs import ensemble, evaluate, finetune, finetune_glue, masked
 from bertjax.runs.recipe import Recipe
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
+from bertjax.studies.checks import check_stage, wrong_figures
 from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import is_done
 from bertjax.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.studies.scales import SCALES, Scale
 from bertjax.studies.study import Stage, Study, folder_of
+from bertjax.tasks.classification import Regression
+from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.task import TRAIN, Task
 
 _PLAN = ".plan.json"
@@ -63,7 +66,7 @@ def run(
     name, stages = Path(path.partition(":")[0]).stem, study.stages()
     _check_plan(study, name, given.folder)
     seconds_of(given.folder)
-    work = _checked(stages, given)
+    work = _checked(study, stages, given)
     done = {stage.name for stage in stages if is_done(stage, given.folder)}
     waiting = [stage for stage in stages if stage.name not in done]
     pace = _pace(SCALES[scale], stages, given, at_once) if waiting else None
@@ -161,7 +164,7 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
                 )
 
 
-def _checked(stages: Sequence[Stage], given: Given) -> dict[str, Work]:
+def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, Work]:
     """Checks all configs and files, and returns the work of each stage.
 
     Raises:
@@ -169,9 +172,11 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, Work]:
     """
     wrong: dict[str, None] = {}  # in order, each once
     for stage in stages:
-        if stage.program not in PROGRAMS:
-            raise InputError(f"stage {stage.name}: no program {stage.program!r}")
         try:
+            if stage.program not in PROGRAMS:
+                which = ", ".join(PROGRAMS)
+                raise InputError(f"program={stage.program!r}: there are {which}")
+            check_stage(stage, given)
             if stage.program == "pretrain":
                 Recipe.from_config(given.config(stage))
             elif stage.program == "finetune":
@@ -179,13 +184,18 @@ def _checked(stages: Sequence[Stage], given: Given) -> dict[str, Work]:
             elif stage.program == "ensemble":
                 if len({_task(run, given) for run in stage.start}) != 1:
                     raise InputError("its runs are of different tasks, which make no one model")
+                if stage.settings["by"] == VOTES and isinstance(
+                    _task(stage.start[0], given).family, Regression
+                ):
+                    raise InputError("settings: by='votes': numbers have no votes")
             elif stage.program == "submission":
                 for run in stage.start:
                     finetune_glue.check(_task(run, given))
         except InputError as error:
             wrong[f"stage {stage.name}: {error}"] = None
+    wrong = wrong or dict.fromkeys(wrong_figures(study, given))
     if wrong:
-        raise InputError("; ".join(wrong))
+        raise InputError(f"{given.study}: " + "; ".join(wrong))
     return {stage.name: work_of(stage, given) for stage in stages}
 
 

@@ -32,6 +32,8 @@ class Given:
         if not stage.config:
             return dict(stage.settings)
         config = _call(self._found(stage.config), "get_config")
+        if not hasattr(config, "unlocked"):
+            raise InputError(f"{stage.config}: get_config returned {config!r:.80}: no ConfigDict")
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -57,11 +59,14 @@ class Given:
 def _set(config: Any, key: str, value: Any) -> None:
     """config.KEY = value, for a key with dots."""
     *sections, last = key.split(".")
-    for section in sections:
-        if section not in config:
-            config[section] = {}
-        config = config[section]
-    config[last] = value
+    try:
+        for section in sections:
+            if section not in config:
+                config[section] = {}
+            config = config[section]
+        config[last] = value
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"settings: {key!r}={value!r:.80}: {error}") from error
 
 
 def read_study(name: str, scale: Any) -> Study:
@@ -73,7 +78,11 @@ def read_study(name: str, scale: Any) -> Study:
     Raises:
       InputError: no such file, or one that describes no study.
     """
-    study = _call(name, "get_study", scale)
+    try:
+        study = _call(name, "get_study", scale)
+    except InputError as error:
+        path = name.partition(":")[0]
+        raise error if path in str(error) else InputError(f"{path}: {error}") from error
     if not isinstance(study, Study):
         raise InputError(f"{name}: get_study returned {study!r:.80}: it must return a Study")
     return study

@@ -1,6 +1,7 @@
 """A study as data: the rows and columns of a table, the runs behind them, and published figures."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,24 @@ class Stage:
     data: str = ""
     part: str = dataclasses.field(default="", compare=False)
 
+    def __post_init__(self):
+        where = f"stage {self.name!r}"
+        _check_texts(where, self, "name", "program", "config", "data", "part")
+        if self.name in ("", ".", "..") or set(self.name) & set("/\\\0") or len(self.name) > 200:
+            raise InputError(f"{where}: name: must be the plain name of a folder, without a path")
+        if not isinstance(self.settings, Mapping):
+            raise InputError(f"{where}: settings={self.settings!r:.80}: must be a dict")
+        for key, value in self.settings.items():
+            if not isinstance(key, str) or not _is_plain(value):
+                raise InputError(
+                    f"{where}: settings: {key!r}={value!r:.80}: must be a text, and what JSON can "
+                    "hold: texts, numbers (int() or float() of numpy's), bools, lists, dicts"
+                )
+        if not _all_are(self.start, Stage) or not isinstance(self.start, tuple):
+            raise InputError(f"{where}: start={self.start!r:.80}: must be a tuple of stages")
+        if self.step is not None and (type(self.step) is not int or self.step < 1):
+            raise InputError(f"{where}: step={self.step!r}: must be a whole number from 1, or None")
+
     def plain(self) -> dict[str, Any]:
         """The stage as JSON, with the names of the stages before it."""
         fields = {
@@ -70,10 +89,24 @@ class Row:
     name: str
     stages: Mapping[str, Stage | tuple[Stage, ...]]
 
+    def __post_init__(self):
+        where = f"row {self.name!r}"
+        _check_texts(where, self, "name")
+        if not isinstance(self.stages, Mapping):
+            raise InputError(f"{where}: stages={self.stages!r:.80}: must be a dict, key -> stage")
+        for key, stages in self.stages.items():
+            if not isinstance(key, str) or not (
+                isinstance(stages, Stage) or _all_are(stages, Stage)
+            ):
+                raise InputError(
+                    f"{where}: stages: {key!r}: {stages!r:.80}: must be a text, and a stage or a "
+                    "tuple of stages"
+                )
+
     def of(self, key: str) -> tuple[Stage, ...]:
         """The stages of a key; () if the row has none."""
         stages = self.stages.get(key, ())
-        return (stages,) if isinstance(stages, Stage) else stages
+        return (stages,) if isinstance(stages, Stage) else tuple(stages)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +128,17 @@ class Column:
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
     x: float | None = None
 
+    def __post_init__(self):
+        where = f"column {self.name!r}"
+        _check_texts(where, self, "name", "stage", "figure")
+        if not isinstance(self.published, Mapping):
+            raise InputError(f"{where}: published={self.published!r:.80}: must be a dict")
+        for row, value in self.published.items():
+            if not _is_number(value):
+                raise InputError(f"{where}: published: {row!r}={value!r:.80}: must be a number")
+        if self.x is not None and not _is_number(self.x):
+            raise InputError(f"{where}: x={self.x!r:.80}: must be a number, or None")
+
 
 @dataclasses.dataclass(frozen=True)
 class Study:
@@ -115,8 +159,12 @@ class Study:
     axis: str = ""
 
     def __post_init__(self):
-        for field in ("rows", "columns"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+        _check_texts("the study", self, "title", "source", "axis")
+        for field, kind in {"rows": Row, "columns": Column}.items():
+            value = getattr(self, field)
+            if not _all_are(value, kind):
+                raise InputError(f"{field}={value!r:.80}: must be a tuple of {kind.__name__}s")
+            object.__setattr__(self, field, tuple(value))
         self._check_names()
         for column in self.columns:
             if not any(row.of(column.stage) for row in self.rows):
@@ -169,7 +217,7 @@ class Study:
         """The stages of some rows, or of all: each once, and after those that it needs.
 
         Raises:
-          InputError: two stages have one name, and differ.
+          InputError: two stages have one name, and differ; or a stage needs itself.
         """
         found: dict[str, Stage] = {}
         for stage in _all(rows or self.rows):
@@ -188,12 +236,37 @@ class Study:
 
 
 def _all(rows: Iterable[Row]) -> Iterator[Stage]:
-    def with_those_before(stage: Stage) -> Iterator[Stage]:
+    def with_those_before(stage: Stage, *after: Stage) -> Iterator[Stage]:
+        if any(each is stage for each in after):
+            raise InputError(f"stage {stage.name!r}: start: it needs itself")
         for each in stage.start:
-            yield from with_those_before(each)
+            yield from with_those_before(each, stage, *after)
         yield stage
 
     for row in rows:
         for key in row.stages:
             for stage in row.of(key):
                 yield from with_those_before(stage)
+
+
+def _check_texts(where: str, thing: Any, *fields: str) -> None:
+    for field in fields:
+        if not isinstance(value := getattr(thing, field), str):
+            raise InputError(f"{where}: {field}={value!r:.80}: must be a text")
+
+
+def _all_are(values: Any, kind: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, kind) for each in values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a value."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    return value is None or isinstance(value, str | bool) or _is_number(value)

@@ -1,0 +1,118 @@
+"""What is wrong with a study, as far as it can be known before its first stage runs."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from bertjax.base.errors import InputError
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.recipe import Recipe
+from bertjax.studies.files import Given
+from bertjax.studies.study import EVALUATE, MASKED_TEXT, Stage, Study
+from bertjax.tasks.probabilities import BY
+
+# How many stages a program starts from: at least, and at most.
+_STARTS = {
+    **{"pretrain": (0, 1), "finetune": (0, 1), EVALUATE: (1, 1), MASKED_TEXT: (1, 1)},
+    **{"ensemble": (2, None), "submission": (1, None)},
+}
+_FLAGS = {EVALUATE: {"batches"}, "ensemble": {"by"}}  # of programs without a config
+# The metrics that a task may have, by what its model learns: `Family.objective`.
+_METRICS = {
+    "sequence_classification": "accuracy|f1|macro_f1|matthews|mean",
+    "regression": "spearman|pearson|mean",
+    "multiple_choice": "accuracy",
+    "question_answering": "(HasAns_|NoAns_)?(exact|f1)(_tuned)?",
+    "token_classification": "accuracy|(precision|recall|f1)(_.+)?",
+}
+
+
+def check_stage(stage: Stage, given: Given) -> None:
+    """Checks what a stage starts from, and the flags of a program without a config.
+
+    Raises:
+      InputError: of the stage's field, without its name.
+    """
+    least, most = _STARTS[stage.program]
+    if len(stage.start) < least or (most is not None and len(stage.start) > most):
+        names = ", ".join(each.name for each in stage.start) or "none"
+        raise InputError(
+            f"start: has {names}: {stage.program} takes {least} or more stages"
+            if most is None
+            else f"start: has {names}: {stage.program} takes at least {least}, at most {most} stage"
+        )
+    names = [each.name for each in stage.start]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"start: has {twice} twice: name each stage once")
+    if not stage.config and set(stage.settings) != (flags := _FLAGS.get(stage.program, set())):
+        raise InputError(
+            f"settings={dict(stage.settings)}: {stage.program} without a config has these: "
+            f"{_or(flags) or 'none'}"
+        )
+    by, batches = stage.settings.get("by"), stage.settings.get("batches", 1)
+    if stage.program == "ensemble" and by not in BY:
+        raise InputError(f"settings: by={by!r}: must be one of {', '.join(BY)}")
+    if stage.program == EVALUATE and (type(batches) is not int or batches < 1):
+        raise InputError(f"settings: batches={batches!r}: must be a whole number from 1")
+    if stage.step is not None:
+        _check_step(stage, given)
+
+
+def _check_step(stage: Stage, given: Given) -> None:
+    if not stage.start or stage.start[0].program != "pretrain":
+        raise InputError(f"step={stage.step}: only a stage that starts from a pre-training has one")
+    recipe = Recipe.from_config(given.config(stage.start[0]))
+    ends = {steps.stop for _, _, steps in recipe.steps()}
+    every = recipe.intervals.checkpoint
+    saved = sorted({*range(every, recipe.total_steps + 1, every), *ends})
+    kept = set(saved[-recipe.keep_checkpoints :])
+    if recipe.keep_checkpoint_every:
+        kept |= {step for step in saved if step % recipe.keep_checkpoint_every == 0}
+    if stage.step not in kept:
+        near = sorted(sorted(kept, key=lambda step: abs(step - stage.step))[:3])
+        raise InputError(
+            f"step={stage.step}: {stage.start[0].name} keeps no checkpoint of it; the nearest are "
+            f"{', '.join(map(str, near))}: see its intervals.checkpoint and keep_checkpoint_every"
+        )
+
+
+def wrong_figures(study: Study, given: Given) -> Iterator[str]:
+    """Names each column whose figure, or part, no stage of a row can write."""
+    for column in study.columns:
+        for row in study.rows:
+            for stage in row.of(column.stage):
+                if known := _unknown_figure(stage, column.figure, given):
+                    yield (
+                        f"row {row.name!r}, column {column.name!r}: figure={column.figure!r}: "
+                        f"stage {stage.name} has {known}"
+                    )
+
+
+def _unknown_figure(stage: Stage, figure: str, given: Given) -> str:
+    """The figures that a stage has, in words, if this is none of them; else ""."""
+    if stage.program == MASKED_TEXT:
+        known = ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")
+        return "" if figure in known else ", ".join(known)
+    place, slash, metric = figure.partition("/")
+    if stage.program == EVALUATE:
+        recipe = Recipe.from_config(given.config(stage.start[0]))
+        lengths = {str(phase.length) for phase in recipe.phases}
+        metrics = {"loss", *recipe.objective.columns}
+        metrics |= {f"{name}_stderr" for name in metrics if name.endswith("accuracy")}
+        fits = place in lengths and metric in metrics
+        return "" if fits else f"LENGTH/METRIC of {_or(lengths)} and {_or(metrics)}"
+    if stage.program not in ("finetune", "ensemble"):
+        return f"none ({stage.program} writes no figures)"
+    tuned = stage.start[0] if stage.program == "ensemble" else stage
+    recipe = TaskRecipe.from_config(given.config(tuned))
+    parts = recipe.features.choices if recipe.features else ("",)
+    if stage.program == "finetune" and stage.part not in parts:
+        return f"no part {stage.part!r} in its results; there are {_or(parts)}"
+    task = recipe.task
+    splits = {*task.dev_splits, *task.test_splits, "test"}  # the file of a test may come later
+    pattern = _METRICS[task.family.objective]
+    fits = slash and place in splits and re.fullmatch(pattern, metric)
+    return "" if fits else f"SPLIT/METRIC of {_or(splits)} and of the metrics of {task.name}"
+
+
+def _or(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words))
