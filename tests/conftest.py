@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from built_once import built_once
-from durations import changes_since, read_durations, write_durations
 from xla_flags import xla_flags
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,9 +29,6 @@ import jax  # noqa: E402
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the tests marked slow, too")
-    parser.addoption(
-        "--write-durations", action="store_true", help="put this run's durations on file"
-    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -87,23 +83,6 @@ def pytest_fixture_setup(request: pytest.FixtureRequest):
     """Shows a file's fixtures the devices of the file's mark, for whichever test is first."""
     with _seeing_devices_of(request.node):
         return (yield)
-
-
-# ---------------------------------------------------------------------------- the durations
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config):
-    """Prints the tests whose durations differ from those on file, or writes the new durations."""
-    seconds: dict[str, float] = {}
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid] = seconds.get(report.nodeid, 0.0) + report.duration
-    if config.getoption("--write-durations"):
-        write_durations(seconds)
-    terminalreporter.section("durations beside those on file")
-    for line in changes_since(read_durations(), seconds):
-        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)
