@@ -13,8 +13,9 @@ _MODEL = flags.DEFINE_string(
 _INPUT = flags.DEFINE_string(
     "input",
     "-",
-    "A file of lines, or - for standard input. A line is a text, 'A ||| B', words to tag, or JSON: "
-    '{"text", "text_b"}, {"question", "context"}, {"words"}, {"context", "prompt", "choices"}.',
+    "A file of lines, a .csv or .tsv, or - for standard input. A line is a text, 'A ||| B', words "
+    'to tag, or JSON: {"text", "text_b"}, {"question", "context"}, {"words"}, '
+    '{"context", "prompt", "choices"}.',
 )
 _OUTPUT = flags.DEFINE_string("output", "-", "A file of JSON lines, or - for standard output.")
 flags.mark_flag_as_required("model")

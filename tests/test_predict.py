@@ -1,5 +1,6 @@
 """launch/predict.py: it reads lines of new text, and writes lines of JSON."""
 
+import csv
 import dataclasses
 import gzip
 import io
@@ -7,8 +8,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 from patience import PATIENCE
 from slow_cases import others_slow
@@ -19,6 +22,8 @@ from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.model import Predictor
 from bertjax.programs import predict
+from bertjax.tasks.classification import Classification
+from bertjax.tasks.tagging import Tagging
 
 _QUESTION = (
     None,
@@ -67,6 +72,8 @@ def test_the_door_from_file_to_file(fine_tuned, repository, tmp_path):
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     assert f"{run}: BertForSequenceClassification" in result.stderr
     answers = _answers(tmp_path / "out")
+    assert answers[1:3] == [{}, {}]  # an empty line has an empty answer
+    del answers[1:3]
     assert [each["text"] for each in answers] == ["baa baa", "“é” moo", "quack ||| quack"]
     assert "“é” moo" in (tmp_path / "out").read_text(encoding="utf-8")  # not \u00e9
     labels = [each["label"] for each in answers]
@@ -81,8 +88,8 @@ def test_the_door_from_standard_input_to_standard_output(fine_tuned, repository)
     lines = [json.dumps(LINES["SWAG"][1]), ""] * 2
     result = _door(repository, f"--model=hf:{run / 'model'}", input="\n".join(lines))
     assert result.returncode == 0, result.stderr
-    one, two = map(json.loads, result.stdout.splitlines())
-    assert one == two and one["text"] == LINES["SWAG"][1]["choices"][one["choice"]]
+    one, empty, two = map(json.loads, result.stdout.splitlines())
+    assert one == two and empty == {} and one["text"] == LINES["SWAG"][1]["choices"][one["choice"]]
     assert sum(one["probabilities"]) == pytest.approx(1)
 
 
@@ -133,7 +140,7 @@ class _Input(io.TextIOWrapper):
         ("STS-B", '{"text": "baa"}', 'line 4: {"text": "baa"}: one text, but'),
         ("SWAG", "baa", "line 4: "),
         ("SWAG", '{"context": "moo", "choices": ["baa"]}', "line 4: 1 choices, or one is"),
-        ("NER", '{"words": "baa"}', 'line 4: "words" must be a list of strings'),
+        ("NER", '{"words": 7}', 'line 4: "words" must be a list of strings'),
         ("SQuAD 1.1", '{"question": "Who?"}', "line 4: no 'context', or an empty one"),
         ("SQuAD 1.1", "Who?", "line 4: not JSON"),
     ],
@@ -168,10 +175,64 @@ def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
         predict.run("hf:absent-model", "-", "-")
 
 
-def test_a_table_is_no_lines(tmp_path):
-    for name in ("in.csv", "in.tsv.gz"):
-        with pytest.raises(InputError, match=f"{name}: a table, but each line would be read"):
-            predict.run("run", name, str(tmp_path / "out"))
+@pytest.fixture
+def use(monkeypatch):
+    """Lets launch/predict.py open a model of a family, which predicts zeros."""
+
+    def use(family, zeros) -> None:
+        model = SimpleNamespace(family=family, settings={}, columns={}, cut={}, summary="zeros")
+        model.predict = lambda examples, origin: [zeros for _ in examples]
+        monkeypatch.setattr(predict, "open_fine_tuned", lambda _: model)
+
+    return use
+
+
+def test_further_columns_are_given_back(use, tmp_path):
+    """In a table as in JSON lines; and a column that is named as a field of the answer."""
+    use(Classification(("bad", "good")), np.zeros(2))
+    rows = [{"id": "7", "text": 'baa, "baa"', "label": "x", "given_label": "y"}]
+    rows += [{"id": "é", "text": "quack", "label": "", "given_label": ""}]
+    with open(tmp_path / "in.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0].keys(), delimiter=";")
+        table.writeheader()
+        table.writerows(rows)
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    (tmp_path / "in.jsonl").write_text("\n\n".join(lines), encoding="utf-8")
+    for name in ("in.csv", "in.jsonl"):
+        predict.run("run", str(tmp_path / name), str(tmp_path / f"{name}.out"))
+    one, two = _answers(tmp_path / "in.csv.out")
+    assert _answers(tmp_path / "in.jsonl.out") == [one, {}, two]
+    assert list(one)[:3] == ["id", "given_label", "given_given_label"]
+    assert list(one.values())[:4] == ["7", "x", "y", 'baa, "baa"']
+    assert (two["id"], two["text"], two["given_label"]) == ("é", "quack", "")
+    assert one["label"] == two["label"] == "bad"
+
+
+def test_a_table_of_words_and_one_without_the_column(use, tmp_path):
+    use(Tagging(("O", "B-PER")), np.zeros((3, 2)))
+    (tmp_path / "in.tsv").write_text("words\tid\nmoo baa .\t3\n")
+    predict.run("run", str(tmp_path / "in.tsv"), str(tmp_path / "out"))
+    (answer,) = _answers(tmp_path / "out")
+    assert answer == {"id": "3", "words": ["moo", "baa", "."], "tags": ["O"] * 3, "entities": []}
+    (tmp_path / "in.csv").write_text("id,tokens\n3,moo\n")
+    with pytest.raises(InputError, match='in.csv line 2: "words" must be a list'):
+        predict.run("run", str(tmp_path / "in.csv"), str(tmp_path / "no"))
+    with pytest.raises(InputError, match="--input=absent.csv: no such file"):
+        predict.run("hf:absent-model", "absent.csv", str(tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_columns_of_training_are_those_of_new_text():
+    """Else they have the fields' own names; a column that has the field's name is a further one."""
+    model = SimpleNamespace(family=Classification(("a", "b"), pairs=False))
+    model.columns = {"text": "review"}
+    lines = ['{"review": "baa", "text": "moo"}', '{"text": "moo"}', "baa"]
+    found = list(predict._examples(model, [(line, "here") for line in lines]))
+    assert [(example.a, further) for example, further in found] == [
+        ("baa", {"text": "moo"}),
+        ("moo", {}),
+        ("baa", {}),
+    ]
 
 
 def test_two_texts_for_a_model_with_one_segment(make_pretrained):
@@ -179,7 +240,7 @@ def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     model = make_pretrained("BertForSequenceClassification", spec)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
-        list(predict.predictions(OneModel(model), ["a ||| b"], "text"))
+        list(predict.predictions(OneModel(model), [("a ||| b", "text line 1")], "text"))
 
 
 @pytest.mark.parametrize("source", ["in.txt", "-"])
@@ -255,10 +316,13 @@ def test_cut_texts_are_counted_in_one_warning(fine_tuned, tmp_path, capsys):
     assert warnings == [f"warning: 3 texts cut to {length} tokens: the rest was not read"]
 
 
-def test_an_empty_file_has_no_answers(fine_tuned, tmp_path):
-    (tmp_path / "in.txt").write_text("\n\n")
-    predict.run(str(fine_tuned("CoLA")[1]), str(tmp_path / "in.txt"), str(tmp_path / "out"))
-    assert (tmp_path / "out").read_text() == ""
+def test_empty_lines_have_empty_answers(use, tmp_path):
+    use(Classification(("bad", "good")), np.zeros(2))
+    for text, answers in (("", ""), ("\n \n", "{}\n{}\n")):
+        (tmp_path / "in.txt").write_text(text)
+        (tmp_path / "out").unlink(missing_ok=True)
+        predict.run("run", str(tmp_path / "in.txt"), str(tmp_path / "out"))
+        assert (tmp_path / "out").read_text() == answers
 
 
 def test_no_such_input_and_an_output_that_exists(fine_tuned, tmp_path):

@@ -9,8 +9,9 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.question_answering import QuestionAnswering
+from bertjax.tasks.table import Table
 from bertjax.tasks.tagging import Tagging
-from bertjax.tasks.task import Family
+from bertjax.tasks.task import Family, Task
 
 _PROBLEM_TYPES = {  # transformers' words for what it does with a sequence's logits
     "single_label_classification": Classification,
@@ -31,6 +32,16 @@ def remembered(family: Family, max_length: int) -> dict[str, Any]:
     kinds = {known.objective: kind for kind, known in _PROBLEM_TYPES.items()}
     kind = kinds.get(family.objective)
     return ({"problem_type": kind} if kind else {}) | {"max_length": max_length} | fields
+
+
+def about_task(task: Task, max_length: int) -> dict[str, Any]:
+    """Makes the content of `Pretrained.task` for a model of this task.
+
+    "columns" has the fields of new text that have another name in the user's table.
+    """
+    columns = task.columns if isinstance(task, Table) else {}
+    about = remembered(task.family, max_length) | {"name": task.name}
+    return about | ({"columns": columns} if columns else {})
 
 
 def family_of(pretrained: Pretrained) -> tuple[Family, int]:

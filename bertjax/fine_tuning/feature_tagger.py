@@ -114,6 +114,7 @@ class FeatureTagger:
         task, self._layers = tagger.task, tagger.layers
         self.family = Tagging(tagger.classes, task["document_context"])
         self.settings, self.cut = task, Counter[int]()
+        self.columns = task.get("columns", {})
         self.summary = (
             f"{given.summary()}\n  a tagger over layers {', '.join(map(str, tagger.layers))}: "
             f"{tagger.depth} layers of {tagger.hidden}"

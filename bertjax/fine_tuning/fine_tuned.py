@@ -33,11 +33,14 @@ class FineTuned(Protocol):
     Attributes:
       family: the form of its examples and predictions.
       settings: what was decided on its dev set, among other things.
+      columns: a field of new text (see `Family.fields`) -> its name in the table of training, where
+        that is another one.
       summary: lines to print about it.
     """
 
     family: Family
     settings: Mapping[str, Any]
+    columns: Mapping[str, str]
     summary: str
 
     @property
@@ -64,6 +67,7 @@ class OneModel:
         """
         self.family, max_length = family_of(pretrained)
         self.settings, self.summary = pretrained.task, pretrained.summary()
+        self.columns = pretrained.task.get("columns", {})
         self.cut: Counter[int] = Counter()
         self._encode = encoder(self.family, pretrained, max_length)
         placement = Placement(make_mesh(MeshSpec()), layout("data"))
@@ -96,6 +100,7 @@ class Ensemble:
           settings: the result of `Task.tune` for all members together.
         """
         self.family, self.settings = members[0].family, settings
+        self.columns = members[0].columns
         self.summary = "\n".join(member.summary for member in members)
         self._members, self._by = members, by
 

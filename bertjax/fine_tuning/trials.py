@@ -93,10 +93,11 @@ class Trials:
         }
 
     def epochs(self, trial: Trial) -> Epochs:
-        """The batches of a trial."""
-        lengths, size = self._data.train.lengths, trial.batch_size
+        """The batches of a trial. None is larger than the training data."""
+        lengths = self._data.train.lengths
+        size = min(trial.batch_size, len(lengths))
         if self._recipe.accumulate:
-            rows = size // self._recipe.accumulate
+            rows = trial.batch_size // self._recipe.accumulate
         else:
             most, cost = (tokens / self._data.train.choices for tokens in part_tokens())
             rows = choose_rows(

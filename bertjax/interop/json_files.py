@@ -30,7 +30,7 @@ MODEL_CONFIG = OptionalFields(
             | dict.fromkeys(("pairs", "document_context", "unanswerable"), bool)
             | dict.fromkeys(("max_length", "max_query_length", "stride", "choices"), int)
             | dict.fromkeys(("max_answer_length", "n_best"), int)
-            | {"null_threshold": float}
+            | {"null_threshold": float, "columns": {str: str}}
         )
     }
 )

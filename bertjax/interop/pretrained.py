@@ -33,7 +33,8 @@ class Pretrained:
       classes: the names of a classifier's classes.
       left_out: arrays of the source that have no place here, each with the reason.
       task: what it was fine-tuned for and how new text is to be put to it, where that is known:
-        the fields of a task's family, "max_length", and what was decided on its dev set.
+        the fields of a task's family, "max_length", the "columns" of a table, and what was decided
+        on its dev set.
       bilstm: over the encoder; None: there is none.
     """
 

@@ -13,7 +13,7 @@ from bertjax.base.files import exclusive, write_json
 from bertjax.features import activations
 from bertjax.fine_tuning import feature_tagger
 from bertjax.fine_tuning.data import TaskData, read_examples
-from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.family import about_task
 from bertjax.fine_tuning.feature_tagger import Tagger
 from bertjax.fine_tuning.kept import KeptModel
 from bertjax.fine_tuning.recipe import TaskRecipe
@@ -96,7 +96,7 @@ def run(config: Any, workdir: str) -> int:
                 depth=recipe.features.depth,
                 dropout=recipe.features.dropout,
                 classes=family.classes,
-                task=remembered(family, recipe.max_length) | {"name": recipe.task.name},
+                task=about_task(recipe.task, recipe.max_length),
             )
             trials = _trials(recipe, data, tagger)
             kept = _kept(subfolder / TAGGER_FOLDER, tagger, trials)

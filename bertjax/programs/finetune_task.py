@@ -17,7 +17,7 @@ from bertjax.encoders.computation import plain
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
-from bertjax.fine_tuning.family import remembered
+from bertjax.fine_tuning.family import about_task
 from bertjax.fine_tuning.kept import Form, KeptModel
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
@@ -133,7 +133,7 @@ def _kept(
       form: `hugging_face` or `own_folder`.
     """
     family = recipe.task.family
-    about = remembered(family, recipe.max_length) | {"name": recipe.task.name}
+    about = about_task(recipe.task, recipe.max_length)
 
     def pack(params: Any, task: Mapping[str, Any]) -> Pretrained:
         return Pretrained(

@@ -15,42 +15,43 @@ from bertjax.base.files import atomic_write
 from bertjax.features.texts import decoded, read_texts
 from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.tasks.official_files import ending
-from bertjax.tasks.task import Family
+from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
+
+_Line = tuple[str, str]  # and where it stands, for messages
 
 _AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
 
 
 def run(model: str, source: str, output: str) -> None:
-    """Writes a JSON object for each line of the input, in the same order.
+    """Writes a JSON object for each line of the input, or row of a table, in the same order.
+
+    An empty line has an empty object. What else a row or an object of the input has, such as an id,
+    is in the answer, too; as "given_NAME" where the answer itself has NAME.
 
     Args:
       model: RUN of fine-tuning (RUN/CHOICE over fixed features), an ensemble of such runs, or
         hf:FOLDER, hf:NAME of a fine-tuned encoder.
       source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
-        "A", "A ||| B", words with spaces between them, or a JSON object.
+        "A", "A ||| B", words with spaces between them, or a JSON object. Or a .csv or .tsv, whose
+        columns have the names of such an object's fields, or those of the table of training.
       output: a file, whole or absent, here or in a bucket; or "-".
 
     Raises:
       InputError: the model or the file is missing; the output exists; a line cannot be used.
     """
-    if ending(Path(source)) in (".csv", ".tsv"):
-        raise InputError(
-            f"--input={source}: a table, but each line would be read as a text: write "
-            "a text on each line, 'A ||| B' for two, or a JSON object"
-        )
     _check_output(output)
     for flag, name, stream in (("input", source, sys.stdin), ("output", output, sys.stdout)):
         if name == STANDARD and stream is None:
             raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
     origin = _STANDARD_INPUT if source == STANDARD else source
-    lines = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
+    lines = _lines(source, origin)
     fine_tuned = open_fine_tuned(model)
     print(fine_tuned.summary, file=sys.stderr)
     if source != STANDARD:  # errors in a file are found before the first answer
-        for _ in _examples(fine_tuned.family, read_texts(source), origin):
+        for _ in _examples(fine_tuned, _lines(source, origin)):
             pass
     # A user who types the lines waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
@@ -79,22 +80,41 @@ def _check_output(output: str) -> None:
         raise InputError(f"--output={output}: no folder {target.parent}: make it")
 
 
+def _lines(source: str, origin: str) -> Iterable[_Line]:
+    """The lines of the input; a row of a table is the JSON object of its columns.
+
+    Raises:
+      InputError: the file is missing; or, while it is read, it is damaged.
+    """
+    path = Path(source)
+    if path.is_file() and ending(path) in (".csv", ".tsv"):
+        rows = read_rows(path.parent, path.name)
+        return ((json.dumps(row.fields, ensure_ascii=False), row.where) for row in rows)
+    texts = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
+    return ((text, f"{origin} line {number}") for number, text in enumerate(texts, start=1))
+
+
 def predictions(
-    model: FineTuned, lines: Iterable[str], origin: str, at_once: int = _AT_ONCE
+    model: FineTuned, lines: Iterable[_Line], origin: str, at_once: int = _AT_ONCE
 ) -> Iterator[dict[str, Any]]:
-    """Yields a model's prediction for each line that is not empty.
+    """Yields a model's prediction for each line, {} for an empty one.
 
     At the end it prints on standard error how many texts were cut.
 
     Args:
+      lines: each with its place, for messages.
       origin: the origin of the lines, for messages.
       at_once: the number of lines that are read and predicted together.
     """
-    parsed = _examples(model.family, lines, origin)
-    while examples := list(islice(parsed, at_once)):
-        found = model.predict(examples, origin)
-        for example, prediction in zip(examples, found, strict=True):
-            yield model.family.show(example, prediction, model.settings)
+    parsed = _examples(model, lines)
+    while some := list(islice(parsed, at_once)):
+        examples = [example for example, _ in some if example is not None]
+        found = iter(model.predict(examples, origin) if examples else ())
+        for example, further in some:
+            if example is None:
+                yield {}
+            else:
+                yield _with(further, model.family.show(example, next(found), model.settings))
     for tokens, count in model.cut.items():
         if count:
             texts = f"{count:,} text{'s' * (count > 1)}"
@@ -103,7 +123,28 @@ def predictions(
             )
 
 
-def _examples(family: Family, lines: Iterable[str], origin: str) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield family.parse(line, f"{origin} line {number}")
+def _examples(model: FineTuned, lines: Iterable[_Line]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yields the example of each line, None for an empty one, and the fields it does not use."""
+    family = model.family
+    for line, where in lines:
+        if not line.strip():
+            yield None, {}
+            continue
+        fields = json_object(line, where) if looks_like_json(line) else {}
+        used = {}
+        for name in family.fields:
+            column = model.columns.get(name, name)
+            column = column if column in fields else name
+            if column in fields:
+                used[name] = fields.pop(column)
+        yield family.parse(json.dumps(used, ensure_ascii=False) if used else line, where), fields
+
+
+def _with(further: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer behind the further fields of its line."""
+    renamed = {}
+    for name, value in further.items():
+        while name in answer or name in renamed:
+            name = f"given_{name}"
+        renamed[name] = value
+    return renamed | answer

@@ -46,6 +46,7 @@ class MultipleChoice:
     choices: int = 4
 
     objective = "multiple_choice"
+    fields = ("context", "prompt", "choices")
     classes = ()
 
     def encode(

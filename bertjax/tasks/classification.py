@@ -49,6 +49,7 @@ class Classification:
     pairs: bool | None = None
 
     objective = "sequence_classification"
+    fields = ("text", "text_b")
 
     def encode(
         self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
@@ -114,6 +115,7 @@ class Regression:
     pairs: bool | None = None
 
     objective = "regression"
+    fields = ("text", "text_b")
     classes = ()
 
     def encode(

@@ -129,6 +129,7 @@ class QuestionAnswering:
     n_best: int = 20
 
     objective = "question_answering"
+    fields = ("question", "context")
     classes = ()
 
     def __post_init__(self):

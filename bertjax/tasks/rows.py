@@ -1,6 +1,7 @@
 """Reads rows with named columns from a CSV, TSV or JSON-lines file.
 
-  .csv    quotes as in RFC 4180: a field in quotes may hold commas, quotes ("") and line ends
+  .csv    quotes as in RFC 4180: a field in quotes may hold commas, quotes ("") and line ends. The
+          first of comma, semicolon, tab and | that is in the first line separates the columns
   .tsv    no quotes, as in GLUE's files: a field may hold neither tabs nor line ends
   .jsonl  an object on each line, whose fields may also be lists
 
@@ -22,6 +23,9 @@ from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl")
 _LONGEST_FIELD = 2**31 - 1  # for CSV; Python's default is shorter than many documents
+_DELIMITERS = ",;\t|"  # of CSV
+_QUOTED = re.compile('"[^"]*"')
+_FIRST_LINE = re.compile(r'\s*(?:"[^"]*"|[^"\r\n])*')
 _OBJECT = re.compile(r'\s*\{\s*"')
 
 
@@ -131,7 +135,9 @@ _Fields = Iterator[tuple[str, Mapping[str, Any]]]
 def _csv(path: Path) -> _Fields:
     _, text = official_files.text(path.parent, path.name)
     csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header = _QUOTED.sub("", _FIRST_LINE.match(text)[0])
+    delimiter = next((each for each in _DELIMITERS if each in header), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         yield from _named(path, ((reader.line_num, values) for values in reader))
     except csv.Error as error:

@@ -3,7 +3,9 @@
 import abc
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
 from bertjax.tasks.rows import FORMATS, Row, read_rows
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
 from bertjax.tasks.task import TRAIN, Family
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +99,12 @@ class Table:
     @property
     def metric(self) -> str:
         return self._problem.metric(self.family)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """A field of new text -> its column, where that has another name."""
+        columns = {name: getattr(self, name) for name in self.family.fields}
+        return {name: column for name, column in columns.items() if column not in ("", name)}
 
     def read(self, split: str) -> list[Any]:
         """The examples of a split, in order.
@@ -204,6 +214,7 @@ class _Classes(_Texts):
         return row.label(self._table.label)
 
     def family(self, training: Sequence[TextPair]) -> Classification:
+        _check_alike((example.label, example.where) for example in training)
         classes = _in_order({example.label for example in training})
         if len(classes) == 1:
             raise InputError(
@@ -225,6 +236,24 @@ class _Classes(_Texts):
         }
         # This is the F1 of the second class, which is usually "1", "true" or "yes".
         return result | ({"f1": scores.f1(gold, chosen)} if len(family.classes) == 2 else {})
+
+
+def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
+    """Raises InputError for labels that differ only by white space, or as `1` and `1.0` do.
+
+    Args:
+      labels: (label, where it stands).
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for label, where in labels:
+        key = " ".join(label.split())
+        key = str(Decimal(key).normalize()) if _NUMBER.fullmatch(key) else key
+        other, there = first.setdefault(key, (label, where))
+        if other != label:
+            raise InputError(
+                f"{where}: the label {label!r} is not that of {there}, {other!r}, but nearly: if "
+                "they are one class, write it in one way"
+            )
 
 
 def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
@@ -269,6 +298,7 @@ class _Tags(_Problem):
         return Sentence(words, tags, NO_DOCUMENT, row.where)
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
+        _check_alike((tag, sentence.where) for sentence in training for tag in sentence.tags)
         classes = _in_order(tags_of(training, self._table.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
         others = [tag for tag in classes if not is_entity_tag(tag)]

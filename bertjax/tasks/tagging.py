@@ -91,6 +91,7 @@ class Tagging:
     document_context: bool = True
 
     objective = "token_classification"
+    fields = ("words",)
 
     def encode(
         self,
@@ -196,12 +197,16 @@ class Tagging:
     def parse(self, line: str, where: str) -> Sentence:
         """Parses words with spaces between them, or the JSON object {"words": [...]}.
 
+        The list may be a text with spaces between the words, as in a table.
+
         Raises:
           InputError: the line is JSON of another form.
         """
         if not looks_like_json(line):
             return Sentence(tuple(line.split()), None, NO_DOCUMENT, where)
         words = json_object(line, where, _FORM).get("words")
+        if isinstance(words, str):
+            words = words.split()
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise InputError(f'{where}: "words" must be a list of strings: write {_FORM}')
         if not words:

@@ -22,10 +22,12 @@ class Family(Protocol):
     Attributes:
       objective: the name of what is learned: of `bertjax.objectives.registry.TASK_OBJECTIVES`.
       classes: the names of a classifier's classes; () where there are none.
+      fields: the keys of the JSON object that `parse` reads.
     """
 
     objective: str
     classes: tuple[str, ...]
+    fields: tuple[str, ...]
 
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, *, labelled: bool

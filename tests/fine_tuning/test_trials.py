@@ -178,6 +178,15 @@ def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name
     _assert_same(filled, exact)
 
 
+def test_a_batch_is_no_larger_than_the_data(make_trials):
+    """The mean length of a batch of 1,000 with five examples in it is that of the five."""
+    encoded = _part(random_sequences(FAMILIES["classification"], examples=20), 5)
+    made = make_trials("classification", encoded, devices=1)
+    given, whole = (made.epochs(dataclasses.replace(TRIAL, batch_size=size)) for size in (1_000, 5))
+    assert (given.batch_size, given.rows, given.tokens) == (5, whole.rows, whole.tokens)
+    assert round(given.tokens / given.batch_size) >= encoded.lengths.min()
+
+
 @pytest.mark.slow
 def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
     """`accumulate`, with batches that are not full and tokens that do not count."""

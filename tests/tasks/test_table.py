@@ -44,6 +44,13 @@ def test_three_formats(tmp_path):
     (tmp_path / "old" / "a.csv.gz").write_bytes(gzip.compress(b"text,n\na,1\n"))
     for name in ("old/a.csv", "old/a.csv.gz", str(tmp_path / "old" / "a.csv")):
         assert fields(name) == [(0, {"text": "a", "n": "1"})]
+    # The first of , ; tab | in the first line separates the columns.
+    write(tmp_path, f_csv='n;"te,\nxt"\r\n1;"a;b, c"\r\n', g_csv="\n\nn|text\n1|a;b, c\n")
+    write(tmp_path, h_csv="n\ttext\n1\ta | b\n", i_csv="text,n;m\na;b,1\n")
+    assert fields("f.csv") == [(0, {"n": "1", "te,\nxt": "a;b, c"})]
+    assert fields("g.csv") == [(0, {"n": "1", "text": "a;b, c"})]
+    assert fields("h.csv") == [(0, {"n": "1", "text": "a | b"})]
+    assert fields("i.csv") == [(0, {"text": "a;b", "n;m": "1"})]
     long = "x" * 200_000
     write(tmp_path, long_csv=f"text\n{long}\n")
     assert fields("long.csv") == [(0, {"text": long})]
@@ -202,6 +209,31 @@ def test_questions(tmp_path):
 def test_bad_tables(tmp_path, problem, train, message):
     with pytest.raises(InputError, match=message):
         Table(write(tmp_path, train_csv=train), problem=problem).read(TRAIN)
+
+
+@pytest.mark.parametrize(
+    "problem, train, message",
+    [
+        (
+            "classification",
+            "text,label\na,pos\nb,neg\nc,pos \n",
+            "line 4: .* 'pos ' .* line 2, 'pos'",
+        ),
+        ("classification", "text,label\na,1.0\nb,2\nc,1\n", "line 4: .* '1' .* line 2, '1.0'"),
+        ("classification", "text,label\na,x  y\nb,x y\n", "line 3: .* 'x y' .* line 2, 'x  y'"),
+        ("tagging", '{"words": ["a", "b"], "tags": ["O", "O "]}\n', "line 1: .* 'O ' .* 1, 'O'"),
+    ],
+)
+def test_labels_that_are_nearly_the_same(tmp_path, problem, train, message):
+    file = "train_jsonl" if problem == "tagging" else "train_csv"
+    with pytest.raises(InputError, match=message):
+        _ = Table(write(tmp_path, **{file: train}), problem=problem).family
+
+
+def test_labels_that_differ_are_left(tmp_path):
+    train = "text,label\na,1\nb,10\nc,-1\nd,1.5\ne,1e1\nf,x\ng,X\n"
+    classes = Table(write(tmp_path, train_csv=train)).family.classes
+    assert classes == ("-1", "1", "10", "1.5", "1e1", "X", "x")
 
 
 def test_two_files_to_learn_from(tmp_path):

@@ -194,8 +194,9 @@ def test_new_text():
     line = family.parse("Emil  Nolde in\tSeebüll", "stdin line 1")
     assert line == Sentence(("Emil", "Nolde", "in", "Seebüll"), None, 0, "stdin line 1")
     assert family.parse('{"words": ["Emil", "von B"]}', "x").words == ("Emil", "von B")
+    assert family.parse('{"words": "Emil  von B"}', "x").words == ("Emil", "von", "B")
     assert family.parse("", "x").words == ()
-    for bad in ('{"words": ["Emil"]', '{"tokens": []}', '{"words": "Emil"}', '{"words": [1]}'):
+    for bad in ('{"words": ["Emil"]', '{"tokens": []}', '{"words": 7}', '{"words": [1]}'):
         with pytest.raises(InputError, match="here: "):
             family.parse(bad, "here")
 
