@@ -1,10 +1,12 @@
 """A whole study: pre-training, evaluation, fine-tuning and an ensemble, by its own processes."""
 
+import dataclasses
 import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import task_files
 from task_files import tiny_finetuning
@@ -15,6 +17,7 @@ from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import study
 from bertjax.runs.recipe import Recipe
+from bertjax.studies import provenance
 from bertjax.studies.estimates import Pace, Work, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES
@@ -270,6 +273,104 @@ def test_all_missing_files_are_named(arguments, a_known_pace):
     assert "train.tsv" in str(raised.value) and "dev.tsv" in str(raised.value)
 
 
+@pytest.fixture
+def finished(arguments):
+    """A study whose "plain" is pre-trained, evaluated and fine-tuned once, as far as files say."""
+    given = Given(arguments[0], *arguments[2:4], Path(arguments[4]))
+    plain, evaluated, tuned, *_ = stages = _stages(arguments)
+    runs = given.folder / "runs"
+    (runs / "plain" / "checkpoints" / "12").mkdir(parents=True)
+    trial = runs / tuned.name / "trials" / "one"
+    trial.mkdir(parents=True)
+    for path, content in {
+        runs / "plain" / "config.json": {"total_steps": 12},
+        runs / "plain" / "evaluation.json": {"step": 12, "32": {"mlm_loss": 2.5}},
+        runs / tuned.name / "config.json": {"seed": 0},
+        runs / tuned.name / "results.json": {"dev": {"dev": {"accuracy": 50.0}}},
+        trial / "resampled.json": {"dev": {"accuracy": [50.0, 51.0]}},
+    }.items():
+        path.write_text(json.dumps(content), encoding="utf-8")
+    for stage in (plain, evaluated, tuned):
+        provenance.remember(stage, given, provenance.made_from(stage, given))
+    yield given, stages
+    provenance._data.cache_clear()
+
+
+def test_what_is_done_is_known_by_what_it_was_made_from(finished):
+    given, stages = finished
+    assert study._done(stages, given) == {"plain", "evaluate-plain", "CoLA-plain-0"}
+    (given.folder / "made" / "CoLA-plain-0.json").unlink()  # its program looks at it again
+    assert study._done(stages, given) == {"plain", "evaluate-plain"}
+    (given.folder / "made" / "plain.json").unlink()
+    assert study._done(stages, given) == set()
+
+
+@pytest.mark.parametrize(
+    "file, old, new, message",
+    [
+        (
+            "study/runs/CoLA-plain-0/results.json",
+            "50",
+            "99",
+            "CoLA-plain-0: .*results.json changed",
+        ),
+        ("study/runs/CoLA-plain-0/config.json", "0", "1", "CoLA-plain-0: .*config.json changed"),
+        (
+            "study/runs/CoLA-plain-0/trials/one/resampled.json",
+            "51",
+            "61",
+            "one/resampled.json chan",
+        ),
+        (
+            "study/runs/plain/evaluation.json",
+            "2.5",
+            "1.5",
+            "evaluate-plain: .*evaluation.json chan",
+        ),
+        ("study/runs/plain/config.json", "12", "12 ", "CoLA-plain-0: the results of plain changed"),
+        ("config.py", "'seed': 0", "'seed': 7", "stage plain: config.seed was 0, is 7"),
+        (
+            "config.py",
+            "'epochs': (1,)",
+            "'epochs': (3,)",
+            r"CoLA-plain-0: .*epochs was \[1\], is \[3",
+        ),
+        ("config.py", "'log': 2", "'log': 4", ""),  # how often it looks
+        (
+            "data/cola/CoLA/train.tsv",
+            "\t1\t",
+            "\t0\t",
+            "stage CoLA-plain-0: the train data changed",
+        ),
+        ("data/cola/CoLA/dev.tsv", "\t1\t", "\t0\t", "CoLA-plain-0: the dev data changed"),
+    ],
+)
+def test_what_no_longer_fits_is_told(finished, tmp_path, file, old, new, message):
+    given, stages = finished
+    assert study._done(stages, given)
+    provenance._data.cache_clear()  # the next command is another process
+    path = tmp_path / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    if not message:
+        assert study._done(stages, given)
+        return
+    with pytest.raises(InputError, match=f"{message}.*: undo the change; or remove the folder"):
+        study._done(stages, given)
+
+
+def test_other_text_is_told(finished, tiny_corpus, tmp_path):
+    given, stages = finished
+    other = tmp_path / "other"
+    shutil.copytree(tiny_corpus, other)
+    moved = dataclasses.replace(given, corpus=str(other))
+    assert study._done(stages, moved)  # where it lies is free
+    twice = dataclasses.replace(given, corpus=f"{other},{tiny_corpus}")
+    with pytest.raises(InputError, match="stage plain: the train text changed; .*heldout text"):
+        study._done(stages, twice)
+
+
 @pytest.mark.slow
 def test_a_whole_study(arguments, repository, capfd):
     """Two rows by their own processes; the second command has nothing left to run."""
@@ -287,13 +388,40 @@ def test_a_whole_study(arguments, repository, capfd):
         ]
         values = [each["dev"]["dev"]["accuracy"] for each in results]
         assert cells[name]["CoLA"]["values"] == values
-        assert 0 <= cells[name]["ensemble"]["mean"] <= 100
+        both = json.loads((folder / "runs" / f"both-{name}/results.json").read_text("utf-8"))
+        assert cells[name]["ensemble"]["values"] == [both["dev"]["dev"]["accuracy"]]
         assert results[1]["init_from"].endswith(f"{name}@5")
-    assert cells["masked"]["CoLA"]["standard_error"] > 0
-    assert cells["masked"]["ensemble"]["standard_error"] is not None  # over the examples
+    cell, first = (cells[name]["CoLA"] for name in ("masked", "plain"))
+    assert cell["difference"] == pytest.approx(cell["mean"] - first["mean"])
+    over_seeds = np.var(np.subtract(cell["values"], first["values"]), ddof=1) / 2
+    over_examples = _variance(folder, "CoLA-{}-0", "CoLA-{}-1")
+    by_hand = np.sqrt(over_seeds + over_examples)
+    assert cell["standard_error"] == pytest.approx(by_hand)
+    assert cells["masked"]["ensemble"]["standard_error"] == pytest.approx(
+        np.sqrt(_variance(folder, "both-{}"))
+    )
     assert (folder / "two_ways.txt").read_text(encoding="utf-8").startswith("Two ways\n\n| ")
     assert (folder / "two_ways.png").stat().st_size > 1_000
     capfd.readouterr()
     assert study.run(*arguments, door="nowhere") == 0
     printed = capfd.readouterr().out
     assert "begins" not in printed and printed.count(": done") == len(_stages(arguments))
+    results = folder / "runs" / "CoLA-plain-0" / "results.json"
+    results.write_text(results.read_text("utf-8").replace("accuracy", "acuracy"), encoding="utf-8")
+    with pytest.raises(InputError, match="stage CoLA-plain-0: .*results.json changed"):
+        study.run(*arguments, door="nowhere")
+
+
+def _variance(folder, *runs):
+    """Over the samples of dev: of the difference of "masked" and "plain", each the mean of runs."""
+    means = []
+    for name in ("masked", "plain"):
+        files = [
+            path
+            for run in runs
+            for path in (folder / "runs" / run.format(name)).rglob("resampled.json")
+        ]
+        assert len(files) == len(runs)
+        samples = [json.loads(path.read_text("utf-8"))["dev"]["accuracy"] for path in files]
+        means.append(np.mean(samples, axis=0))
+    return np.var(np.subtract(*means), ddof=1)

@@ -16,7 +16,7 @@ from bertjax.tasks.task import Task
 
 SAMPLES = 50  # the standard error from them has a standard error of a tenth of it
 
-_FILE = "resampled.json"  # in the folder of a trial or of an ensemble
+RESAMPLED_FILE = "resampled.json"  # in the folder of a trial or of an ensemble
 
 
 def write_resampled(
@@ -35,7 +35,7 @@ def write_resampled(
     found = {
         split: _scores(task, examples[split], predictions[split], settings) for split in examples
     }
-    write_json(folder / _FILE, found)
+    write_json(folder / RESAMPLED_FILE, found)
 
 
 def _scores(
@@ -54,7 +54,7 @@ def _scores(
 
 def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:
     """The figures on all samples; None if the folder has none (it is of an older version)."""
-    path = folder / _FILE
+    path = folder / RESAMPLED_FILE
     if not path.exists():
         return None
     cure = "remove it; its row is then compared by its seeds alone"

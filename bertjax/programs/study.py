@@ -21,6 +21,7 @@ from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import is_done
 from bertjax.studies.processes import Processes, seconds_of, stop_with_study
+from bertjax.studies.provenance import changes, is_remembered, made_from, remember
 from bertjax.studies.scales import SCALES, Scale
 from bertjax.studies.study import Stage, Study, folder_of
 from bertjax.tasks.classification import Regression
@@ -50,7 +51,8 @@ def run(
       corpus: of all pre-training.
       data: the folder with the folders of the tasks' files.
       workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;
-        logs/NAME.log, times.json; and the table: the study's name with .txt, .json and .png.
+        logs/NAME.log, made/NAME.json, times.json; and the table: the study's name with .txt,
+        .json and .png.
       only: keys of columns; all if it is empty.
       door: the program that runs one stage: launch/study.py.
       at_once: see `Processes`.
@@ -67,7 +69,7 @@ def run(
     _check_plan(study, name, given.folder)
     seconds_of(given.folder)
     work = _checked(study, stages, given)
-    done = {stage.name for stage in stages if is_done(stage, given.folder)}
+    done = _done(stages, given)
     waiting = [stage for stage in stages if stage.name not in done]
     pace = _pace(SCALES[scale], stages, given, at_once) if waiting else None
     text = plan.text(study, work, done, pace, SCALES[scale], at_once)
@@ -112,8 +114,12 @@ def run_stage(
         raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
     if known[stage].program == "pretrain":  # alone among the programs it runs on all hosts
         join_processes()
+    origin = made_from(known[stage], given)
     code = PROGRAMS[known[stage].program](known[stage], given)
-    return code if isinstance(code, int) else 0  # an evaluation returns its figures
+    code = code if isinstance(code, int) else 0  # an evaluation returns its figures
+    if not code:
+        remember(known[stage], given, origin)
+    return code
 
 
 def _read(
@@ -197,6 +203,30 @@ def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, W
     if wrong:
         raise InputError(f"{given.study}: " + "; ".join(wrong))
     return {stage.name: work_of(stage, given) for stage in stages}
+
+
+def _done(stages: Sequence[Stage], given: Given) -> set[str]:
+    """The names of the stages that are done, after those that they need, and still as they were.
+
+    A finished stage of which nobody remembers what it was made from is run again: its program
+    compares that with its folder, and has nothing else to do.
+
+    Raises:
+      InputError: names every stage that was made from something else, or whose results changed.
+    """
+    done, wrong = set(), []
+    for stage in stages:
+        needed = {each.name for each in stage.start} <= done
+        if needed and is_done(stage, given.folder) and is_remembered(stage, given.folder):
+            done.add(stage.name)
+            wrong += [f"stage {stage.name}: {change}" for change in changes(stage, given)]
+    if wrong:
+        raise InputError(
+            f"{given.folder}: what is done no longer fits: {'; '.join(wrong)}: undo the change; or "
+            "remove the folder of the first of these stages in runs/ (of an evaluation, its file), "
+            "and the same command makes it again"
+        )
+    return done
 
 
 def _task(stage: Stage, given: Given) -> Task:

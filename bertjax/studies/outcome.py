@@ -10,7 +10,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.fine_tuning.recipe import Trial
-from bertjax.fine_tuning.resampling import read_resampled
+from bertjax.fine_tuning.resampling import RESAMPLED_FILE, read_resampled
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     MASKED_TEXT_FILE,
@@ -84,6 +84,18 @@ def _last_step(folder: Path) -> int | None:
 
 # What an evaluation writes into the run that it evaluates.
 _FILES = {EVALUATE: EVALUATION_FILE, MASKED_TEXT: MASKED_TEXT_FILE}
+
+
+def files_of(stage: Stage, study: Path) -> list[Path]:
+    """The files that a stage leaves, as far as figures are read from them."""
+    folder = folder_of(stage, study)
+    if stage.program in _FILES:
+        return [folder / _FILES[stage.program]]
+    if stage.program == "submission":
+        return [folder / SUBMISSION_FILE]
+    if stage.program == "pretrain":
+        return [folder / "config.json"]
+    return [folder / "config.json", *folder.rglob(RESULTS_FILE), *folder.rglob(RESAMPLED_FILE)]
 
 
 def read_figure(stage: Stage, name: str, study: Path) -> Figure:
