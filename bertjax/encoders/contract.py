@@ -102,10 +102,10 @@ class EncoderFamily(NamedTuple):
       module: (spec, name=...) -> the encoder. Called with int [B, S] input_ids, input_mask and
         token_type_ids, and by name `documents` and `deterministic`, it returns [B, S, D] in the
         compute dtype. `documents`, None or int [B, S], numbers the documents that are packed into
-        a row (`bertjax.base.fields.DOCUMENTS`): a token sees only its own document, and positions
-        start anew in each (`bertjax.layers.positions`). Its method `hidden_states` returns a list
-        of such, the embeddings' and each layer's; its property `token_embedding` is the table
-        [V (padded), D] that the decoder is tied to.
+        a row (`bertjax.base.fields.DOCUMENTS`): a token sees only its own document, and learned
+        positions start anew in each (`bertjax.layers.positions`). Its method `hidden_states`
+        returns a list of such, the embeddings' and each layer's; its property `token_embedding` is
+        the table [V (padded), D] that the decoder is tied to.
       heads: kind of `bertjax.encoders.kinds` -> the parts of such a model besides the encoder. The
         family has no models of the kinds that are absent.
       pooler: spec -> the module ([B, S, D], input_mask [B, S]) -> [B, D], what heads of whole

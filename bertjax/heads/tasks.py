@@ -9,8 +9,6 @@ each of which has read the whole text. The BiLSTM stands in the place of the poo
 that is between the encoder and the output layer.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -28,10 +26,10 @@ BILSTM = "bilstm"  # the part between the encoder and the output layer
 OUTPUT_LAYERS = ("classifier", "span")  # the parts whose outputs are what a task asks for
 
 
-def _token_head(spec: EncoderSpec, bilstm: BiLstm | None) -> Callable[[jax.Array], jax.Array]:
+def _token_head(spec: EncoderSpec, bilstm: BiLstm | None) -> nn.Module | None:
     """The layers between the encoder and the output layer of a head of tokens, if any."""
     head = None if bilstm else family_of(spec).token_head
-    return head(spec) if head else lambda sequence: sequence
+    return head(spec) if head else None
 
 
 def _last_token(sequence: jax.Array, input_mask: jax.Array) -> jax.Array:
@@ -143,8 +141,9 @@ class TokenClassifier(_Model):
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         states = self.states(input_ids, input_mask, token_type_ids, deterministic)
-        states = self.dropout(self.token_head(states), deterministic)
-        return {"logits": self.classifier(states)}
+        if self.token_head:
+            states = self.token_head(states)
+        return {"logits": self.classifier(self.dropout(states, deterministic))}
 
 
 class SpanFinder(_Model):
@@ -161,5 +160,7 @@ class SpanFinder(_Model):
         self, input_ids, input_mask, token_type_ids, *, deterministic: bool
     ) -> dict[str, jax.Array]:
         states = self.states(input_ids, input_mask, token_type_ids, deterministic)
-        start, end = jnp.moveaxis(self.span(self.token_head(states)), -1, 0)
+        if self.token_head:  # dropout stands behind it; BERT's encoder has it in its last layer
+            states = self.dropout(self.token_head(states), deterministic)
+        start, end = jnp.moveaxis(self.span(states), -1, 0)
         return {"start": start, "end": end}

@@ -77,13 +77,18 @@ def dropout_seed(module: nn.Module) -> jax.Array:
 
 
 class Dropout(nn.Module):
-    """Hidden dropout (`hidden_dropout_prob`); the identity when deterministic."""
+    """Dropout of activations; the identity when deterministic.
+
+    Attributes:
+      field: the field of the spec that has the probability.
+    """
 
     spec: Any
+    field: str = "hidden_dropout_prob"
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        rate = self.spec.hidden_dropout_prob
+        rate = getattr(self.spec, self.field)
         if deterministic or not rate:
             return x
         return dropout(x, dropout_seed(self), rate)

@@ -21,6 +21,7 @@ from bertjax.encoders.modernbert.spec import SIZES, ModernBertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.layers import dropout
 from bertjax.objectives.masked_lm import MASKED_LM
 from bertjax.runs.recipe import Recipe
 
@@ -149,6 +150,57 @@ def test_hidden_states_loss_and_gradients_of_transformers(changes):
     assert gradient.keys() == wanted.keys()
     for name, leaf in wanted.items():
         np.testing.assert_allclose(gradient[name], leaf, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+DROPS = dataclasses.replace(
+    SPEC, num_hidden_layers=2, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125
+)
+
+
+def _dropped(kind: str, monkeypatch) -> list[tuple[float, int]]:
+    """The rate and the width of every array that a model of `DROPS` drops from, in their order."""
+    params, (ids, mask), found = random_params(kind, DROPS), _batch(kind, 9), []
+    module = ARCHITECTURES[kind].build(DROPS, num_classes(kind))
+
+    def record(x, seed, rate):
+        del seed
+        found.append((rate, x.shape[-1]))
+        return x
+
+    monkeypatch.setattr(dropout, "dropout", record)
+    rngs = {"dropout": jax.random.key(0)}
+    inputs = {"params": params}, ids, mask, 0 * ids
+    jax.eval_shape(functools.partial(module.apply, deterministic=False, rngs=rngs), *inputs)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_dropped(kind, monkeypatch):
+    """Embeddings; in each layer attention's output and the inner columns; before an output layer.
+
+    Attention's probabilities are dropped within attention.
+    """
+    layer = [(0.125, SPEC.hidden_size), (0.25, SPEC.intermediate_size)]
+    of_task = kind not in (kinds.ENCODER, kinds.MASKED_LM)
+    width = SPEC.hidden_size
+    wanted = [(0.25, width), *layer, *layer, *[(0.25, width)] * of_task]
+    assert _dropped(kind, monkeypatch) == wanted
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_what_transformers_drops(kind, monkeypatch):
+    import torch
+
+    peer, theirs = _peer(kind, DROPS).train(), []
+    for module in peer.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(
+                lambda module, _, output: theirs.append((module.p, output.shape[-1]))
+            )
+    ids, mask = _batch(kind, 9)
+    peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
+    assert _dropped(kind, monkeypatch) == theirs
 
 
 @pytest.mark.peers

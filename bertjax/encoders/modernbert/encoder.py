@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
     spec: ModernBertSpec
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
         spec = self.spec
         embed, inner = {axes.EMBED: spec.hidden_size}, {axes.MLP: spec.intermediate_size}
         gate = {axes.GATE: 2} if spec.feed_forward == GATED else {}
@@ -100,6 +100,7 @@ class FeedForward(nn.Module):
         sides = (None,) * len(gate)
         y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, *sides, axes.ACTIVATION_MLP))
         y = activation(spec, y[:, :, 0]) * y[:, :, 1] if gate else activation(spec, y)
+        y = Dropout(spec, name="inner_dropout")(y, deterministic)
         return Dense(spec, inner, embed, into_residual, use_bias=False, name="output")(y)
 
 
@@ -124,13 +125,13 @@ class Block(nn.Module):
 
         y = _norm(spec, "attention_norm")(x) if before and self.layer else x
         y = attend(y, keys, by, self.deterministic)
-        x = x + Dropout(spec, name="attention_dropout")(y, self.deterministic)
+        drop = Dropout(spec, "attention_probs_dropout_prob", name="attention_dropout")
+        x = x + drop(y, self.deterministic)
         if not before:
             x = _norm(spec, "attention_norm")(x)
 
         y = _norm(spec, "output_norm")(x) if before else x
-        y = FeedForward(spec, name="feed_forward")(y)
-        x = x + Dropout(spec, name="output_dropout")(y, self.deterministic)
+        x = x + FeedForward(spec, name="feed_forward")(y, self.deterministic)
         return x if before else _norm(spec, "output_norm")(x)
 
 

@@ -36,6 +36,9 @@ class ModernBertArchitecture:
       global_rope_theta, local_rope_theta: the base of the rotary frequencies in both kinds of
         layers.
       classifier_pooling: what heads of whole sequences read: "cls", or the "mean" of all tokens.
+      hidden_dropout_prob: of the embeddings, within the feed-forward, and before a task's output
+        layer, as in transformers.
+      attention_probs_dropout_prob: of attention's probabilities and of its output, as there.
       causal: whether a token sees only those before it.
     """
 
