@@ -111,6 +111,32 @@ def test_only_like_is_compared_with_like(changes, text, why):
     assert verdict.kind == UNKNOWN
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_band_reaches_as_far_as_its_longest_curve(place):
+    """Beside the curve on file stands a shorter one, of half the batch, 0.2 nats above it."""
+    recipe, bands = Recipe.from_config(mini_config()), copy.deepcopy(read_bands())
+    (curves,) = (
+        band["curves"] for band in bands["bands"] if band["curves"][0]["tokens"][-1] == 5_529_600
+    )
+    shorter = copy.deepcopy(curves[0])
+    for name in ("tokens", "loss", "accuracy"):
+        del shorter[name][3:]
+    shorter["loss"] = [loss + 0.2 for loss in shorter["loss"]]
+    shorter["recipe"]["batch_tokens"] //= 2
+    end = shorter["tokens"][-1]
+    assert 3 * end < 3_000 * 2_048  # alone, it would be too short for the run
+    alone = find_band(recipe, recipe.phases[0], TEXT, bands)[0]
+    curves.insert(place, shorter)
+    band, why = find_band(recipe, recipe.phases[0], TEXT, bands)
+    assert why == "" and (alone.batch_tokens, band.batch_tokens) == (2_048, 1_024)
+    for tokens, higher in ((end, 0.2), (end + 1, 0.0), (5_529_600, 0.0)):
+        low, high = alone.at(tokens).loss
+        assert band.at(tokens).loss == pytest.approx((low, high + higher))
+    assert band.at(5_529_601) is None
+    longer = Recipe.from_config(mini_config(total_steps=9_000))
+    assert "of shorter runs, to 5.5 M" in find_band(longer, longer.phases[0], TEXT, bands)[1]
+
+
 def test_another_encoder_has_no_band():
     config = pretrain_modern_tiny.get_config()
     config.model.size = "mini"

@@ -15,6 +15,20 @@ def test_rate_and_rest_of_work_that_goes_on(monkeypatch, capsys):
     assert capsys.readouterr().err == line
 
 
+def test_a_line_every_ten_seconds(monkeypatch, capsys):
+    """An update prints a line when ten seconds have passed since the last one."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    bar = progress.Progress("reading", 100, " pages")
+    for seconds in (3.0, 9.9, 10.0, 10.1, 19.9, 21.0, 30.9):
+        now[0] = seconds
+        bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" [")[0] for line in lines] == ["reading:   3% 3/100", "reading:   6% 6/100"]
+    bar.close()
+    assert capsys.readouterr().err.startswith("reading:   7% 7/100 [00:30<")
+
+
 def test_many_items_are_tracked_and_few_are_not(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_MANY", 3)
     for items in ("ab", "abc"):

@@ -221,13 +221,17 @@ def test_up_is_never_tired_of_preemptions(cloud):
 
 
 def test_up_starts_a_stopped_run_again_on_the_same_slice(cloud):
-    code, _, error = cloud("up", *SLICE, *RUN, runs=["75@40", "0@100"])
+    code, _, error = cloud("up", *SLICE, *RUN, runs=["75@40", "12", "132", "0@100"])
     assert code == 0, error
     assert cloud.acts() == [
         *(*CHECKS, NEWEST, "create", *START),
-        *(NEWEST, "ssh all run", "delete"),
+        *[NEWEST, "ssh all run"] * 3,
+        "delete",
     ]
     assert "again, from checkpoint 40" in error
+    assert (
+        "host 1: exit 12\n" in error and "host 1: exit 132\n" in error
+    )  # no bad input, which is 2
 
 
 def test_up_shows_bad_input_and_does_not_try_again(cloud):

@@ -203,6 +203,20 @@ def test_pieces_of_a_length_meet_at_random(tmp_path):
     assert_uniform(np.bincount(first[::5] // 2, minlength=5))
 
 
+def test_rows_come_in_another_order_in_every_epoch(tmp_path):
+    """Five documents of 17 to 21 tokens in rows of 24: each is a row, and as often the first."""
+    corpus = Corpus(tmp_path / "c", [("a", None, [[17], [18], [19], [20], [21]], [])])
+    examples = corpus.examples(24, **MASKED)
+    row, start, _ = pieces_of(examples._lay_out(np.arange(5 * 4000)).arrays)
+    np.testing.assert_array_equal(row, np.arange(5 * 4000))
+    epochs = corpus.document(start).reshape(-1, 5)
+    np.testing.assert_array_equal(np.sort(epochs, axis=1), np.tile(np.arange(5), (4000, 1)))
+    for place in range(5):
+        assert_uniform(np.bincount(epochs[:, place], minlength=5))
+    # The next epoch's first row does not depend on that of this one.
+    assert_uniform(np.bincount(epochs[:-1, 0] * 5 + epochs[1:, 0], minlength=25))
+
+
 def test_sources_come_by_their_shares(corpus):
     row, start, _ = pieces_of(many(corpus.examples(64, **MASKED), 16))
     source = corpus.source(start)

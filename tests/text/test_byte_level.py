@@ -2,8 +2,10 @@
 
 import json
 import random
+import re
 import unicodedata
-from itertools import chain
+from functools import cache
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,49 @@ def test_ids_are_the_librarys(request, name):
     (ids,) = tokenizer.encode(["the [MASK] on"], special=True)
     assert [tokenizer.tokens[i] for i in ids[-2:]] == ["[MASK]", "\u0120on"]
     assert tokenizer.tokens[ids[-3]] != "\u0120"  # [MASK] has the space before it
+
+
+def plain_bpe(file: Path, texts: list[str]) -> list[list[int]]:
+    """Byte-level BPE as in GPT-2's encoder.py (Radford et al., 2019), without a library.
+
+    `re` does not know \\p{L} and \\p{N}, so the pattern lists the characters of `texts`.
+    """
+    model = json.loads(file.read_text("utf-8"))["model"]
+    ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letter_of = {byte: chr(byte) for byte in printable}
+    letter_of |= {byte: chr(256 + number) for number, byte in enumerate(others)}
+
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
+    letter, number = (
+        "".join(re.escape(c) for c in set(chain(*texts)) if unicodedata.category(c)[0] == kind)
+        for kind in "LN"
+    )
+    space = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
+    words = re.compile(
+        f"'s|'t|'re|'ve|'m|'ll|'d| ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+"
+        f"|[{space}]+(?![^{space}])|[{space}]+"
+    )
+
+    @cache
+    def pieces(word: str) -> list[int]:
+        parts = [letter_of[byte] for byte in word.encode()]
+        while pairs := [pair for pair in pairwise(parts) if pair in ranks]:
+            first, second = min(pairs, key=ranks.__getitem__)
+            merged, rest = [], parts
+            while rest:
+                whole = rest[:2] == [first, second]
+                merged.append(first + second if whole else rest[0])
+                rest = rest[1 + whole :]
+            parts = merged
+        return [model["vocab"][part] for part in parts]
+
+    return [[*chain(*map(pieces, words.findall(text)))] for text in texts]
+
+
+def test_ids_are_those_of_gpt_2s_rules(learned):
+    assert Tokenizer.open(learned).encode(TEXTS) == plain_bpe(learned, TEXTS)
 
 
 def test_attributes(modern):

@@ -12,6 +12,7 @@ import pytest
 import toy
 
 from bertjax.base.errors import InputError
+from bertjax.training import checkpoint
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.state import TrainState
 
@@ -266,14 +267,61 @@ def test_it_is_on_the_disk_before_an_older_one_goes(tmp_path, monkeypatch):
     assert toy.folders(tmp_path) == ["2"]
 
 
-@_orbax_leaves_readers_behind
-def test_wrong_numbers_are_damage(copy, saved, monkeypatch):
-    """The files are valid, but have other numbers than the saved ones: the checksums differ."""
+def test_a_checksum_is_the_sum_of_the_words():
+    """Of 32 bits: 1.0 is 0x3F800000, 2.0 is 0x40000000, -1.0 is 0xBF800000."""
+    tree = {
+        "a": np.array([1.0, 2.0], np.float32),
+        "b": np.array([[-1.0, 2.0], [-1.0, 0.0]], np.float32),
+        "c": np.array([-1, 3], np.int32),
+        "d": np.array([200, 0, 100], np.uint8),
+    }
+    found = jax.jit(checkpoint._checksums)(tree)
+    assert {leaf.dtype for leaf in found.values()} == {np.dtype(np.uint32)}
+    assert {name: int(leaf) for name, leaf in found.items()} == {
+        **{"a": 0x7F800000, "b": 0xBF000000, "c": 2, "d": 300},
+    }
+
+
+def test_one_wrong_number_is_damage(copy, saved, caplog):
+    """A checkpoint of valid files, in which the smallest of the weights is another."""
+    where, whole = toy.placement(8, "fsdp"), saved[1][1].parts()
+    weights = np.array(whole["params"]["w"])
+    weights[np.abs(weights).argmin()] *= 2
+    wrong = whole["params"] | {"w": jax.device_put(weights, whole["params"]["w"].sharding)}
+    with contextlib.closing(Checkpoints(copy, keep=9)) as checkpoints:
+        real = checkpoints._checksums
+        checkpoints._checksums = lambda tree: real(whole["params"] if tree is wrong else tree)
+        checkpoints.save(3, whole | {"params": wrong}, _metadata(3))
+    with caplog.at_level(logging.WARNING, "bertjax"):
+        state, metadata = _restore(copy, where)
+    toy.assert_equal(state, saved[1][1])
+    assert metadata == _metadata(2)
+    assert f"checkpoint {copy / '3'} is damaged (checksums differ: ['w'])" in caplog.text
+
+
+def test_damage_on_one_host_counts_for_all(copy, saved, monkeypatch, caplog):
+    """Host 1 cannot read checkpoint 2, which this host can: both must use checkpoint 1."""
+    where = toy.placement(8, "fsdp")
+    answers = iter([False, True, False, False])  # of host 1: no access to 2, damage of 2, and of 1
+    monkeypatch.setattr(checkpoint, "_anywhere", lambda condition: condition | next(answers))
+    with caplog.at_level(logging.WARNING, "bertjax"):
+        state, metadata = _restore(copy, where)
+    toy.assert_equal(state, saved[1][0])
+    assert metadata == _metadata(1) and list(answers) == []
+    assert f"{copy / '2'} is damaged (another process could not read it); trying" in caplog.text
+
+
+@pytest.mark.parametrize("here, there", [(False, True), (True, False), (False, False)])
+def test_a_condition_of_any_host_holds_anywhere(monkeypatch, here, there):
+    gathered = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(
-        "bertjax.training.checkpoint._checksums", lambda tree: jax.tree.map(lambda x: 0, tree)
+        checkpoint.multihost_utils,
+        "process_allgather",
+        lambda mine: gathered.append(mine.item()) or np.array([mine, there]),
     )
-    with pytest.raises(InputError, match="all checkpoints"):
-        _restore(copy, toy.placement(1))
+    assert checkpoint._anywhere(here) is (here or there)
+    assert gathered == [here]
 
 
 def test_an_unfinished_save_is_ignored(saved, copy):

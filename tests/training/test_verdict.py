@@ -173,6 +173,16 @@ def test_a_rise_of_both_losses_diverges():
     assert health(LEFT).verdict(rows).kind == DIVERGING  # rather than above the band
 
 
+@pytest.mark.parametrize("rise, kind", [(0.49, UNKNOWN), (0.51, DIVERGING)])
+def test_a_rise_is_half_a_nat_above_the_best(rise, kind):
+    """Both of the last two evaluations, and the mean training loss between them."""
+    rows = both((100, 200, 300), (5.0, 5.0 + rise, 6.0))
+    assert health().verdict(rows).kind == kind
+    rows = both((100, 200), (5.0, 6.0))
+    rows += [train(250, 5.0), train(300, 5.0 + 2 * rise), held_out(300, 6.0)]
+    assert health().verdict(rows).kind == kind
+
+
 def test_a_spike_does_not_diverge():
     rows = both(range(100, 700, 100), (6.0, 5.0, 7.0, 5.2, 4.9, 4.8))
     assert {health().verdict(rows[:end]).kind for end in range(2, 13, 2)} == {UNKNOWN}
