@@ -30,6 +30,7 @@ _NO_PLACE = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),  # no permission
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # a file instead of a folder, or vice versa
     *(errno.ELOOP, errno.ENAMETOOLONG),  # links in a circle, over 255 characters
+    errno.EFBIG,  # over the size of a file that the user or the file system may have
     *(errno.EBUSY, errno.ENXIO, errno.EIO, errno.ESTALE),  # in use, or the device does not answer
 )
 

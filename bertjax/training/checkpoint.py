@@ -24,6 +24,14 @@ from bertjax.base.files import check_folder_name, tree_to_disk
 _log = logging.getLogger(__name__)
 
 
+def _is_told_once(record: logging.LogRecord) -> bool:
+    """False for a traceback that Orbax logs; it raises the exception in our thread as well."""
+    return not (record.exc_info and "/orbax/checkpoint/" in record.pathname)
+
+
+logging.getLogger("absl").addFilter(_is_told_once)
+
+
 def _checksums(tree: Any) -> Any:
     """A uint32 for each leaf: the sum of its words, which does not depend on the sharding."""
 

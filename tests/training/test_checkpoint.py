@@ -334,3 +334,15 @@ def test_an_unfinished_save_is_ignored(saved, copy):
     assert unfinished.exists()  # a reader leaves it alone
     _restore(copy, toy.placement(1))
     assert toy.folders(copy) == ["1", "2"]  # the run removes the folder
+
+
+def test_only_orbaxs_tracebacks_are_not_logged():
+    """It raises their exceptions in the caller's thread, where they are told."""
+    failed = (ValueError, ValueError("no room"), None)
+    for path, error, logged in (
+        ("site-packages/orbax/checkpoint/_src/futures/future.py", failed, False),
+        ("site-packages/orbax/checkpoint/_src/futures/future.py", None, True),
+        ("site-packages/jax/_src/distributed.py", failed, True),
+    ):
+        record = logging.LogRecord("absl", logging.ERROR, path, 1, "it failed", (), error)
+        assert bool(logging.getLogger("absl").filter(record)) == logged
