@@ -268,9 +268,49 @@ def test_output_and_kind_in_the_way(tmp_path, text):
 def test_text_without_a_held_out_document(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("\n".join(line for document in DOCUMENTS for line in document))
-    with pytest.raises(InputError, match=r"no held-out document: .*of 1 documents.*blank line"):
+    message = r"no held-out document: .*of 1 documents.*a blank line ends .* write lines:GLOB"
+    with pytest.raises(InputError, match=message):
         run(f"text:{path}", tmp_path / "corpus", held_out=1e-6)
+    assert not (tmp_path / "corpus").exists()  # it is noticed before a vocabulary is learned
+    report = run(f"lines:{path}", tmp_path / "corpus")
+    lines = sum(map(len, DOCUMENTS))
+    assert report["train"]["documents"] + report["heldout"]["documents"] == lines
+    assert report["heldout"]["documents"] > 0
     assert run(f"text:{path}", tmp_path / "other", held_out=0.0)["heldout"]["tokens"] == 0
+
+
+def test_an_unfinished_folder_gives_way_to_another_request(tmp_path, text, monkeypatch, capsys):
+    output = tmp_path / "corpus"
+    with monkeypatch.context() as patched:
+        patched.setattr(prepare, "build_store", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(text, output)
+    learned = (output / "vocab.txt").read_text()
+    report = run(text, output, learn_vocabulary=130, held_out=0.2)
+    assert "removing the unfinished corpus of another request" in capsys.readouterr().out
+    assert report["tokenizer"]["vocabulary_size"] == 130 < len(learned.splitlines())
+    assert report == {
+        **run(text, tmp_path / "b", learn_vocabulary=130, held_out=0.2),
+        "seconds": report["seconds"],
+        "peak_worker_bytes": report["peak_worker_bytes"],
+    }
+    with pytest.raises(InputError, match="holds a corpus with other settings"):
+        run(text, output)
+
+
+def test_lost_accents_are_told(tmp_path, capsys):
+    """ọ̀ and ṣ lose their marks in an uncased vocabulary; one word of ten here."""
+    path = tmp_path / "yo.txt"
+    path.write_text("\n\n".join(f"ọ̀ ka lo mi {n} to be we so da." for n in range(60)))
+    warning = (
+        "warning: uncased: 10.0% of the words lose accents, tone marks or vowel signs: --cased"
+    )
+    for cased, told in ((False, True), (True, False)):
+        run(f"text:{path}", tmp_path / f"{cased}", cased=cased, learn_vocabulary=60)
+        assert (warning in capsys.readouterr().out) == told
+    path.write_text("\n\n".join(f"é {'ka ' * 60}{n}." for n in range(60)))  # 1.6 %
+    run(f"text:{path}", tmp_path / "few", learn_vocabulary=60)
+    assert "warning: uncased" not in capsys.readouterr().out
 
 
 def test_sources_with_too_few_documents_are_named(tmp_path, text, capsys):

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from bertjax.text.tokenizer import Tokenizer
 _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
+_MANY_DOCUMENTS = 10_000
 
 # The fields of a shard's description, and of the description of each of its splits.
 _OF_SHARD = {
@@ -145,6 +146,38 @@ def make_plan(
         for ranges in _packed([part for extent in source for part in extent.cut(target)], target)
     ]
     return Plan(tuple(sources), tuple(shards), installed_docs, held_out, language, skip_undecodable)
+
+
+def check_documents(plan: Plan) -> None:
+    """Checks before all work that the sources have a document for each split.
+
+    It reads until each has one, or so many documents that this is no question of their number.
+
+    Raises:
+      InputError: the sources have too few documents; or a damaged one.
+    """
+    documents = dict.fromkeys(SPLITS, 0)
+    for document in islice(chain.from_iterable(map(plan.documents, plan.shards)), _MANY_DOCUMENTS):
+        if document:
+            held_out = is_held_out(document_hash(document), plan.held_out)
+            documents[HELDOUT if held_out else TRAIN] += 1
+            if documents[TRAIN] and (documents[HELDOUT] or not plan.held_out):
+                return
+    if sum(documents.values()) < _MANY_DOCUMENTS:
+        _check_splits(plan, documents)
+
+
+def _check_splits(plan: Plan, documents: dict[str, int]) -> None:
+    """Raises InputError if a split that is wanted has no document."""
+    if documents[TRAIN] and (documents[HELDOUT] or not plan.held_out):
+        return
+    total = sum(documents.values())
+    cure = "give more text, or a larger --held_out" if documents[TRAIN] else "give more text"
+    split = "held-out" if documents[TRAIN] else "training"
+    raise InputError(
+        f"no {split} document: --held_out={plan.held_out} of {total} documents leaves none: "
+        f"{cure}. In text:GLOB a blank line ends a document; if each line is one, write lines:GLOB."
+    )
 
 
 def _shard_size(total: int) -> int:
@@ -444,14 +477,7 @@ def _finish(directory: str | os.PathLike, plan: Plan) -> None:
     for (spec, _), count in zip(plan.sources, by_source, strict=True):
         if not count:
             raise InputError(f"--source={spec}: no document with text in it.")
-    if not documents[TRAIN] or (plan.held_out and not documents[HELDOUT]):
-        total = sum(documents.values())
-        cure = "give more text, or a larger --held_out" if documents[TRAIN] else "give more text"
-        split = "held-out" if documents[TRAIN] else "training"
-        raise InputError(
-            f"{directory}: no {split} document: --held_out={plan.held_out} of {total} documents "
-            f"leaves none: {cure}, and another --output. (Is there a blank line between documents?)"
-        )
+    _check_splits(plan, documents)
     tokenizer = Tokenizer.open(directory)
     write_manifest(
         directory,

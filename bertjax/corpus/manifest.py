@@ -60,6 +60,11 @@ def write_manifest(
     )
 
 
+def is_finished(directory: str | os.PathLike) -> bool:
+    """Whether a corpus folder has a complete token store."""
+    return (store_directory(directory) / _MANIFEST).exists()
+
+
 def read_manifest(directory: str | os.PathLike, *, verify: bool = False) -> dict[str, Any]:
     """Reads a store's manifest and checks it against the files.
 

@@ -1,12 +1,13 @@
 """The sources of text: how each kind is read, and how it is cut into ranges.
 
   text:GLOB              a blank line ends a document, a line is a paragraph
+  lines:GLOB             a line is a document
   jsonl:GLOB#field       a line is a JSON object, its field a document
   parquet:GLOB#column    a row is a document
   tfds:NAME/SPLIT#feature    tensorflow-datasets, read without TensorFlow
   installed-docs         see `bertjax.corpus.installed_docs`
 
-In the last four kinds, newlines separate the paragraphs of a document. Files of the first two
+In the last four kinds, newlines separate the paragraphs of a document. Files of the first three
 kinds may be compressed (.gz .xz .zst). All sources are read in bounded memory.
 
 A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
@@ -30,7 +31,10 @@ from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
 from bertjax.corpus.weights import check_weights, split_weight
 
-KINDS = "text:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs"
+KINDS = (
+    "text:GLOB, lines:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, "
+    "installed-docs"
+)
 INSTALLED_DOCS = "installed-docs"
 MAX_DOCUMENT_BYTES = 64 << 20
 
@@ -121,8 +125,8 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))
     kind, colon, rest = spec.partition(":")
-    if colon and rest and kind == "text":
-        return _Text(rest)
+    if colon and rest and kind in ("text", "lines"):
+        return (_Text if kind == "text" else _Lines)(rest)
     kinds = {"jsonl": _JsonLines, "parquet": _Parquet, "tfds": _Tfds}
     if kind not in kinds:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
@@ -274,6 +278,18 @@ class _Text(_LineFiles):
                     document.append(paragraph)
         if document or not decodable:
             yield document if decodable else None
+
+
+class _Lines(_LineFiles):
+    """Text files in which each line is a document; a line belongs to the range it begins in."""
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        path, stop = Path(part.path), self._stop(part)
+        for offset, line in lines(path, part.start):
+            if offset >= stop:
+                return
+            if line.strip():
+                yield _decoded(line, f"{path} line at byte {offset}", skip_undecodable)
 
 
 # JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.

@@ -7,8 +7,11 @@ is missing and nothing else.
 """
 
 import os
+import shutil
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,14 @@ from bertjax.corpus.build import (
     Plan,
     build_store,
     build_store_with_beam,
+    check_documents,
     make_plan,
     read_shards,
 )
 from bertjax.corpus.installed_docs import write_installed_docs
-from bertjax.corpus.manifest import read_manifest
+from bertjax.corpus.manifest import is_finished, read_manifest
 from bertjax.corpus.sampling import sample_documents
-from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN
+from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.text.byte_level import BYTES
 from bertjax.text.domain_words import (
@@ -57,6 +61,7 @@ from bertjax.text.vocabulary import (
 
 RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
+_REPORT_FILE = "report.json"
 _DOMAIN_WORDS_FILE = "domain_words.json"
 _DOMAIN_WORDS = {
     "words": [str],
@@ -70,6 +75,8 @@ _DOMAIN_WORDS = {
 _SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20, BPE: 128 << 20}
 # At most this multiple of the sample is read, to choose the sample from it.
 _READ_PER_SAMPLED = 8
+# Of so many documents the share of words with accents or other marks is told, from this on.
+_DOCUMENTS_READ, _MANY_MARKED = 1000, 0.02
 
 
 def run(
@@ -154,9 +161,13 @@ def run(
         language=language,
         skip_undecodable=undecodable == "skip",
     )
+    if not is_finished(output):
+        check_documents(plan)
+        _warn_of_marks(plan, request)
     with exclusive(output):
         asked["files"] = plan.identity
-        _check_claim(output, asked)
+        if _check_claim(output, asked):
+            _clear(output)
         write_json(output / PLAN_FILE, asked)
 
         seconds = {"sources": time.monotonic() - start}
@@ -180,7 +191,7 @@ def run(
         seconds["store"] = time.monotonic() - stage
         read_manifest(output, verify=verify)
 
-        report_file = output / "report.json"
+        report_file = output / _REPORT_FILE
         if new_vocabulary or new_store or not report_file.exists():
             seconds["all"] = time.monotonic() - start
             times = {stage: round(each, 1) for stage, each in seconds.items()}
@@ -265,11 +276,15 @@ def _domain_words_request(
     return {"domain_words": number}
 
 
-def _check_claim(output: Path, asked: dict[str, Any]) -> None:
-    """Raises InputError if `output` holds a corpus of another request."""
+def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
+    """How another request differs for which `output` has an unfinished corpus; [] for the same.
+
+    Raises:
+      InputError: the corpus of another request is finished.
+    """
     path = output / PLAN_FILE
     if not path.exists():
-        return
+        return []
     fields = dict.fromkeys(asked, object)
     earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
     changed = [
@@ -279,11 +294,43 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> None:
         for key, value in asked.items()
         if earlier[key] != value
     ]
-    if changed:
+    if changed and is_finished(output):
         raise InputError(
             f"--output={output}: holds a corpus with other settings ({'; '.join(changed)}): choose "
             "another --output, or delete that folder."
         )
+    return changed
+
+
+def _clear(output: Path) -> None:
+    """Removes what an unfinished corpus of another request has left."""
+    print(f"{output}: removing the unfinished corpus of another request", flush=True)
+    for name in (*VOCABULARY_FILES.values(), _DOMAIN_WORDS_FILE, _REPORT_FILE):
+        (output / name).unlink(missing_ok=True)
+    description_file(output).unlink(missing_ok=True)
+    if (store := store_directory(output)).exists():
+        shutil.rmtree(store)
+
+
+def _warn_of_marks(plan: Plan, request: dict[str, Any]) -> None:
+    """Prints a warning if an uncased vocabulary takes accents or tone marks from many words."""
+    if request["cased"] or request["kind"] != WORDPIECE:
+        return
+    words = marked = 0
+    for document in islice(chain.from_iterable(map(plan.documents, plan.shards)), _DOCUMENTS_READ):
+        for word in chain.from_iterable(map(str.split, document or ())):
+            words += 1
+            marked += any(map(_is_mark, unicodedata.normalize("NFD", word)))
+    if marked > _MANY_MARKED * words:
+        print(
+            f"warning: uncased: {marked / words:.1%} of the words lose accents, tone marks or "
+            "vowel signs: --cased keeps them",
+            flush=True,
+        )
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) == "Mn"
 
 
 # ----------------------------------------------------------------------------- the stages

@@ -187,6 +187,20 @@ def test_documents_and_lines_without_end(tmp_path, monkeypatch):
         read(f"text:{path}")
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("target", [1, 7, 1 << 20])
+def test_each_line_is_a_document(tmp_path, target, suffix):
+    data = b"\xef\xbb\xbfOne. Two.\r\n\n \n\xc3\xa9 three\nfour"
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    assert read(f"lines:{path}", target) == [["One. Two."], ["é three"], ["four"]]
+    data = data.replace(b"three", b"\xff")
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    with pytest.raises(InputError, match="a.txt.* line at byte 17: not UTF-8 at its byte 3"):
+        read(f"lines:{path}", target)
+    assert read(f"lines:{path}", target, skip=True) == [["One. Two."], None, ["four"]]
+
+
 def test_installed_docs_is_a_text_file(tmp_path):
     path = tmp_path / "docs [1].txt"
     path.write_text("One.\nTwo.\n\nThree.\n")
