@@ -1,5 +1,6 @@
 """The figures of a study: read from run folders, compared, and written as a table and a picture."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import scipy.stats
 from PIL import Image
 
+from bertjax.base import figures
 from bertjax.base.errors import InputError
 from bertjax.studies import picture, table
 from bertjax.studies.differences import is_clear, standard_error
@@ -50,6 +52,27 @@ def test_a_figure_is_that_of_every_seed_of_the_chosen_point(tmp_path):
     np.testing.assert_array_equal(figure.resampled, [[49.0, 51.0], [52.0, 54.5]])
     with pytest.raises(InputError, match="results.json: it has no figure 'test/f1'"):
         read_figure(stage, "test/f1", tmp_path)
+
+
+def test_seeds_that_diverged_have_no_figure(tmp_path):
+    """The others keep their own samples, and are compared as a row with fewer seeds."""
+    samples = [[49.0, 51.0], [0.0, 0.0], [52.0, 54.5]]
+    stage = _fine_tuned(tmp_path, "a", [50.0, 0.0, 53.0], samples)
+    path = tmp_path / "runs" / "a" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    for trial in results["trials"]:
+        if trial["seed"] == 1:
+            trial.update(value=None, dev={})
+    _write(path, results)
+    figure = read_figure(stage, "dev/f1", tmp_path)
+    assert figure.values == (50.0, 53.0)
+    np.testing.assert_array_equal(figure.resampled, [samples[0], samples[2]])
+    # A row with a seed less is compared by both means.
+    whole = _fine_tuned(tmp_path, "b", [51.0, 52.0, 54.0], samples)
+    error = standard_error(figure, read_figure(whole, "dev/f1", tmp_path))
+    over_seeds = np.var([50.0, 53.0], ddof=1) / 2 + np.var([51.0, 52.0, 54.0], ddof=1) / 3
+    means = np.mean([samples[0], samples[2]], axis=0) - np.mean(samples, axis=0)
+    assert error.value == pytest.approx(np.sqrt(over_seeds + np.var(means, ddof=1)))
 
 
 def test_a_part_of_a_run(tmp_path):
@@ -164,15 +187,66 @@ def test_the_table(content):
     assert json.loads(json.dumps(content)) == content
 
 
-def test_the_picture(content, tmp_path):
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn, as matplotlib has them."""
+    found, png = [], figures.png
+
+    @contextlib.contextmanager
+    def kept(path, **options):
+        with png(path, **options) as figure:
+            yield figure
+            found.append(figure)
+
+    monkeypatch.setattr(figures, "png", kept)
+    return found
+
+
+def _points(lines, **style):
+    """The (x, y) of lines with a style, such as color="black"."""
+    fitting = [
+        line for line in lines if all(getattr(line, f"get_{k}")() == v for k, v in style.items())
+    ]
+    return [[tuple(map(float, point)) for point in line.get_xydata()] for line in fitting]
+
+
+def test_the_picture(content, tmp_path, drawn):
+    """Every seed, mean and published figure stands in the line of its row."""
     picture.draw(content, tmp_path / "points.png")
-    for number, column in enumerate(content["columns"]):
-        column["x"] = 100 * number
+    (panel,) = drawn[0].axes
+    assert _points(panel.lines, color="tab:blue") == [
+        [(50.0, 0.0), (52.0, 0.0)],
+        [(52.0, 1.0), (51.5, 1.0)],
+        [(70.0, 2.0), (71.0, 2.0)],
+    ]
+    assert _points(panel.lines, color="black") == [[(51.0, 0)], [(51.75, 1)], [(70.5, 2)]]
+    assert _points(panel.lines, color="tab:orange") == [[(88.5, 0)], [(77.0, 3)]]
+    assert [label.get_text() for label in panel.get_yticklabels()] == list("abcd")
+    assert panel.get_title() == "F1" and drawn[0].get_suptitle() == "T"
+    with Image.open(tmp_path / "points.png") as image:
+        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 20
+
+
+def test_the_picture_of_curves(content, tmp_path, drawn):
+    """A curve for each row that has figures, over the places of the columns, with deviations."""
+    (column,) = content["columns"]
+    content["columns"] = [column | {"x": 100}, column | {"name": "later", "x": 300}]
+    for row in content["rows"]:
+        row["cells"]["later"] = row["cells"]["F1"] | {"deviation": None}
     picture.draw(content | {"axis": "steps"}, tmp_path / "curves.png")
-    for name in ("points", "curves"):
-        with Image.open(tmp_path / f"{name}.png") as image:
-            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-            assert len(np.unique(pixels, axis=0)) > 20
+    (plot,) = drawn[0].axes
+    means = {"a": 51.0, "b": 51.75, "c": 70.5}
+    assert {bar.get_label(): _points([bar[0]]) for bar in plot.containers} == {
+        name: [[(100.0, mean), (300.0, mean)]] for name, mean in means.items()
+    }
+    (bars,) = plot.containers[0][2]  # from the mean less the deviation to the mean and it
+    ends = [[tuple(map(float, end)) for end in bar] for bar in bars.get_segments()]
+    spread = pytest.approx(np.sqrt(2.0))
+    assert [end[1] - start[1] for start, end in ends] == [pytest.approx(2 * np.sqrt(2.0)), 0]
+    assert ends[0][1][1] - 51.0 == spread
+    assert (plot.get_xlabel(), plot.get_title()) == ("steps", "T")
+    with Image.open(tmp_path / "curves.png") as image:
+        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 20
 
 
 def test_a_figure_that_a_run_lacks_leaves_a_gap(tmp_path, capsys):
