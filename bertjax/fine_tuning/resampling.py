@@ -2,7 +2,7 @@
 
 Every trial, and every ensemble, is scored on the same samples of a split, so the figures of two
 models can be subtracted sample by sample: what remains is how much their difference depends on the
-choice of examples.
+choice of examples. A question is drawn with all its documents, as it is scored with all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.files import read_json, write_json
+from bertjax.tasks.question_answering import Question
 from bertjax.tasks.task import Task
 
 SAMPLES = 50  # the standard error from them has a standard error of a tenth of it
@@ -42,14 +43,30 @@ def _scores(
     task: Task, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
 ) -> dict[str, list[float]]:
     """The figures that every sample has: one lacks the types that its examples lack."""
-    number = len(examples)
+    units = _units(examples)
+    number = len(units)
     draws = np.random.default_rng(number).integers(number, size=(SAMPLES, number))
-    scores = [
-        task.score([examples[i] for i in draw], [predictions[i] for i in draw], settings)
-        for draw in draws
-    ]
+    scores = []
+    for draw in draws:
+        drawn = [(copy, i) for copy, unit in enumerate(draw) for i in units[unit]]
+        sample = [_as_copy(examples[i], copy) for copy, i in drawn]
+        scores.append(task.score(sample, [predictions[i] for _, i in drawn], settings))
     names = [name for name in scores[0] if all(name in each for each in scores)]
     return {name: [round(float(each[name]), 3) for each in scores] for name in names}
+
+
+def _units(examples: Sequence[Any]) -> list[list[int]]:
+    """What is drawn: the numbers of single examples, or of a question with all its documents."""
+    units: dict[str | int, list[int]] = {}
+    for number, example in enumerate(examples):
+        key = example.id if isinstance(example, Question) else number
+        units.setdefault(key, []).append(number)
+    return list(units.values())
+
+
+def _as_copy(example: Any, copy: int) -> Any:
+    """The example; a question that is drawn twice is two questions, with an id each."""
+    return example._replace(id=f"{copy}") if isinstance(example, Question) else example
 
 
 def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:
