@@ -1,6 +1,7 @@
 """TriviaQA: its files, the places of answers, its scores, and SQuAD from a model warmed up"""
 
 import json
+import os
 import unicodedata
 
 import numpy as np
@@ -159,12 +160,38 @@ def test_no_more_of_a_document_is_read_than_its_words_need(tmp_path):
     task = write(tmp_path, {"a.txt": "", "b.txt": ""}, dev=[record("1", "a.txt", aliases=("x",))])
     document = tmp_path / "evidence" / "wikipedia" / "a.txt"
     long = ("y" * 9_000 + " ").encode()  # a word that is longer than what is read at once
-    document.write_bytes(long * WORDS + b"z " * 8_000_000 + b"\xff")
+    document.write_bytes(long * 11 + b"z " * 8_000_000 + b"\xff")
     (pair,) = task.read("dev")
-    assert pair.context == (long * WORDS).decode().strip()
+    assert pair.context == (long * 11 + b"z " * (WORDS - 11)).decode().strip()
     document.write_bytes(long + b"\xff")
     with pytest.raises(InputError, match=r"wikipedia/a\.txt: not UTF-8 \(invalid start byte\)"):
         task.read("dev")
+    document.write_text("x " * 399 + "y" * 3400)  # the last word ends behind the first 4,096
+    assert task.read("dev")[0].context.rpartition(" ")[2] == "y" * 3400
+
+
+@pytest.mark.parametrize("size, readable", [(100_000, True), (100_001, False), (30_000_000, False)])
+def test_a_document_that_is_no_text(tmp_path, size, readable):
+    documents = {"a.txt": "y" * (size - 2) + " z"}
+    task = write(tmp_path, documents, dev=[record("1", "a.txt", aliases=("x",))])
+    if readable:
+        assert task.read("dev")[0].context == documents["a.txt"]
+        return
+    with pytest.raises(
+        InputError, match=r"a\.txt: its first 400 words have more than 100,000 char"
+    ):
+        task.read("dev")
+
+
+def test_a_document_that_is_no_file(tmp_path):
+    task = write(tmp_path, {"a.txt": ""}, dev=[record("1", "a.txt", aliases=("x",))])
+    document = tmp_path / "evidence" / "wikipedia" / "a.txt"
+    document.unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to("nowhere")):
+        make(document)
+        with pytest.raises(InputError, match=r"wikipedia/a\.txt: not a file that can be read: unp"):
+            task.read("dev")
+        document.unlink()
 
 
 @pytest.mark.parametrize(

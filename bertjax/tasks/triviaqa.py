@@ -33,6 +33,7 @@ _FILES = {
 }
 _DOCUMENTS = "evidence/wikipedia"
 _PIECE = 4096  # characters of a document that are read together: more than most 400 words have
+_LONGEST = 100_000  # characters of the first 400 words: text has a fortieth of it
 
 # The kinds of what is read of a question; training and the scores read other forms of its answer.
 _QUESTION = {"QuestionId": str, "Question": str, "EntityPages": [{"Filename": str}]}
@@ -213,7 +214,7 @@ def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, s
     """The name of each document -> its first words.
 
     Raises:
-      InputError: documents are missing, or are not UTF-8.
+      InputError: documents are missing, not UTF-8, or no text.
     """
     places = _places(folder)
     wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
@@ -248,12 +249,19 @@ def _any_form(name: str) -> str:
 
 def _beginning(path: str) -> str:
     """The first `WORDS` words of a document, with a space between them; the rest is not read."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: not a file that can be read: unpack the archive again")
     text, words = "", []
     try:
         with open(path, encoding="utf-8-sig") as file:
             while len(words) <= WORDS and (more := file.read(max(_PIECE, len(text)))):
                 text += more
                 words = text.split(None, WORDS)
+                if len(" ".join(words[:WORDS])) > _LONGEST:
+                    raise InputError(
+                        f"{path}: its first {WORDS} words have more than {_LONGEST:,} characters: "
+                        "is this text? Remove the document from the questions that name it"
+                    )
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 ({error.reason}): unpack it again") from error
     return " ".join(words[:WORDS])
