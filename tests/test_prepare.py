@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
 from bertjax.corpus.build import make_plan
@@ -370,14 +371,17 @@ def test_two_runs_on_one_folder(tmp_path, text):
     assert run(text, output)["train"]["documents"] > 100
 
 
-def test_a_compressed_sample_ends_at_its_bytes(tmp_path):
+def test_a_compressed_sample_ends_at_its_bytes(tmp_path, monkeypatch, capsys):
     """The limit counts bytes of text, not of the file, and every file contributes."""
     for name in "ab":
         with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
             file.writelines(f"{name} {n:06d} é\n\n" for n in range(20_000))
     specs = [(f"text:{tmp_path}/{name}.txt.gz", None) for name in "ab"]
     plan = make_plan(specs, installed_docs="unused")
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
     texts = [document[0] for document in prepare._spread_documents(plan, 100_000)]
+    # Progress is shown within a shard, too: one may have millions of documents.
+    assert capsys.readouterr().err.count("reading a sample") > len(texts)
     sizes = [sum(len(t.encode()) for t in texts if t[0] == name) for name in "ab"]
     assert sum(sizes) == pytest.approx(100_000, abs=50)
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)

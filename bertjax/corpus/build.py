@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
 _MANY_DOCUMENTS = 10_000
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 # The fields of a shard's description, and of the description of each of its splits.
 _OF_SHARD = {
@@ -430,10 +431,14 @@ def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
         ) as pool,
     ):
         try:
-            futures = {pool.submit(build_shard, job): job.shard.size for job in jobs}
-            for number, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                progress.update(futures[future], f"{number} of {len(jobs)} shards")
+            sizes = {pool.submit(build_shard, job): job.shard.size for job in jobs}
+            waiting = set(sizes)
+            while waiting:  # progress is shown also while no shard ends
+                ended, waiting = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+                for future in ended:
+                    future.result()
+                number = len(jobs) - len(waiting)
+                progress.update(sum(map(sizes.get, ended)), f"{number} of {len(jobs)} shards")
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -468,15 +473,19 @@ def _finish(directory: str | os.PathLike, plan: Plan) -> None:
     """Writes the manifest, unless a source or a split is empty."""
     shards = read_shards(directory, plan)
     documents = dict.fromkeys(SPLITS, 0)
-    by_source = [0] * len(plan.sources)
+    by_source, dropped = ([0] * len(plan.sources) for _ in range(2))
     for shard in shards:
+        dropped[shard["source"]] += shard["dropped_documents"]
         for split in SPLITS:
             count = shard["splits"][split]["documents"]
             documents[split] += count
             by_source[shard["source"]] += count
-    for (spec, _), count in zip(plan.sources, by_source, strict=True):
+    for (spec, _), count, shorter in zip(plan.sources, by_source, dropped, strict=True):
         if not count:
-            raise InputError(f"--source={spec}: no document with text in it.")
+            raise InputError(
+                f"--source={spec}: no document with two tokens or more in it; {shorter:,} have "
+                "fewer."
+            )
     _check_splits(plan, documents)
     tokenizer = Tokenizer.open(directory)
     write_manifest(

@@ -400,6 +400,7 @@ def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
             # A compressed shard has more text than its size says, so it may be read only in part.
             left = most * shard.size / total
             for document in plan.documents(shard):
+                progress.update(0)  # a shard may have millions of documents
                 yield document
                 left -= sum(len(paragraph.encode()) for paragraph in document or ())
                 if left <= 0:

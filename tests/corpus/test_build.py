@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from patience import PATIENCE
 
+from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.corpus import build as module
 from bertjax.corpus.build import build_shard, build_store, build_store_with_beam, make_plan
@@ -197,15 +198,30 @@ def test_bad_text_is_named_by_the_worker_that_meets_it(tmp_path, corpus):
 
 def test_sources_and_splits_without_documents(tmp_path, corpus):
     blank = tmp_path / "blank.txt"
-    blank.write_text("\n \n")
     text = write_text(tmp_path / "a.txt", made_up_documents(30))
-    with pytest.raises(InputError, match=rf"--source=text:{blank}: no document with text in it"):
-        build_store(corpus, plan_for(text, f"text:{blank}"), workers=1)
+    for content, fewer in ("\n \n", 0), ("a\n\n" * 1_201, 1_201):
+        blank.write_text(content)
+        message = (
+            f"--source=text:{blank}: no document with two tokens or more in it; {fewer:,} have"
+        )
+        with pytest.raises(InputError, match=message):
+            build_store(corpus, plan_for(text, f"text:{blank}"), workers=1)
     with pytest.raises(InputError, match="no held-out document: .* of 30 documents leaves none"):
         build_store(corpus, plan_for(text, held_out=1e-9), workers=1)
     with pytest.raises(InputError, match="no training document: .*give more text"):
         build_store(corpus, plan_for(text, held_out=1 - 1e-9), workers=1)
     assert build_store(corpus, plan_for(text, held_out=0.0), workers=1)
+
+
+def test_progress_is_shown_while_no_shard_ends(tmp_path, corpus, monkeypatch, capfd):
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.1)  # a worker takes longer to start
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    path = tmp_path / "text.txt.gz"
+    path.write_bytes(gzip.compress(b"the cat\n\n" * 60))
+    assert build_store(corpus, plan_for(f"text:{path}", held_out=0.0), workers=1)
+    lines = [each for each in capfd.readouterr().err.splitlines() if " shards]" in each]
+    assert len(lines) > 2 and lines[0].startswith("building the token store:   0%")
+    assert "0 of 1 shards" in lines[0] and "1 of 1 shards" in lines[-1]
 
 
 def test_a_full_disk(tmp_path, corpus, monkeypatch):
