@@ -32,6 +32,24 @@ def test_every_scheme_names_the_same_entities(scheme, tags):
     assert iob2(tags) == "B-PER I-PER O B-LOC B-LOC I-LOC B-ORG".split()
 
 
+@pytest.mark.parametrize(
+    ("tags", "borders"),
+    [
+        ("I E I", [(0, 2), (2, 3)]),
+        ("I L I", [(0, 2), (2, 3)]),
+        ("L L", [(0, 1), (1, 2)]),
+        ("I S I", [(0, 1), (1, 2), (2, 3)]),
+        ("I U I", [(0, 1), (1, 2), (2, 3)]),
+        ("U U", [(0, 1), (1, 2)]),
+        ("I B I", [(0, 1), (1, 3)]),
+        ("I I I", [(0, 3)]),
+    ],
+)
+def test_what_begins_and_what_ends_an_entity(tags, borders):
+    found = entities([f"{prefix}-PER" for prefix in tags.split()])
+    assert found == [Entity("PER", start, stop) for start, stop in borders]
+
+
 def test_tags_of_entities():
     good, bad = (
         ["O", "B-PER", "I-a-b", "S-é ", "U-x"],

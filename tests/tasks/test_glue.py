@@ -209,36 +209,34 @@ def examples_of(tmp_path, name: str, split: str):
     return task, task.read(split)
 
 
-def test_scores_are_those_of_the_libraries(tmp_path):
-    from scipy.stats import pearsonr, spearmanr
-    from sklearn import metrics
-
-    random = np.random.default_rng(0)
+def test_scores_by_hand(tmp_path):
+    """Of class 1: 3 right, 1 predicted wrongly, 1 missed, 1 more right of class 0."""
+    gold, guess = [1, 1, 1, 0, 0, 1], [1, 0, 1, 1, 0, 1]
+    accuracy, f1 = 100 * 4 / 6, 100 * 6 / 8
+    matthews = 100 * (3 * 1 - 1 * 1) / 8  # / sqrt(4 * 4 * 2 * 2)
+    expected = {
+        "CoLA": {"matthews": matthews, "accuracy": accuracy},
+        **{
+            name: {"accuracy": accuracy, "f1": f1, "mean": (accuracy + f1) / 2}
+            for name in ("MRPC", "QQP")
+        },
+        "STS-B": {"spearman": 80.0, "pearson": 79.791, "mean": (80.0 + 79.791) / 2},
+    }
+    ones = {"CoLA": "acceptable", "MRPC": "equivalent", "QQP": "duplicate", "SST-2": "positive"}
     for name, row in SETS.items():
         task = Glue("", name)
         _, (example,) = examples_of(tmp_path / name, "STS-B", "dev")
-        if not row.classes:
-            gold, guess = random.random((2, 50)) * 5
-            examples = [example._replace(label=float(label)) for label in gold]
-            found = task.score(examples, guess.tolist(), {})
-            expected = {
-                "spearman": 100 * spearmanr(gold, guess).statistic,
-                "pearson": 100 * pearsonr(gold, guess).statistic,
-            }
-        else:
-            gold = random.integers(len(row.classes), size=50)
-            probabilities = list(random.dirichlet(np.ones(len(row.classes)), 50))
-            guess = np.argmax(probabilities, -1)
+        if row.classes:
+            assert row.classes[1] == ones.get(name, row.classes[1])
             examples = [example._replace(label=row.classes[label]) for label in gold]
-            found = task.score(examples, probabilities, {})
-            expected = {"accuracy": 100 * metrics.accuracy_score(gold, guess)}
-            if name in ("MRPC", "QQP"):
-                expected["f1"] = 100 * metrics.f1_score(gold, guess)
-            if name == "CoLA":
-                expected["matthews"] = 100 * metrics.matthews_corrcoef(gold, guess)
-        if name in ("MRPC", "QQP", "STS-B"):
-            expected["mean"] = sum(expected.values()) / 2
-        assert found == pytest.approx(expected)
+            predictions = list(np.eye(len(row.classes))[guess] * 0.4 + 0.1)
+        else:
+            # Two neighbours have changed places: 1 - 6 * 2 / (4 * 15). The products of the
+            # differences from the means sum to 8.6625, their squares to 14.1875 and 8.3075.
+            examples = [example._replace(label=label) for label in (0.0, 1.0, 2.5, 5.0)]
+            predictions = [0.1, 3.0, 2.0, 4.0]
+        found = task.score(examples, predictions, {})
+        assert found == pytest.approx(expected.get(name, {"accuracy": accuracy}), abs=1e-3)
         assert next(iter(found)) == task.metric
 
 
