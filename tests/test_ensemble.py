@@ -15,7 +15,7 @@ from task_files import FAMILIES, write_cola
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import OneModel, open_fine_tuned
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.fine_tuning.resampling import read_resampled
+from bertjax.fine_tuning.resampling import SAMPLES, read_resampled
 from bertjax.interop.hugging_face import read_folder, write_folder
 from bertjax.programs import ensemble, predict
 from bertjax.runs.open_model import open_model
@@ -199,6 +199,10 @@ def test_answers_by_hand_and_a_threshold_of_their_own(members, tmp_path):
         golds = [answer.text for answer in example.answers]
         scores.append(exact_and_f1(handed_in[example.id], golds, unanswerable=True))
     assert results["dev"]["dev"]["f1_tuned"] == pytest.approx(100 * np.mean(scores, axis=0)[1])
+    draws = np.random.default_rng(len(dev)).integers(len(dev), size=(SAMPLES, len(dev)))
+    resampled = read_resampled(tmp_path / "both", "dev", "f1_tuned")
+    assert resampled == pytest.approx(100 * np.array(scores)[draws].mean(1)[:, 1], abs=1e-3)
+    assert len(set(resampled)) > 5  # not all are 100, which any sample of a perfect model has
 
     model = open_fine_tuned(str(tmp_path / "both"))
     lines = [json.dumps({"question": e.question, "context": e.context}) for e in dev]
