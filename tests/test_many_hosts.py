@@ -1,10 +1,10 @@
 """launch/pretrain.py in four processes of two devices trains like one process of eight."""
 
+import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from patience import PATIENCE
+from reserved_port import reserved_port
 from tiny_run import metrics_of, tiny_config
 from xla_flags import xla_flags
 
@@ -43,12 +44,14 @@ class Job:
       folder: the folder for the config files.
       configs: the config of each host.
       flags: the flags after --workdir.
+      before: the folder of a sitecustomize.py, which Python runs before the command.
     """
 
-    def __init__(self, folder: Path, configs: list[dict], run: Path, *flags: str):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
+    def __init__(
+        self, folder: Path, configs: list[dict], run: Path, *flags: str, before: Path = REPOSITORY
+    ):
+        self._reserved = contextlib.ExitStack()
+        port = self._reserved.enter_context(reserved_port())
         self.hosts = []
         for index, config in enumerate(configs):
             file = folder / f"{run.name}_config_{index}.py"
@@ -66,6 +69,7 @@ class Job:
                     "BERTJAX_PROCESSES": str(len(configs)),
                     "BERTJAX_PROCESS": str(index),
                     "XLA_FLAGS": xla_flags(2),
+                    "PYTHONPATH": f"{before}:{REPOSITORY}",
                 },
                 umask=0o077 if index else 0o022,
                 stdout=log,
@@ -81,6 +85,7 @@ class Job:
             host.kill()
             host.wait()
             log.close()
+        self._reserved.close()
 
     def output(self, index: int) -> str:
         """The output of a host so far."""
@@ -99,10 +104,6 @@ class Job:
                 assert host.poll() is None, self.output(index)
             assert time.monotonic() < end
             time.sleep(0.005)
-
-    def signal(self, number: int, *indices: int) -> None:
-        for index in indices or range(len(self.hosts)):
-            self.hosts[index][0].send_signal(number)
 
     def ends(self, seconds: float = PATIENCE) -> list[int]:
         """The exit code of every host."""
@@ -154,13 +155,31 @@ def test_four_hosts_do_what_one_does(tiny_corpus, one_process, tmp_path):
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 
+# Host 2 is killed at its second save, when its first one is complete.
+_KILLED = """
+import os, signal, time
+if os.environ.get("BERTJAX_PROCESS") == "2":
+    from bertjax.training.checkpoint import Checkpoints
+    save, steps = Checkpoints.save, []
+    def save_once(self, step, *content):
+        steps.append(step)
+        if len(steps) == 1:
+            return save(self, step, *content)
+        while not (self._directory / str(steps[0])).exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    Checkpoints.save = save_once
+"""
+
+
 def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tmp_path, capsys):
     """SIGTERM comes during the compilation, then kill -9 of one host; 2 x 2 devices end the run."""
     run, config = tmp_path / "run", config_of(tiny_corpus)
 
     with Job(tmp_path, [config] * 4, run) as job:
         job.wait_for((run / "config.json").exists)  # the step is compiled next
-        job.signal(signal.SIGTERM)
+        for host, _ in job.hosts:
+            host.send_signal(signal.SIGTERM)
         started = time.monotonic()
         assert job.ends() == [75] * 4, job.outputs()
         seconds = {"from SIGTERM to the end of all": time.monotonic() - started}
@@ -168,10 +187,9 @@ def test_stopped_killed_and_ended_on_half_the_hosts(tiny_corpus, one_process, tm
         assert 0 < stopped < STEPS
         assert f"stopped at step {stopped}, saved" in job.output(0)
 
-    before = saved(run)
-    with Job(tmp_path, [config] * 4, run) as job:
-        job.wait_for(lambda: len(saved(run)) == 2 and saved(run) != before)
-        job.signal(signal.SIGKILL, 2)
+    (tmp_path / "sitecustomize.py").write_text(_KILLED)
+    with Job(tmp_path, [config] * 4, run, before=tmp_path) as job:
+        job.hosts[2][0].wait(PATIENCE)
         started = time.monotonic()
         codes = job.ends()
         seconds["from kill -9 to the end of all"] = time.monotonic() - started

@@ -1,10 +1,10 @@
 """The processes of a job: they join, exchange values and agree."""
 
+import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +14,7 @@ import host_job
 import jax
 import pytest
 from patience import PATIENCE
+from reserved_port import reserved_port
 
 from bertjax.base.errors import InputError
 from bertjax.sharding.hosts import host_count, join_processes
@@ -66,12 +67,6 @@ def _start(program, index: int, count: int, port: int) -> subprocess.Popen:
     )
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_a_job_of_one_process_ends_by_sigterm():
     """JAX's own handler only records the signal, which nothing would check before training."""
@@ -79,8 +74,9 @@ def test_a_job_of_one_process_ends_by_sigterm():
         "import os; from bertjax.programs import commandline; from bertjax.sharding import hosts;"
         "commandline.run(lambda _: (hosts.join_processes(), os.kill(os.getpid(), 15)))"
     )
-    process = _start(["-c", program], 0, 1, _free_port())
-    output, errors = process.communicate(timeout=PATIENCE)
+    with reserved_port() as port:
+        process = _start(["-c", program], 0, 1, port)
+        output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75, errors
     assert errors.splitlines()[-1].startswith("stopped by SIGTERM: ") and output == ""
 
@@ -93,9 +89,13 @@ def test_a_host_that_is_alone_says_so(tmp_path):
         "hosts._JOIN_SECONDS = 2;"
         "commandline.run(lambda _: hosts.join_processes())"
     )
-    processes = [_start(["-c", program], index, 4, _free_port()) for index in (0, 2)]
-    for index, process in zip((0, 2), processes, strict=True):
-        output, errors = process.communicate(timeout=PATIENCE)
+    with reserved_port() as one, reserved_port() as other:
+        processes = {
+            index: _start(["-c", program], index, 4, port) for index, port in ((0, one), (2, other))
+        }
+        outputs = {index: each.communicate(timeout=PATIENCE) for index, each in processes.items()}
+    for index, process in processes.items():
+        output, errors = outputs[index]
         assert process.returncode == 2, errors
         (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
         assert f"host {index} of a job of 4 hosts has waited 2 seconds for the others" in line
@@ -105,12 +105,12 @@ def test_a_host_that_is_alone_says_so(tmp_path):
 
 @pytest.mark.slow
 def test_a_slow_host_is_not_aborted_when_another_is_lost(tmp_path):
-    """Host 2 is killed; host 1 is suspended when it should end, and prints its message later.
+    """Host 2 is killed when all have seen its sign; host 1 prints its message and ends late.
 
     Host 0 cannot read the signs of the others when it begins to leave; it waits for host 1.
     """
     program = """
-import sys, time
+import sys, threading, time
 from pathlib import Path
 import jax
 from bertjax.sharding import hosts
@@ -128,25 +128,31 @@ def hear_nothing_at_first(*reason):
         raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
     hosts._Signs.look = fail_once
     give_up(*reason)
+all_seen, look = threading.Event(), hosts._Signs.look
+def note(self):
+    signs = look(self)
+    if len(signs) == 3:
+        all_seen.set()
+    return signs
+hosts._Signs.look = note
 if hosts.host_index() < 2:
     hosts._give_up = (hear_nothing_at_first, stand_still)[hosts.host_index()]
 with hosts.in_step(75):
-    time.sleep(3)  # for a beat
+    all_seen.wait()
     (folder / str(hosts.host_index())).touch()
     time.sleep(6000)
 """
-    port = _free_port()
-    jobs = [_start(["-c", program, tmp_path], index, 3, port) for index in range(3)]
-    try:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        jobs = [_start(["-c", program, tmp_path], index, 3, port) for index in range(3)]
+        for job in jobs:
+            stack.callback(job.kill)
         _wait_for(lambda: len(list(tmp_path.iterdir())) == 3)
         jobs[2].kill()
         missed = jobs[0].stderr.readline()
         assert jobs[0].poll() is None
         (tmp_path / "go").touch()
         errors = [job.communicate(timeout=PATIENCE)[1] for job in jobs]
-    finally:
-        for job in jobs:
-            job.kill()
     assert "error: host 0 has lost host 2 (no sign of it for 20 seconds)" in missed
     assert "error: host 1 has lost host " in errors[1]
     assert [job.returncode for job in jobs] == [75, 75, -signal.SIGKILL], errors
@@ -162,14 +168,14 @@ def _wait_for(condition) -> None:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory) -> list[dict[str, str]]:
     """The results of all cases of host_job.py, on three hosts."""
-    folder, port = tmp_path_factory.mktemp("hosts"), _free_port()
+    folder = tmp_path_factory.mktemp("hosts")
     program = [Path(host_job.__file__), folder]
-    processes = [_start(program, index, 3, port) for index in range(3)]
-    try:
-        outputs = [process.communicate(timeout=PATIENCE) for process in processes]
-    finally:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        processes = [_start(program, index, 3, port) for index in range(3)]
         for process in processes:
-            process.kill()
+            stack.callback(process.kill)
+        outputs = [process.communicate(timeout=PATIENCE) for process in processes]
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
     assert list((folder / "one").iterdir()) == []  # nothing is left behind
