@@ -273,22 +273,6 @@ def test_phases_that_differ_in_model_masking_and_corpus(tiny_corpus, tmp_path, m
 # ------------------------------------------------------------- in processes of their own
 
 
-@pytest.fixture(scope="module")
-def alone(tiny_corpus, tmp_path_factory):
-    """The command on one device, not interrupted, with its config and folder."""
-    folder = tmp_path_factory.mktemp("alone")
-    config = tiny_config(
-        tiny_corpus,
-        total_steps=40,
-        intervals={"log": 2, "evaluate": 20, "checkpoint": 3, "eval_batches": 2},
-    )
-    process = start_pretraining(folder, config, folder / "run")
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert "40 steps done" in output
-    return folder, config
-
-
 def wait_for(condition, process, seconds=PATIENCE):
     """Waits until `condition()`; fails if the process ends before."""
     end = time.monotonic() + seconds
@@ -304,50 +288,38 @@ def lines_in(run):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_exits_with_75_and_the_command_goes_on(alone):
-    folder, config = alone
-    run = folder / "stopped"
-    process = start_pretraining(folder, config, run)
-    wait_for(lambda: lines_in(run) >= 8, process)
-    process.terminate()
+def test_kill_9_and_sigterm_at_any_moment_lose_nothing(tiny_corpus, tmp_path):
+    """The run is killed before the first step and in two saves, and stopped; then it finishes."""
+    config = tiny_config(
+        tiny_corpus,
+        total_steps=40,
+        intervals={"log": 2, "evaluate": 20, "checkpoint": 3, "eval_batches": 2},
+    )
+    process = start_pretraining(tmp_path, config, tmp_path / "whole")
     output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == pretrain.EXIT_STOPPED, errors
-    assert "stopped at step" in output
-    process = start_pretraining(folder, config, run)
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "going on from step" in output, errors
-    assert_same_run(run, folder / "run")
-
-
-@pytest.mark.slow
-def test_kill_9_at_any_moment_loses_nothing(alone):
-    """The run is killed before the first step, in a save, and twice between; then it finishes."""
-    folder, config = alone
-    run = folder / "killed"
+    assert process.returncode == 0 and "40 steps done" in output, errors
+    run = tmp_path / "run"
     checkpoints = run / "checkpoints"
 
     def saving():
         return any("tmp" in p.name for p in checkpoints.glob("*")) and lines_in(run) >= 4
 
-    def lines_more(count):
-        before = lines_in(run)
-        return lambda: lines_in(run) >= before + count
-
-    for moment in (
-        lambda: (run / "config.json").exists(),
-        saving,
-        lines_more(1),
-        saving,
-    ):
-        process = start_pretraining(folder, config, run)
+    for moment in (lambda: (run / "config.json").exists(), saving, saving):
+        process = start_pretraining(tmp_path, config, run)
         wait_for(moment, process)
         process.kill()
         process.communicate()
-    process = start_pretraining(folder, config, run)
+    before = lines_in(run)
+    process = start_pretraining(tmp_path, config, run)
+    wait_for(lambda: lines_in(run) > before, process)
+    process.terminate()
     output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert "going on from step" in output
-    assert_same_run(run, folder / "run")
+    assert process.returncode == pretrain.EXIT_STOPPED, errors
+    assert "stopped at step" in output
+    process = start_pretraining(tmp_path, config, run)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "going on from step" in output, errors
+    assert_same_run(run, tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -268,8 +268,9 @@ def test_every_variable_is_used_or_named(release):
 
 @pytest.mark.peers
 @pytest.mark.slow
-def test_base(tf, tmp_path):
-    sizes = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+def test_layers_and_heads_of_base(tf, tmp_path):
+    """Twelve of each, 512 positions and the whole vocabulary, in a quarter of the width."""
+    sizes = {"hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 12}
     sizes |= {"num_attention_heads": 12, "max_position_embeddings": 512, "vocab_size": 30522}
     config = CONFIG | sizes | {"initializer_range": 0.02}
     write_release(tf, tmp_path, config, slots=False)

@@ -70,11 +70,10 @@ def abstract(placement: Placement) -> TrainState:
 
 
 def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
-    """Trains to step `steps` from the newest checkpoint in `folder`."""
+    """Trains to step `steps`."""
     placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout("tensor"))
     model = make_model(SPEC, MASKED_LM_NEXT_SENTENCE)
     optimizer = make_optimizer(OPTIMIZER, 1000)
-    shapes = abstract(placement)
     phase = Phase(
         name="phase 1",
         first_step=0,
@@ -96,15 +95,10 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
     with contextlib.ExitStack() as stack:
         checkpoints = Checkpoints(folder / "checkpoints", keep=2)
         stack.enter_context(contextlib.closing(checkpoints))
-        restored = checkpoints.restore(shapes.parts())
-        if restored:
-            state, window = TrainState.from_parts(restored[0]), restored[1]["window"]
-        else:
-            init = partial(init_params, model)
-            state, window = init_state(init, optimizer, shapes, seed=5), {}
+        state = init_state(partial(init_params, model), optimizer, abstract(placement), seed=5)
         journal = None
         if jax.process_index() == 0:
-            journal = stack.enter_context(contextlib.closing(Journal(folder, int(state.step))))
+            journal = stack.enter_context(contextlib.closing(Journal(folder, 0)))
         return trainer.train(
             state,
             [phase],
@@ -112,7 +106,7 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
             checkpoints,
             journal,
             {},
-            window,
+            {},
             schedule=make_schedule(OPTIMIZER, 1000),
             seed=3,
         )
