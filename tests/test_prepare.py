@@ -287,6 +287,10 @@ def test_an_unfinished_folder_gives_way_to_another_request(tmp_path, text, monke
         with pytest.raises(ZeroDivisionError):
             run(text, output)
     learned = (output / "vocab.txt").read_text()
+    shutil.copytree(output, tmp_path / "kept")
+    kept = tmp_path / "kept/vocab.txt"  # a vocabulary that was learned there may be asked for
+    run(text, kept.parent, learn_vocabulary=None, vocabulary=kept)
+    assert kept.read_text() == learned
     report = run(text, output, learn_vocabulary=130, held_out=0.2)
     assert "removing the unfinished corpus of another request" in capsys.readouterr().out
     assert report["tokenizer"]["vocabulary_size"] == 130 < len(learned.splitlines())

@@ -164,6 +164,8 @@ def run(
     if not is_finished(output):
         check_documents(plan)
         _warn_of_marks(plan, request)
+    # It may lie in this folder, from which an unfinished corpus is removed.
+    given = None if vocabulary is None else Tokenizer.open(vocabulary, cased)
     with exclusive(output):
         asked["files"] = plan.identity
         if _check_claim(output, asked):
@@ -174,8 +176,7 @@ def run(
         stage = time.monotonic()
         new_vocabulary = not description_file(output).exists()
         if new_vocabulary:
-            if vocabulary is not None:
-                given = Tokenizer.open(vocabulary, cased)
+            if given:
                 if domain_words:
                     given = _put_domain_words(plan, output, given, domain_words)
                 given.save(output)
