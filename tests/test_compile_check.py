@@ -79,7 +79,7 @@ def test_every_generation_compiles(name, peak):
     # A layer's weights, its products of queries and keys and with values, and the head of 20
     # predicted positions of 128: six operations each for a token. A device has its share of tokens.
     weights = 4 * 256 * 256 + 2 * 256 * 512
-    head = 20 / 128 * (256 * 30_592 + 256 * 256)
+    head = 20 / 128 * (256 * 30_522 + 256 * 256)
     flops = 128 * 128 * 6 * (weights + 2 * 256 * 128 + head)
     for times in report.yardsticks.values():
         assert report.mfu(times) == pytest.approx(flops / times.seconds / (16 * peak))
