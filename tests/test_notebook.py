@@ -86,6 +86,16 @@ def test_every_code_cell_has_its_text(content):
     assert [text for text in texts if len(text) > 800] == []
 
 
+def test_it_installs_before_it_looks_for_the_device(content):
+    """It runs as it stands: what it cannot know, it asks for."""
+    code = _code(content)
+    assert list(code)[:3] == [PARAMETERS, "install", "device"]
+    assert _settings(code[PARAMETERS])["REPOSITORY"] == ""
+    clone, enter = (code["install"].index(part) for part in ("git clone", "%cd {CHECKOUT}"))
+    assert code["install"].index("REPOSITORY or input(") < clone < enter
+    assert enter < code["install"].index("pip install")
+
+
 def _commands(content: dict) -> list[str]:
     """All commands of this project, one on each line, with the settings filled in."""
     code = _code(content)
@@ -114,7 +124,7 @@ def test_every_flag_exists(content):
 
 
 def test_the_kernel_needs_nothing_before_the_installation():
-    """The first cells run before the installation, and the kernel never uses the TPU."""
+    """The kernel began before the installation, and never uses the TPU."""
     heavy = "{'jax', 'numpy', 'IPython'}"
     program = f"import sys, bertjax.programs.notebook; print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -326,7 +336,7 @@ def test_every_cell(content, tmp_path):
     made = tmp_path / "made"
 
     assert "CPU: JAX computes on 1 x cpu" in printed["device"]
-    assert printed["install"].strip() == ""  # it is there
+    assert printed["install"].strip() == settings["CHECKOUT"]  # it is there
     assert re.search(r"^  train: .* 0\.0000% unknown$", printed["corpus"], re.MULTILINE)
     assert (made / "corpus/store/manifest.json").exists()
     assert f"{made}/run: 160 steps done" in printed["pretraining"]

@@ -12,6 +12,7 @@ from jax import export
 from safetensors.numpy import load_file, save
 
 from bertjax.base.files import write_json
+from bertjax.encoders import kinds
 from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
@@ -56,7 +57,7 @@ outputs = model(weights, *np.array({inputs}, np.int32))
 `model(weights, input_ids, input_mask, token_type_ids)` takes int32 arrays {shape} and returns a
 dictionary of float32 arrays; `{signature}` has their shapes. B{choices} and S are free, S up to
 {longest}. Each new shape is compiled once: in a server, pad to a few lengths.
-
+{answer}
 `{model}` is what `jax.export` of jax {jax_version} serialized; `mlir_module()` of what
 `export.deserialize` returns is the StableHLO as text. JAX promises that versions of the next six
 months read it; export again with a newer one in time.
@@ -167,7 +168,20 @@ def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
         shape=f"[{', '.join(axes)}]",
         choices=", C" if choices else "",
         jax_version=jax.__version__,
+        answer=_answer(pretrained),
     )
+
+
+def _answer(pretrained: Pretrained) -> str:
+    """The paragraph on how "logits" become an answer; "" for a model without them."""
+    classes = pretrained.classes
+    if len(classes) == 1:
+        return '\n`outputs["logits"][:, 0]` is the predicted number.\n'
+    if not classes and pretrained.kind != kinds.MULTIPLE_CHOICE:
+        return ""
+    names = ", ".join(f"`{name}`" for name in classes)
+    what = f"classes, in this order: {names}" if classes else "choices"
+    return f'\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the {what}.\n'
 
 
 def _prove(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:

@@ -228,6 +228,26 @@ def test_the_readme_is_right(artifacts, models, tokenizer, name):
             )
 
 
+ANSWERS = {
+    "BertForSequenceClassification": "classes, in this order: `x`, `y`, `z`.",
+    "BertForTokenClassification": "classes, in this order: `x`, `y`, `z`.",
+    "BertForMultipleChoice": "choices.",
+    "BertForMaskedLM": None,
+}
+
+
+@pytest.mark.parametrize("name, what", ANSWERS.items())
+def test_the_readme_says_what_logits_are(artifacts, name, what):
+    text = (artifacts / name / "README.md").read_text()
+    line = f'\n\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the {what}\n\n'
+    assert (line in text) if what else ("softmax" not in text)
+
+
+def test_the_readme_of_a_regression(models):
+    one = dataclasses.replace(models["BertForSequenceClassification"], classes=("score",))
+    assert serving._answer(one) == '\n`outputs["logits"][:, 0]` is the predicted number.\n'
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_signature(artifacts, models, name):
     """The signature has the shapes of the outputs and the fields of the model."""
