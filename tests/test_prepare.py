@@ -241,7 +241,7 @@ def test_a_small_text_gives_a_smaller_vocabulary(tmp_path, text, capsys):
         ({"workers": 10**9}, "--workers=10{9}: must be at most 10,000"),
         ({"learn_vocabulary": 10**20 - 1}, "--learn_vocabulary=9{20}: must be at most 10,000,000"),
         ({"beam_options": ["--a=b"]}, "--beam_option=--a=b: works only with --runner=beam"),
-        ({"language": "English"}, "--language=English: not a language code"),
+        ({"language": "English"}, "--language=English: there are no rules for it"),
     ],
 )
 def test_bad_arguments_leave_nothing(tmp_path, text, more, message):
