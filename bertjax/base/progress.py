@@ -74,6 +74,11 @@ class Progress:
         )
         print(line, file=sys.stderr, flush=True)
 
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar if there is one."""
+        tqdm.write(line, file=sys.stderr)
+        sys.stderr.flush()
+
     def close(self) -> None:
         """Ends the bar, or prints the last line."""
         if not self._terminal:

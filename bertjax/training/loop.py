@@ -94,6 +94,7 @@ class Trainer:
         # By the identity of the loss, which what is compiled keeps alive.
         self._evaluators: dict[int, Evaluator] = {}
         self._steps: dict[tuple[int, int], CompiledStep] = {}
+        self._compiled: set[tuple[int, str]] = set()  # the losses and phases that were told
         mesh = placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
@@ -231,8 +232,8 @@ class Trainer:
         )
         clock = _Clock(feed)
         for number, parts in feed:
-            compiling = clock.paused() if number == numbers.start else contextlib.nullcontext()
-            with compiling:
+            first = number == numbers.start
+            with self._compiling(phase, session, clock) if first else contextlib.nullcontext():
                 state, sums = self.update(state, parts, phase.accumulate, session.seed, phase.loss)
             # The update before, read while the devices work on this one.
             if unread:
@@ -246,6 +247,20 @@ class Trainer:
             if session.stopped:
                 break
         return state, step
+
+    @contextlib.contextmanager
+    def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
+        """Stops the clock, and says how long the block takes, once for what is compiled."""
+        compiled = id(phase.loss or self._loss), phase.name
+        told = session.progress if compiled not in self._compiled else None
+        self._compiled.add(compiled)
+        begin = time.perf_counter()
+        if told:
+            told.say(f"{phase.name}: compiling the step")
+        with clock.paused():
+            yield
+        if told:
+            told.say(f"{phase.name}: compiled in {time.perf_counter() - begin:.0f} s")
 
     def _read(
         self, sums: Sums, step: int, phase: Phase, session: "_Session", clock: "_Clock"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import threading
 
@@ -114,7 +115,7 @@ def test_a_line_is_the_mean_over_all_its_steps():
         assert "mfu" not in line  # the peak of a CPU is not known
 
 
-def test_phases():
+def test_phases(capsys):
     """Each phase has batches from 0, and ends with a line, an evaluation and a checkpoint."""
     asked = {"phase 1": [], "phase 2": []}
 
@@ -136,6 +137,9 @@ def test_phases():
         "phase 1": [0, 1, 2, 3, 4],
         "phase 2": [0, 1, 2],
     }
+    said = [line for line in capsys.readouterr().err.splitlines() if "compil" in line]
+    patterns = [f"{name}: compil{end}" for name in asked for end in ("ing the step", r"ed in \d+ s")]
+    assert len(said) == 4 and all(map(re.fullmatch, patterns, said)), said
     both = [(step, what) for step in (5, 8) for what in ("train", "heldout", "save")]
     assert recorder.events == [*both, "waited"]
 
