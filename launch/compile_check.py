@@ -8,13 +8,10 @@ It needs the extra `tpu`, which contains the compiler.
 from pathlib import Path
 
 from absl import flags
-from ml_collections import config_flags
 
 from bertjax.programs import commandline
 
-_CONFIG = config_flags.DEFINE_config_file(
-    *("config", None, "A file of configs/."), lock_config=False, accept_new_attributes=True
-)  # a key that the file lacks may be given, too: the recipe knows them all
+_CONFIG = commandline.DEFINE_config()
 _TOPOLOGY = flags.DEFINE_string(
     "topology", None, "The slice: v5e:4x4, v5e:8x8, v6e:4x4, v5p:2x2x4, v4:4x4x4, ..."
 )

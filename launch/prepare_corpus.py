@@ -11,9 +11,8 @@ from bertjax.programs import commandline
 _SOURCE = flags.DEFINE_multi_string(
     "source",
     [],
-    "Where text comes from; give it several times to mix: text:GLOB (a blank line ends a "
-    "document), lines:GLOB (a line is one), jsonl:GLOB#field, parquet:GLOB#column, "
-    "tfds:NAME/SPLIT#feature or installed-docs, each perhaps with @WEIGHT.",
+    "Text, mixed if several: text:GLOB (a blank line ends a document), lines:GLOB, jsonl:GLOB#key, "
+    "parquet:GLOB#column, tfds:NAME/SPLIT#feature or installed-docs; each perhaps with @WEIGHT.",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 _LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")

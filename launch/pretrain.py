@@ -1,13 +1,10 @@
 """Pre-trains: python launch/pretrain.py --config=configs/pretrain_tiny.py ... --workdir=RUN"""
 
 from absl import flags
-from ml_collections import config_flags
 
 from bertjax.programs import commandline
 
-_CONFIG = config_flags.DEFINE_config_file(
-    *("config", None, "A file of configs/."), lock_config=False, accept_new_attributes=True
-)  # a key that the file lacks may be given, too: the recipe knows them all
+_CONFIG = commandline.DEFINE_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lies; a run found there goes on.")
 _VERIFY = flags.DEFINE_boolean("verify", False, "Compare every checksum of the corpus first.")
 _HOSTS = flags.DEFINE_integer("hosts", None, "How many hosts the job must have.", lower_bound=1)

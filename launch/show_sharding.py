@@ -7,13 +7,10 @@ With eight simulated devices, on any machine:
 """
 
 from absl import flags
-from ml_collections import config_flags
 
 from bertjax.programs import commandline
 
-_CONFIG = config_flags.DEFINE_config_file(
-    *("config", None, "A file of configs/."), lock_config=False, accept_new_attributes=True
-)  # a key that the file lacks may be given, too: the recipe knows them all
+_CONFIG = commandline.DEFINE_config()
 flags.mark_flag_as_required("config")
 
 

@@ -93,7 +93,7 @@ OUTSIDE = {
     "IPython": ["bertjax/programs/notebook.py"],
     "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
-        *["configs/*", "launch/*", "bertjax/config.py"],
+        *["configs/*", "bertjax/config.py", "bertjax/programs/commandline.py"],
         *["bertjax/runs/recipe.py", "bertjax/runs/sections.py", "bertjax/fine_tuning/recipe.py"],
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],

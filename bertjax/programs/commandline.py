@@ -20,6 +20,8 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.signals import end, end_by_signals
 
+flags.disclaim_key_flags()  # a flag that is defined here is the caller's, also in its --help
+
 EXIT_BAD_INPUT = 2
 EXIT_NOT_READ = 141  # the exit code in shells of a program whose output is closed
 
@@ -33,6 +35,18 @@ _NO_PLACE = (
     errno.EFBIG,  # over the size of a file that the user or the file system may have
     *(errno.EBUSY, errno.ENXIO, errno.EIO, errno.ESTALE),  # in use, or the device does not answer
 )
+
+
+def DEFINE_config() -> flags.FlagHolder:
+    """Defines --config=FILE, and a flag --config.KEY for every key, as a flag of the caller's.
+
+    A key that the file lacks may be given, too: the recipe knows them all.
+    """
+    from ml_collections import config_flags
+
+    return config_flags.DEFINE_config_file(
+        "config", None, "A file of configs/.", lock_config=False, accept_new_attributes=True
+    )
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:

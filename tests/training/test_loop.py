@@ -138,7 +138,9 @@ def test_phases(capsys):
         "phase 2": [0, 1, 2],
     }
     said = [line for line in capsys.readouterr().err.splitlines() if "compil" in line]
-    patterns = [f"{name}: compil{end}" for name in asked for end in ("ing the step", r"ed in \d+ s")]
+    patterns = [
+        f"{name}: compil{end}" for name in asked for end in ("ing the step", r"ed in \d+ s")
+    ]
     assert len(said) == 4 and all(map(re.fullmatch, patterns, said)), said
     both = [(step, what) for step in (5, 8) for what in ("train", "heldout", "save")]
     assert recorder.events == [*both, "waited"]
