@@ -259,7 +259,9 @@ def test_the_pipeline_of_transformers_labels_as_we_do(fine_tuned, tmp_path):
     _, run = fine_tuned("CoLA")
     convert.run(str(run), f"hf:{tmp_path / 'out'}")
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
-    ours = list(predict.predictions(open_fine_tuned(str(run)), texts, "text"))
+    ours = list(
+        predict.predictions(open_fine_tuned(str(run)), predict.numbered(texts, "text"), "text")
+    )
     assert len({each["label"] for each in ours}) == 2
     for theirs, each in zip(classify(texts), ours, strict=True):
         assert theirs["label"] == each["label"]

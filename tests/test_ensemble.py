@@ -130,7 +130,11 @@ def test_classes_by_hand(members, tmp_path, by):
     assert len(_rows(tmp_path / "both" / "predictions" / "CoLA.tsv")) == len(task.read("test"))
 
     lines = [example.a for example in dev]
-    found = list(predict.predictions(open_fine_tuned(str(tmp_path / "both")), lines, "text"))
+    found = list(
+        predict.predictions(
+            open_fine_tuned(str(tmp_path / "both")), predict.numbered(lines, "text"), "text"
+        )
+    )
     shown = [list(each["probabilities"].values()) for each in found]
     np.testing.assert_allclose(shown, expected, atol=1e-6)
     assert [task.family.classes.index(each["label"]) for each in found] == chosen
@@ -170,7 +174,9 @@ def test_tags_of_members_with_other_encoders_and_vocabularies(members, vocabular
 
     # New text has no documents around it.
     line = " ".join(dev[0].words)
-    (found,) = predict.predictions(open_fine_tuned(str(tmp_path / "three")), [line], "text")
+    (found,) = predict.predictions(
+        open_fine_tuned(str(tmp_path / "three")), predict.numbered([line], "text"), "text"
+    )
     alone = [dataclasses.replace(dev[0], document=0)]
     mean = sum(_predictions(member, alone)[0] for member in (run, other, third))
     assert tuple(found["tags"]) == task.family.tags(mean)
@@ -206,7 +212,7 @@ def test_answers_by_hand_and_a_threshold_of_their_own(members, tmp_path):
 
     model = open_fine_tuned(str(tmp_path / "both"))
     lines = [json.dumps({"question": e.question, "context": e.context}) for e in dev]
-    found = list(predict.predictions(model, lines, "text"))
+    found = list(predict.predictions(model, predict.numbered(lines, "text"), "text"))
     assert [each["answer"] for each in found] == [handed_in[example.id] for example in dev]
 
 

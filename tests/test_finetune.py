@@ -142,8 +142,8 @@ def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
         "NER": lambda e: " ".join(e.words),
     }[name]
     model, again = open_fine_tuned(str(run)), open_fine_tuned(f"hf:{run / 'model'}")
-    shown = list(predict.predictions(model, map(lines, dev), "text"))
-    same = list(predict.predictions(again, map(lines, dev), "text"))
+    shown = list(predict.predictions(model, predict.numbered(map(lines, dev), "text"), "text"))
+    same = list(predict.predictions(again, predict.numbered(map(lines, dev), "text"), "text"))
     assert shown == same and len(shown) == 7
     if name == "CoLA":
         handed_in = (run / "predictions" / "CoLA-dev.tsv").read_text().splitlines()[1:8]

@@ -34,6 +34,8 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int]) -> list[float]
     """Shares that sum to 1, in proportion to `weights`, or to `sizes` if no weights are given."""
     if weights[0] is None:
         weights = sizes
-    greatest = max(weights)  # the sum of huge weights would overflow
-    total = math.fsum(weight / greatest for weight in weights)
-    return [weight / greatest / total for weight in weights]
+    # The sum of huge weights would overflow; by a power of two the shares stay the same.
+    exponent = math.frexp(max(weights))[1]
+    weights = [math.ldexp(weight, -exponent) for weight in weights]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]

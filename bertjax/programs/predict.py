@@ -91,6 +91,11 @@ def _lines(source: str, origin: str) -> Iterable[_Line]:
         rows = read_rows(path.parent, path.name)
         return ((json.dumps(row.fields, ensure_ascii=False), row.where) for row in rows)
     texts = decoded(sys.stdin.buffer, origin) if source == STANDARD else read_texts(source)
+    return numbered(texts, origin)
+
+
+def numbered(texts: Iterable[str], origin: str) -> Iterator[_Line]:
+    """Lines of text, each with its place: "ORIGIN line 1" is the first."""
     return ((text, f"{origin} line {number}") for number, text in enumerate(texts, start=1))
 
 

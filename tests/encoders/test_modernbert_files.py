@@ -157,7 +157,9 @@ def test_it_takes_two_texts(vocabulary):
     """It has no token types: its input of a pair is that of one row of tokens."""
     model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
-    (found,) = predict.predictions(OneModel(model), ["the cat ||| a dog runs"], "text")
+    (found,) = predict.predictions(
+        OneModel(model), predict.numbered(["the cat ||| a dog runs"], "text"), "text"
+    )
     tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
     ids = np.array([[PIECES.index(token) for token in tokens]])
     ones = np.ones_like(ids)
