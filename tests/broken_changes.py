@@ -929,6 +929,18 @@ CHANGES = [
     ),
     Change(
         "bertjax/runs/health.py",
+        "if share >= _SAME_WORDS]",
+        "if share >= 0.0]",
+        ("tests/test_health.py::test_words_go_before_the_loss_without_context",),
+    ),
+    Change(
+        "bertjax/corpus/frequencies.py",
+        "min(share, others.get(word, 0.0))",
+        "others.get(word, 0.0)",
+        ("tests/corpus/test_frequencies.py",),
+    ),
+    Change(
+        "bertjax/runs/health.py",
         'np.array(curve["loss"]) + difference',
         'np.array(curve["loss"])',
         ("tests/test_health.py",),

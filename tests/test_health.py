@@ -30,7 +30,11 @@ from bertjax.training.verdict import HEALTHY, PLATEAU, UNKNOWN
 from configs import pretrain_modern_tiny, pretrain_tiny
 
 # The run of docs/training.md on English Wikipedia, whose curve is on file.
-TEXT = {"vocabulary_size": 30_000, "without_context": 6.6064}
+TEXT = {
+    "vocabulary_size": 30_000,
+    "without_context": 6.6064,
+    "words": read_bands()["bands"][0]["words"],
+}
 
 
 def mini_config(**changes):
@@ -99,7 +103,19 @@ def test_the_same_run_with_flat_losses_is_told_by_a_band_that_has_left_the_plate
         ({"objective": "masked_lm"}, TEXT, "no band for bert of 4 layers of 256 with masked_lm "),
         ({"masking": {"rate": 0.3}}, TEXT, "no band for bert of 4 layers"),
         ({}, {}, "no band for bert of 4 layers"),
-        ({}, {"without_context": 6.95}, "of other text (English Wikipedia): without the context"),
+        (
+            {},
+            TEXT | {"without_context": 6.95},
+            "of other text (English Wikipedia): without the context",
+        ),
+        (
+            {},
+            TEXT | {"words": {"der": 0.04, "die": 0.04, "und": 0.03, "in": 0.02}},
+            "of another language or domain (English Wikipedia): this run's text has 6% of its "
+            "frequent words, and must have 80%",
+        ),
+        ({}, {"without_context": 6.6064}, "lacks the frequent words of its text: give the run"),
+        ({}, TEXT | {"words": None}, "lacks the frequent words of its text: give the run"),
         ({"total_steps": 9_000}, TEXT, "of shorter runs, to 5.5 M tokens"),
     ],
 )
@@ -137,6 +153,30 @@ def test_a_band_reaches_as_far_as_its_longest_curve(place):
     assert "of shorter runs, to 5.5 M" in find_band(longer, longer.phases[0], TEXT, bands)[1]
 
 
+@pytest.mark.parametrize("share, known", [(0.801, True), (0.799, False)])
+def test_a_band_is_of_a_text_with_the_same_words(share, known):
+    """Four fifths of the band's frequent words; by themselves, however much else there is."""
+    recipe, bands = Recipe.from_config(mini_config()), copy.deepcopy(read_bands())
+    for band in bands["bands"]:
+        band["words"] = {"the": 0.06, "of": 0.04}
+    words = {"the": 0.06, "of": round(0.1 * share - 0.06, 5), "zebra": 0.3}
+    band, _ = find_band(recipe, recipe.phases[0], TEXT | {"words": words}, bands)
+    assert (band is not None) == known
+
+
+def test_words_go_before_the_loss_without_context():
+    """Of two bands of one size, that of the run's language, though the other's loss is nearer."""
+    recipe, bands = Recipe.from_config(mini_config()), copy.deepcopy(read_bands())
+    german = copy.deepcopy(bands["bands"][0])
+    german |= {"text": "German", "words": {"der": 0.04, "die": 0.03}, "without_context": 6.5}
+    bands["bands"].insert(0, german)
+    like_english = find_band(recipe, recipe.phases[0], TEXT | {"without_context": 6.5}, bands)[0]
+    assert like_english.source == "enwiki-mini on English Wikipedia"
+    words = {"der": 0.04, "die": 0.03, "the": 0.01}
+    like_german = find_band(recipe, recipe.phases[0], TEXT | {"words": words}, bands)[0]
+    assert like_german.source == "enwiki-mini on German"
+
+
 def test_another_encoder_has_no_band():
     config = pretrain_modern_tiny.get_config()
     config.model.size = "mini"
@@ -148,7 +188,7 @@ def test_losses_are_compared_below_that_without_context():
     """A text of slightly other words has its band moved by their difference."""
     recipe = Recipe.from_config(mini_config())
     here, there = (
-        health_of(recipe, {"without_context": value}).bounds(2_000)
+        health_of(recipe, TEXT | {"without_context": value}).bounds(2_000)
         for value in (TEXT["without_context"], TEXT["without_context"] - 0.2)
     )
     assert there.loss == pytest.approx([loss - 0.2 for loss in here.loss])
@@ -161,6 +201,7 @@ def test_losses_are_compared_below_that_without_context():
 def test_a_run_says_at_its_end_whether_it_is_healthy(tiny_run, tmp_path, capsys):
     text = read_text(tiny_run)
     assert text["vocabulary_size"] == Tokenizer.open(tiny_run).vocabulary_size
+    assert max(text["words"], key=text["words"].get) == "roar"
     verdict = verdict_of_run(tiny_run)
     assert verdict.kind == UNKNOWN
     assert "no band for bert of 1 layers of 32 with masked_lm_next_sentence" in verdict.says
@@ -188,6 +229,9 @@ def test_a_damaged_file(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     (run / "health.json").write_text('{"vocabulary_size": 7}')
     with pytest.raises(InputError, match="health.json: damaged.*without_context.*remove it: the"):
+        verdict_of_run(run)
+    (run / "health.json").write_text('{"words": {"the": "often"}}')
+    with pytest.raises(InputError, match=r"words\['the'\] is 'often', must be a number"):
         verdict_of_run(run)
 
 
@@ -244,14 +288,23 @@ def test_a_second_run_joins_the_band_and_the_same_run_is_replaced(mini_run):
     other = shutil.copytree(mini_run, mini_run.parent / "seed-1")
     health_bands.add(content, other, "English Wikipedia")
     assert [curve["run"] for curve in content["bands"][0]["curves"]] == ["enwiki-mini", "seed-1"]
-    write_text(other, {"vocabulary_size": 8_000, "without_context": 5.8})
+    words = {"if": 0.02, "is": 0.01}
+    write_text(other, {"vocabulary_size": 8_000, "without_context": 5.8, "words": words})
     health_bands.add(content, other, "documentation")
-    assert [band["text"] for band in content["bands"]] == ["English Wikipedia"] * 2 + [
-        "documentation"
-    ] * 2
+    write_text(other, TEXT | {"words": {"der": 0.04}})
+    health_bands.add(content, other, "German")  # with the loss without context of the first
+    assert [(band["text"], band["words"]) for band in content["bands"]] == [
+        *[("English Wikipedia", TEXT["words"])] * 2,
+        *[("documentation", words)] * 2,
+        *[("German", {"der": 0.04})] * 2,
+    ]
 
 
 def test_what_is_no_measure_is_refused(mini_run):
+    write_text(mini_run, {"vocabulary_size": 30_000, "without_context": 6.6064})
+    with pytest.raises(SystemExit, match="lacks the loss without context, or the words"):
+        health_bands.add({"bands": []}, mini_run, "x")
+    write_text(mini_run, TEXT)
     rows = mini_rows()
     path = mini_run / "metrics.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:-9]))

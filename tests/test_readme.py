@@ -150,6 +150,7 @@ _PROGRAMS = {
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "health_bands", "tpu_step")),
+    "tests/benchmarks/text_words.py",
     "gcloud",
 }
 _SETTING = re.compile(r"[A-Z]+=")  # a line that sets a variable of the shell

@@ -1,9 +1,10 @@
 """The bands of held-out figures that are on file (health.json), and the verdict on a run.
 
 A band is compared with runs that are like its own: the same encoder and size, objective, masking
-of the held-out text, length and optimizer, begun from fresh parameters. Text with another
-vocabulary or in another language has other losses. So losses are compared as nats below the loss of
-the best guess that reads no context, and only where that loss is about the same.
+of the held-out text, length and optimizer, begun from fresh parameters. Text in another language or
+of another domain has other losses, so the two texts must have their frequent words in common. With
+another vocabulary the losses differ, too. So they are compared as nats below the loss of the best
+guess that reads no context, and only where that loss is about the same.
 """
 
 import dataclasses
@@ -16,8 +17,8 @@ import numpy as np
 
 from bertjax.base.cloud_storage import reach
 from bertjax.base.files import read_json, write_json
-from bertjax.base.json_kinds import Either
-from bertjax.corpus.frequencies import word_frequencies
+from bertjax.base.json_kinds import Either, OptionalFields
+from bertjax.corpus.frequencies import common_share, frequent_words, word_frequencies
 from bertjax.corpus.store import TokenStore
 from bertjax.runs.recipe import PhaseSpec, Recipe
 from bertjax.runs.run_folder import read_config
@@ -28,6 +29,7 @@ from bertjax.training.verdict import DIVERGING, Band, Curve, Health, Stage, Verd
 BANDS_FILE = Path(__file__).with_name("health.json")
 TEXT_FILE = "health.json"  # of a run folder: what the verdict needs to know of the run's text
 
+_SAME_WORDS = 0.8  # the least share of frequent words in common of texts that are compared
 _SAME_TEXT = 0.3  # nats between the losses without context of texts that are compared
 _LONGER = 3  # a run of more than so many times the tokens has its rate fall later than the band's
 
@@ -37,9 +39,10 @@ _CURVE = {
 }
 _BAND = {
     **{"like": {}, "text": str, "vocabulary_size": int, "without_context": float},
-    "curves": [_CURVE],
+    **{"words": {str: float}, "curves": [_CURVE]},
 }
 _TEXT = {"vocabulary_size": int, "without_context": Either((float, None))}
+_WORDS = OptionalFields({"words": {str: float}})  # earlier versions wrote none
 _KIND = {"margin": {"nats": float, "accuracy": float}, "bands": [_BAND]}
 
 
@@ -59,12 +62,14 @@ def describe_text(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> di
     """Describes a run's text as a verdict needs it; a run has this in `TEXT_FILE`.
 
     Returns:
-      vocabulary_size, and without_context: the loss (nats) of the best guess that reads no context.
+      vocabulary_size; without_context: the loss (nats) of the best guess that reads no context;
+      and words: of `frequent_words`.
     """
     frequencies = word_frequencies(train, tokenizer.special_ids)
     return {
         "vocabulary_size": tokenizer.vocabulary_size,
         "without_context": recipe.objective.loss_without_context(frequencies, recipe.masking),
+        "words": frequent_words(frequencies, tokenizer),
     }
 
 
@@ -124,6 +129,19 @@ def find_band(
             f"no band for {size} with {like['objective']} and {like['optimizer']} at length "
             f"{like['length']}"
         )
+    if text.get("words") is None:
+        return None, (
+            f"its {TEXT_FILE} is of an earlier version and lacks the frequent words of its text: "
+            "give the run's command again, and it writes them"
+        )
+    shared = [common_share(band["words"], text["words"]) for band in found]
+    if max(shared) < _SAME_WORDS:
+        band = found[int(np.argmax(shared))]
+        return None, (
+            f"the band for this size is of another language or domain ({band['text']}): this run's "
+            f"text has {max(shared):.0%} of its frequent words, and must have {_SAME_WORDS:.0%}"
+        )
+    found = [band for band, share in zip(found, shared, strict=True) if share >= _SAME_WORDS]
     band = min(found, key=lambda band: abs(band["without_context"] - own))
     difference = own - band["without_context"]
     if abs(difference) > _SAME_TEXT:
@@ -171,7 +189,9 @@ def read_text(run: str | os.PathLike) -> dict[str, Any]:
     path = reach(run) / TEXT_FILE
     if not path.exists():
         return {}
-    return read_json(path, _TEXT, cure="remove it: the run writes it again when it goes on")
+    cure = "remove it: the run writes it again when it goes on"
+    read_json(path, _WORDS, cure=cure)
+    return read_json(path, _TEXT, cure=cure)
 
 
 def verdict_of_run(run: str | os.PathLike) -> Verdict:

@@ -46,7 +46,7 @@ VOCABULARY_FILES = {
     BPE: "bpe.json",  # not tokenizer.json, which may be an earlier description
 }
 _RULES = ("strip_accents", "tokenize_chinese_chars")  # in the description, where not BERT's
-_WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
+WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
 
 
 class Tokenizer:
@@ -443,7 +443,7 @@ class _SentencePiece(_Pieces):
             )
         self.continues_word = np.array(
             [
-                not (piece.startswith(_WORD_MARK) or library.is_control(i) or library.is_unknown(i))
+                not (piece.startswith(WORD_MARK) or library.is_control(i) or library.is_unknown(i))
                 for i, piece in enumerate(self.tokens)
             ]
         )

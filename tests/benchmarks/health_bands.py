@@ -34,8 +34,8 @@ def add(content: dict[str, Any], run: Path, text: str) -> None:
       text: what the run has read, in words.
     """
     recipe, about = Recipe.from_config(read_config(run)), read_text(run)
-    if about.get("without_context") is None:
-        raise SystemExit(f"{run}: its health.json lacks the loss without context")
+    if about.get("without_context") is None or not about.get("words"):
+        raise SystemExit(f"{run}: its health.json lacks the loss without context, or the words")
     rows = [row for row in read_metrics(run) if row["split"] == HELDOUT]
     if not rows or rows[-1]["step"] != recipe.total_steps:
         raise SystemExit(f"{run}: not finished")
@@ -73,7 +73,7 @@ def _put(bands: list[dict[str, Any]], band: dict[str, Any], curve: dict[str, Any
     """Puts a curve into the band of its kind, which is made where there is none."""
     for other in bands:
         near = abs(other["without_context"] - band["without_context"]) <= _SAME_TEXT
-        if other["like"] == band["like"] and near:
+        if near and all(other[name] == band[name] for name in ("like", "text")):
             kept = [each for each in other["curves"] if each["run"] != curve["run"]]
             other["curves"] = [*kept, curve]
             return
