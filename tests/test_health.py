@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from benchmarks import health_bands
+from benchmarks import health_bands, text_words
 from benchmarks.tables import RESULTS
 from tiny_run import tiny_config
 
@@ -298,6 +298,14 @@ def test_a_second_run_joins_the_band_and_the_same_run_is_replaced(mini_run):
         *[("documentation", words)] * 2,
         *[("German", {"der": 0.04})] * 2,
     ]
+
+
+def test_the_program_for_words(tiny_corpus):
+    """Its sounds of animals are no English; of its own words it has all."""
+    rows = text_words.table([str(tiny_corpus)]).splitlines()
+    assert rows[0] == f"| text | {tiny_corpus} |"
+    assert "| English Wikipedia, 30,000 | 0.0% |" in rows
+    assert rows[-1] == f"| {tiny_corpus} | 100.0% |" and len(rows) == 6
 
 
 def test_what_is_no_measure_is_refused(mini_run):
