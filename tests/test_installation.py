@@ -241,7 +241,7 @@ def test_one_line_says_what_the_system_lacks(tmp_path, version, too_old, message
             capture_output=True,
             text=True,
             env=os.environ
-            | {"BERTJAX_VENV": str(tmp_path / "venv")}
+            | {"BERTJAX_VENV": str(tmp_path / "venv"), "BERTJAX_PYTHON": ""}
             | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         )
         (line,) = result.stderr.splitlines()
