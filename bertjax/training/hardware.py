@@ -65,16 +65,28 @@ def keep_freed_memory() -> None:
 
 
 def _give_back_above(libc: ctypes.CDLL, most: float) -> None:
-    """Waits until the process has `most` bytes, then restores the default settings."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    while int(Path("/proc/self/statm").read_text().split()[1]) * page < most:
-        time.sleep(0.2)
+    """Restores the default settings once the process has `most` bytes, and returns free memory.
+
+    A step may be using the memory at that moment, so free memory is returned again, every two
+    seconds in which the process still has `most` bytes.
+    """
+    _wait_for(most)
     # glibc reaches these values by itself after large pieces are freed.
     libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
     libc.mallopt(_TRIM_THRESHOLD, 64 << 20)
     libc.mallopt(_MMAP_MAX, 65536)
-    libc.malloc_trim(0)
     _log.info("More than %.1f GiB in use: freed memory is not kept any more", most / 2**30)
+    while True:
+        libc.malloc_trim(0)
+        time.sleep(2)
+        _wait_for(most)
+
+
+def _wait_for(most: float) -> None:
+    """Returns when the process has `most` bytes."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    while int(Path("/proc/self/statm").read_text().split()[1]) * page < most:
+        time.sleep(0.2)
 
 
 def _memory_of_the_machine() -> float:
