@@ -244,7 +244,7 @@ def _config_of(run: Path):
     return json.loads((run / "config.json").read_text())
 
 
-@pytest.mark.parametrize("name", [name for name in HEADS if name != "STS-B"])
+@pytest.mark.parametrize("name", others_slow([name for name in HEADS if name != "STS-B"], "NER"))
 def test_a_fine_tuned_run_to_a_server(fine_tuned, tmp_path, name):
     found = convert.run(str(fine_tuned(name)[1]), f"stablehlo:{tmp_path / 'out'}")
     assert found["the artifact"] <= 1e-5

@@ -29,7 +29,7 @@ def _config(corpus, total_steps=STEPS, first=6, decay_steps=0, **changes):
         total_steps=total_steps,
         phase_1={"share": first / total_steps},
         phase_2={"share": 1 - first / total_steps, "masking": {"rate": 0.3}},
-        optimizer=dict(name="muon", schedule="wsd", warmup_steps=4, decay_steps=decay_steps),
+        optimizer=dict(name="adamw", schedule="wsd", warmup_steps=4, decay_steps=decay_steps),
         intervals={"log": 3, "evaluate": 6, "checkpoint": 4},
         keep_checkpoints=9,
         **{"ema": 0.75, **changes},

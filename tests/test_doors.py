@@ -98,7 +98,7 @@ def _fine_tuning(task: str, tiny_run) -> str:
         f"{door} --config={REPOSITORY}/configs/finetune_{task}.py{choice}"
         f" --config.data={data} --config.init_from={tiny_run} --workdir={task}-run"
         f" --config.max_length=48 --config.grid.batch_size=8 --config.grid.learning_rate=1e-3"
-        f" --config.grid.epochs=1{more}"
+        f" --config.grid.epochs=1 --config.buckets=1{more}"
     )
 
 

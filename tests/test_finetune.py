@@ -120,7 +120,9 @@ def test_the_scores_are_those_of_the_predictions(fine_tuned):
 # ------------------------------------------------------------------------------ the model
 
 
-@pytest.mark.parametrize("name", ["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"])
+@pytest.mark.parametrize(
+    "name", others_slow(["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"], "SQuAD 2.0", "NER")
+)
 def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
     """launch/predict.py is tested with the run and with its folder for transformers."""
     config, run = fine_tuned(name)
@@ -227,7 +229,8 @@ def _signal_at(step, monkeypatch):
         yield written
 
 
-@pytest.mark.parametrize("step", [4, 8])  # inside a trial, and at its last step
+# Inside a trial, and at its last step.
+@pytest.mark.parametrize("step", others_slow([4, 8], 4))
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     tiny_run, searched, tmp_path, monkeypatch, capsys, step
 ):
@@ -337,6 +340,7 @@ def _tags_of_next_words(init_from, folder, **changes):
     return tiny_finetuning(init_from, data, task=task, **changes)
 
 
+@pytest.mark.slow
 def test_a_bilstm_gives_what_left_to_right_lacks(left_to_right_run, tmp_path, capsys):
     """Tags depend on the next word. Every program opens the run, but for transformers."""
     bilstm = dict(hidden=24, depth=1, dropout=0.0)

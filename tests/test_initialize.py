@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from slow_cases import others_slow
 from small_models import CLASSES, KINDS, SPEC, small_model
 from tiny_run import metrics_of, tiny_config, write_text
 
@@ -32,7 +33,9 @@ _STILL = {"learning_rate": 1e-12, "warmup_steps": 1, "weight_decay": 0.0}
 _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 
 
-@pytest.mark.parametrize("kind, storage", [("run", {}), ("hf", _STACKED)], ids=["run", "hf"])
+@pytest.mark.parametrize(
+    "kind, storage", others_slow([("run", {}), ("hf", _STACKED)], ("hf", _STACKED))
+)
 def test_it_goes_on_where_the_weights_are(
     tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
 ):

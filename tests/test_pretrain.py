@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from patience import PATIENCE
+from slow_cases import others_slow
 from tiny_run import metrics_of, start_pretraining, tiny_config
 
 from bertjax.base.errors import InputError
@@ -138,7 +139,7 @@ def test_dry_run_writes_nothing(tiny_corpus, tmp_path, capsys):
     assert "dry run" in output and "nothing was written" in output
 
 
-@pytest.mark.parametrize("step", [3, 9])
+@pytest.mark.parametrize("step", others_slow([3, 9], 9))
 def test_a_signal_stops_the_run_and_it_goes_on_exactly(
     tiny_corpus, uninterrupted, tmp_path, monkeypatch, capsys, step
 ):

@@ -94,7 +94,7 @@ _SIZES = """vocab_size hidden_size num_hidden_layers num_attention_heads interme
 TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 
-@pytest.mark.parametrize("name", others_slow(FAMILIES, "classification", "questions"))
+@pytest.mark.parametrize("name", others_slow(FAMILIES, "questions"))
 def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     make_trials, tmp_path, name
 ):
@@ -163,9 +163,7 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
     )
 
 
-@pytest.mark.parametrize(
-    "name", others_slow(["classification", "tagging", "choice"], "tagging", "choice")
-)
+@pytest.mark.parametrize("name", others_slow(["classification", "tagging", "choice"], "choice"))
 def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
     """Five examples in batches of eight train as in batches of five: each has a weight of 1/5."""
     encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)

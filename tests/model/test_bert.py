@@ -1,6 +1,7 @@
 """The model: its parameters, and that no switch of its computation changes its outputs."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
+from slow_cases import others_slow
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.pretraining import PreTrainingModel, gather_positions
@@ -172,7 +174,10 @@ def test_initial_values_depend_on_the_key_alone(spec):
 
 @pytest.mark.parametrize(
     "scan_layers, remat",
-    [(False, "attention"), (False, "layer"), (True, "none"), (True, "attention"), (True, "layer")],
+    others_slow(
+        [*itertools.product((False, True), ("attention", "layer")), (True, "none")],
+        *[(False, "attention"), (True, "layer")],
+    ),
 )
 def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_layers, remat):
     batch, (loss, gradient) = make_batch(), plain
