@@ -207,7 +207,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", others_slow(HEADS, "SQuAD 2.0", "NER"))
+@pytest.mark.parametrize("name", others_slow(HEADS, "NER"))
 def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
     _, run = fine_tuned(name)
     found = convert.run(str(run), f"hf:{tmp_path / 'my-model'}")

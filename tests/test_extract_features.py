@@ -8,13 +8,14 @@ import zipfile
 import jax
 import numpy as np
 import pytest
+from slow_cases import others_slow
 
 from bertjax.base.errors import InputError
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
-from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
+from bertjax.features.texts import FIRST_PIECES, KINDS, MEAN, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import extract, parse_layers
@@ -158,7 +159,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("features", KINDS)
+@pytest.mark.parametrize("features", others_slow(KINDS, TOKENS, WORDS, MEAN))
 def test_as_one_text_alone(model, states, features, tmp_path):
     """Tests all kinds of features with choices of layers, in batches of several shapes."""
     choice = CHOICES[KINDS.index(features) % len(CHOICES)]

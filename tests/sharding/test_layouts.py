@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from slow_cases import others_slow
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
@@ -121,16 +122,13 @@ def one_device():
 )
 @pytest.mark.parametrize(
     "name, grid",
-    [
-        *[("data", (8, 1)), ("tensor_fsdp", (4, 2))],
-        *(
-            pytest.param(name, grid, marks=pytest.mark.slow)
-            for name, grid in (
-                *[("zero1", (8, 1)), ("fsdp", (8, 1))],
-                *[("tensor", (2, 4)), ("tensor", (4, 2)), ("tensor_zero1", (4, 2))],
-            )
-        ),
-    ],
+    others_slow(
+        [
+            *[("data", (8, 1)), ("zero1", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4))],
+            *[("tensor", (4, 2)), ("tensor_zero1", (4, 2)), ("tensor_fsdp", (4, 2))],
+        ],
+        ("tensor_fsdp", (4, 2)),
+    ),
 )
 def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
     _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate)
