@@ -13,7 +13,7 @@ _DATA = flags.DEFINE_string("data", "", "The folder of glue/ squad/ swag/ conll2
 _WORKDIR = flags.DEFINE_string("workdir", None, "STUDY: a study found there goes on.")
 _SCALE = flags.DEFINE_enum("scale", "cpu", ["cpu", "chip", "16", "64"], "How large the runs are.")
 _ONLY = flags.DEFINE_list("only", [], "Only these tasks, as MRPC,SQuAD; all by default.")
-_AT_ONCE = flags.DEFINE_integer("at_once", 1, "Runs at a time, each on its device.", lower_bound=1)
+_AT_ONCE = flags.DEFINE_integer("at_once", 1, "Runs at a time, each on its device.", 1, 1000)
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Only print what would run, and how long.")
 _STAGE = flags.DEFINE_string("stage", "", "Run only this stage, in this process.")
 flags.mark_flags_as_required(["study", "corpus", "workdir"])

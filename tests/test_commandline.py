@@ -413,3 +413,11 @@ def test_a_wrong_flag_is_told_in_one_line(folder, arguments, message):
     result = _run(folder, *arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(f"error: {message}\n", result.stderr)
+
+
+def test_a_system_error_names_the_place_that_a_file_was_moved_to(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as caught:
+        os.replace(tmp_path / "file", tmp_path / "folder")
+    assert f"Is a directory ({tmp_path}/folder): mend" in commandline._for_the_user(caught.value)

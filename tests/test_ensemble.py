@@ -244,8 +244,9 @@ def test_it_is_finished_once_and_goes_on_after_a_stop(members, tmp_path, monkeyp
     assert _files(folder) == _files(tmp_path / "again")
 
     said, known = capsys.readouterr().out.splitlines()[-5:], _files(folder)
-    (folder / "predictions" / "CoLA.tsv").write_text("damaged")
-    assert _run([run, other], folder) == results and _files(folder) == known
+    for file in ("predictions/CoLA.tsv", "resampled.json"):
+        (folder / file).write_text("damaged")
+        assert _run([run, other], folder) == results and _files(folder) == known
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(OneModel, "predict", None)  # nothing is computed

@@ -157,7 +157,8 @@ def _for_the_user(error: Exception) -> str | None:
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)
     if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
-        where = f" ({error.filename})" if error.filename else ""
+        path = error.filename2 or error.filename  # the second is where a file was to be moved
+        where = f" ({path})" if path else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
         return f"{os.strerror(error.errno)}{where}: {cure}, then run the command again"
     # config_flags raises plain exceptions for a missing file and an unknown key. Their tracebacks

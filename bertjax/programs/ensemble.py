@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import exclusive, inside, local_folder, write_json
+from bertjax.base.files import exclusive, inside, local_folder, sha256_of_file, write_json
 from bertjax.fine_tuning.data import digest, read_examples
 from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.fine_tuning.resampling import write_resampled
+from bertjax.fine_tuning.resampling import RESAMPLED_FILE, write_resampled
 from bertjax.fine_tuning.scores import digests, in_a_line, scored
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import is_fine_tuned, open_model
@@ -165,7 +165,7 @@ def _check_data(members: Sequence[_Member], data: dict[str, str], task: Task) ->
 def _finished(
     folder: Path, about: dict[str, Any], members: Sequence[_Member]
 ) -> dict[str, Any] | None:
-    """The results of an earlier command, if they and the files of predictions are still valid."""
+    """The results of an earlier command, if they and the files beside them are still valid."""
     if not (folder / RESULTS_FILE).exists():
         return None
     results = read_ensemble(folder)
@@ -178,6 +178,8 @@ def _finished(
             )
     valid = all(results[key] == value for key, value in about.items())
     valid = valid and results["predictions"] == digests(folder / PREDICTIONS_FOLDER)
+    resampled = folder / RESAMPLED_FILE
+    valid = valid and resampled.is_file() and sha256_of_file(resampled) == results.get("resampled")
     return results if valid else None
 
 
@@ -216,6 +218,7 @@ def _made(
         **{key: result[key] for key in ("dev", "settings", "degenerate")},
         "trials": scores,
         "predictions": digests(output),
+        "resampled": sha256_of_file(folder / RESAMPLED_FILE),
     }
     write_json(folder / RESULTS_FILE, results)
     return results

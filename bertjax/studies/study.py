@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from bertjax.base.errors import InputError
 
 FIRST, PREVIOUS = "first", "previous"
 EVALUATE, MASKED_TEXT = "evaluate", "masked_text"  # programs that write into another stage's run
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")  # Python's form of bytes that are not UTF-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Stage:
     def __post_init__(self):
         where = f"stage {self.name!r}"
         _check_texts(where, self, "name", "program", "config", "data", "part")
-        if self.name in ("", ".", "..") or set(self.name) & set("/\\\0") or len(self.name) > 200:
+        plain = self.name.isprintable() and not set(self.name) & set("/\\")
+        if not plain or not self.name.strip(" .") or len(self.name) > 200:
             raise InputError(f"{where}: name: must be the plain name of a folder, without a path")
         if not isinstance(self.settings, Mapping):
             raise InputError(f"{where}: settings={self.settings!r:.80}: must be a dict")
@@ -180,8 +183,8 @@ class Study:
             if not things:
                 raise InputError(f"the study has no {what}")
             for number, thing in enumerate(things, start=1):
-                if not thing.name:
-                    raise InputError(f"{what} {number} has no name")
+                if thing.name.splitlines() != [thing.name]:
+                    raise InputError(f"{what} {number} has no name of one line")
             names = [thing.name for thing in things]
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise InputError(f"two {what}s have the name {twice!r}: give each its own")
@@ -251,7 +254,8 @@ def _all(rows: Iterable[Row]) -> Iterator[Stage]:
 
 def _check_texts(where: str, thing: Any, *fields: str) -> None:
     for field in fields:
-        if not isinstance(value := getattr(thing, field), str):
+        value = getattr(thing, field)
+        if not isinstance(value, str) or _NO_CHARACTER.search(value):
             raise InputError(f"{where}: {field}={value!r:.80}: must be a text")
 
 

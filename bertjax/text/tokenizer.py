@@ -166,12 +166,12 @@ class Tokenizer:
                 f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
                 "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
             )
-        description = read_json(
-            file,
-            {"kind": str, "cased": bool, "file": str, "sha256": str},
-            cure="it does not describe a tokenizer of ours: name the vocabulary file itself",
-        )
+        fields = {"kind": str, "cased": bool, "file": str, "sha256": str}
+        cure = "it does not describe a tokenizer of ours: name the vocabulary file itself"
+        description = read_json(file, fields, cure=cure)
         kind, saved_cased = description["kind"], description["cased"]
+        if kind not in KINDS:
+            raise InputError(f"{file}: kind is {kind!r}: {cure}")
         path, sha256 = inside(folder, description["file"], file), description["sha256"]
         if not path.exists():
             raise InputError(f"{path}: missing, but {file} names it.")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +21,8 @@ MODEL_TYPES = ("unigram", "bpe")
 # word becomes [UNK].
 _CHARACTER_COVERAGE = 0.99995
 _MAX_ALPHABET_SHARE = 0.25  # a share of the vocabulary; most characters have two pieces
+# The trainers' time grows with the square of a word's length; a longer one is learned in parts.
+_LONGEST_WORD = re.compile(r"(\S{1000})(?=\S)")
 # SentencePiece needs about 7 KB of memory for a sentence, so this number stays below 2 GB.
 _MAX_SENTENCES = 200_000
 # SentencePiece's rounding depends on the number of threads; a fixed number gives equal files.
@@ -61,7 +64,7 @@ def learn_wordpiece(
         min_frequency=2,
         show_progress=False,
     )
-    library.train_from_iterator(texts, trainer)
+    library.train_from_iterator(_with_shorter_words(texts), trainer)
     ids = library.get_vocab(with_added_tokens=False)
     tokens = sorted(ids, key=ids.__getitem__)
     with atomic_write(path, "w") as file:
@@ -93,6 +96,10 @@ def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:
             yield "".join(batch)
             batch, size = [], 0
     yield "".join(batch)
+
+
+def _with_shorter_words(texts: Iterable[str]) -> Iterator[str]:
+    return (_LONGEST_WORD.sub(r"\1 ", text) for text in texts)
 
 
 def _continues_word(character: str, library) -> bool:
@@ -201,7 +208,7 @@ def learn_byte_level_bpe(
         min_frequency=2,
         show_progress=False,
     )
-    library.train_from_iterator(texts, trainer)
+    library.train_from_iterator(_with_shorter_words(texts), trainer)
     with atomic_write(path, "w") as file:
         file.write(library.to_str())
     return library.get_vocab_size()

@@ -166,9 +166,9 @@ class Journal:
 
     def close(self) -> None:
         """Draws, publishes and closes the files."""
+        self._events.close()  # first, because its thread must end even if nothing can be drawn
         if self._drawn < len(self._rows):
             self.draw()
-        self._events.close()
         self.publish()
         self._file.close()
         if in_bucket(self._folder):

@@ -2,9 +2,10 @@
 
   python tests/campaigns/bad_input.py --minutes=10 [--seed=1] [--output=FILE.json]
 
-Wrong values are made from the flags of each program, from the keys of the configs, and from valid
-files: tables, column files, JSON, text, and the folders of transformers. If a program accepts a
-wrong value, its result must be the same as without it; otherwise the outcome is "silent".
+Wrong values are made from the flags of each program, from the keys of the configs, from the fields
+of a study, and from valid files: tables, column files, JSON, text, and the folders of transformers.
+If a program accepts a wrong value, its result must be the same as without it; otherwise the outcome
+is "silent".
 """
 
 import importlib
@@ -43,6 +44,13 @@ MEANT = (
     Meant("compile_check flags: --json=", SILENT, _DEFAULT),
     Meant("* config file: no *", SILENT, _DEFAULT),
     Meant("* flags: --config=odd/raises.py", TRACEBACK, "the error is in the user's own code"),
+    Meant("study flags: --study=odd/raises.py", TRACEBACK, "the error is in the user's own code"),
+    Meant("study file: no *", TRACEBACK, "an argument is missing in the user's own code"),
+    Meant("study file: *.no_such_key=1", TRACEBACK, "the error is in the user's own code"),
+    Meant("study file: no *", SILENT, _DEFAULT),
+    Meant("study file: title=*", SILENT, "a title may be any text"),
+    Meant("study file: *.name=*", SILENT, "a name may be any text of one line"),
+    Meant("study flags: --only=CoLA,CoLA", SILENT, "a column that is named twice is shown once"),
     Meant("compile_check flags: --*=odd/dangling", SILENT, "the file replaces a link to nothing"),
     Meant("finetune_ner * --config.task.entities=0", SILENT, "0 is False"),
     Meant("finetune_ner files: conll/*: no sentence ends", SILENT, "then a document is a sentence"),
@@ -51,6 +59,7 @@ MEANT = (
     Meant("* flags: --*nowhere/at/all", SILENT, "a folder is made with those it lies in"),
     Meant("* files: text.txt: cut", SILENT, _TEXT),
     Meant("* files: lines.txt: cut", SILENT, _TEXT),
+    Meant("* files: lines.txt: one word of 30 MB", SILENT, _TEXT),
     Meant("extract_features files: lines.txt: only blanks", SILENT, _TEXT),
     Meant("* config *phase_2.*", SILENT, "the phase has no steps"),
     *(
@@ -79,7 +88,7 @@ _COMMANDS = {
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.SQUAD, made.SWAG, made.NER, made.TABLE, made.PREDICT),
-        *(made.ENSEMBLE, made.SHOW, made.COMPILE),
+        *(made.TRIVIAQA, made.ENSEMBLE, made.DRY_RUN, made.SHOW, made.COMPILE),
     )
 }
 
@@ -149,6 +158,14 @@ _OF_FLAGS = {
         *(f"text:{_LONG}", f"jsonl:{_UNDECODABLE}#a"),
     ),
     "language": ("", "text", "EN!", "../en", "9" * 300),
+    "study": (
+        *(*_NO_INPUT, "tiny.py", "study.py:word", "odd/folder.py", "odd/empty.py"),
+        *(f"odd/{name}.py" for name in ("syntax", "raises", "no_study", "a_study", "a_long_study")),
+    ),
+    "data": (*_NO_INPUT, "corpus"),
+    "only": ("", "text", ",", "CoLA,CoLA", "loss,text"),
+    "scale": ("", "text", "17"),
+    "stage": ("text", "..", "base,one", _UNDECODABLE),
     "layers": ("", "text", "99", "-99", "1,,0", "1,1", "nan", "0.5", "9" * 20, "1 0"),
     "text": ("", "no blank", "[MASK]" * 200, "[MASK] " + "moo " * 4000, _UNDECODABLE, "[mask]"),
     "word": ("", " ", "nowhere", "moo moo", _UNDECODABLE, "."),
@@ -250,6 +267,9 @@ def _put_oddities(folder: Path) -> None:
         "raises": "def get_config():\n    return {}['key']\n",
         "a_list": "def get_config():\n    return [1]\n",
         "no_arguments": "def get_config():\n    return None\n",
+        "no_study": "def get_study(scale):\n    return None\n",
+        "a_study": "get_study = 7\n",
+        "a_long_study": "def get_study(scale, word, more):\n    return None\n",
     }.items():
         (folder / f"{name}.py").write_text(text)
 
@@ -275,6 +295,7 @@ def _configs() -> Iterator[tuple[str, made.Command, dict[str, Any]]]:
         ("finetune_swag", made.SWAG),
         ("finetune_ner", made.FEATURES),
         ("finetune_table", made.TABLE),
+        ("finetune", made.TRIVIAQA),
     ):
         (file,) = [each for each in command.arguments if _sets(each, "config")]
         path, _, word = file.removeprefix("--config=").partition(":")
@@ -329,15 +350,7 @@ def _in_file(
     config: Mapping[str, Any], place: tuple[str, ...], new: Any, job: doors.Job, _: random.Random
 ) -> doors.Job:
     """Puts a changed config into a file, and removes the flags that would change it back."""
-    whole = _copy(config)
-    inner = whole
-    for key in place[:-1]:
-        inner = inner[key]
-    if new is _GONE:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = new
-    made.write_config(job.folder / "changed.py", whole)
+    made.write_config(job.folder / "changed.py", _changed(config, place, new))
     key = "config." + ".".join(place)
     others = [
         each
@@ -347,8 +360,71 @@ def _in_file(
     return job._replace(arguments=("--config=changed.py", *others))
 
 
-def _copy(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in config.items()}
+def _changed(config: Any, place: tuple[str | int, ...], new: Any) -> Any:
+    """A copy with a new value at a place, or without it."""
+    inner = whole = _copy(config)
+    for key in place[:-1]:
+        inner = inner[key]
+    if new is _GONE:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = new
+    return whole
+
+
+def _copy(config: Any) -> Any:
+    if isinstance(config, Mapping):
+        return {key: _copy(value) for key, value in config.items()}
+    return [_copy(each) for each in config] if isinstance(config, list) else config
+
+
+# ------------------------------------------------------------------------------ the studies
+
+# Values of a stage's, a row's or a column's name.
+_NO_FOLDER = ("..", ".", "/a", "a/../../../evil", "a\0", "a/b", "a\nb", " ", _UNDECODABLE)
+_OTHER_KINDS = (*_NO_SECTION, (), ("text",), ("base",), 0, -1, 0.5, True, float("nan"), 10**20)
+
+
+class _Words(str):
+    """A value that looks like what it is no JSON of: numpy's numbers."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+_NO_JSON = tuple(map(_Words, ("__import__('numpy').int64(1)", "{1}", "object()", "b'x'")))
+
+
+def _study_tries() -> Iterator[Planned]:
+    plain = made.study()
+    for place in other_json.places(plain):
+        if place[0] == "stages" and len(place) < 3:  # these are the form of this file only
+            continue
+        was = other_json.at(plain, place)
+        more = _NO_FOLDER if place[-1] == "name" else ()
+        values = {repr(new): new for new in (*_OTHER_KINDS, *_NO_TEXT, *_NO_JSON, *more)}
+        for shown, new in values.items():
+            if shown != repr(was):
+                yield _study_try(f"{_place(place)}={shown}", plain, place, new)
+        if isinstance(place[-1], str):
+            yield _study_try(f"no {_place(place)}", plain, place, _GONE)
+    for stage in plain["stages"]:
+        for key, new in {"part": "last", "step": 7, "start": ("both",), "no_such_key": 1}.items():
+            yield _study_try(f"{stage}.{key}={new!r}", plain, ("stages", stage, key), new)
+
+
+def _place(place: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, place)).removeprefix("stages.")
+
+
+def _study_try(name: str, plain: Any, place: tuple[str | int, ...], new: Any) -> Planned:
+    def change(job: doors.Job, _: random.Random) -> doors.Job:
+        made.write_study(job.folder / "study.py", _changed(plain, place, new))
+        return job
+
+    return _planned("study file", name, made.DRY_RUN, change)
 
 
 # -------------------------------------------------------------------------------- the files
@@ -368,6 +444,11 @@ def _as_loop(path: Path) -> None:
     os.symlink(path.name, path)
 
 
+def _as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def _as_no_gzip(path: Path) -> None:
     path.rename(path.with_name(f"{path.name}.gz"))
 
@@ -382,8 +463,12 @@ _OF_ANY_FILE: dict[str, Callable[[Path], None]] = {
     "deleted": Path.unlink,
     "a folder": _as_folder,
     "a loop of links": _as_loop,
+    "a FIFO": _as_fifo,
     "said to be gzip": _as_no_gzip,
 }
+
+
+_LONG_WORDS = {"one word of 30 MB": _bytes(lambda data: b"x" * 30_000_000)}
 
 
 def _fields(separator: str, column: int, new: str) -> Callable[[bytes], bytes]:
@@ -678,9 +763,15 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
         ),
         ("numbers/train.jsonl", made.NUMBERS, _of_row(folder / "numbers" / "train.jsonl")),
         ("tags/train.jsonl", made.TAGS, _of_row(folder / "tags" / "train.jsonl")),
-        ("text.txt", made.PREPARE, {}),
-        ("lines.txt", made.PREDICT, _NEW_TEXTS),
-        ("lines.txt", made.EXTRACT, {}),
+        *(
+            (f"triviaqa/{name}", made.TRIVIAQA, _of_json(folder / "triviaqa" / name, texts=True))
+            for name in ("qa/wikipedia-train.json", "qa/wikipedia-dev.json")
+        ),
+        ("triviaqa/evidence/wikipedia/train_1.txt", made.TRIVIAQA, _LONG_WORDS),
+        ("triviaqa/evidence/wikipedia/dev_1.txt", made.TRIVIAQA, _LONG_WORDS),
+        ("text.txt", made.PREPARE, _LONG_WORDS),
+        ("lines.txt", made.PREDICT, _NEW_TEXTS | _LONG_WORDS),
+        ("lines.txt", made.EXTRACT, _LONG_WORDS),
         ("exported/vocab.txt", made.FILL_EXPORTED, _VOCABULARIES),
         ("exported/model.safetensors", made.FILL_EXPORTED, _WEIGHTS),
         *(
@@ -721,6 +812,7 @@ def plan(things: made.Made) -> Iterator[Planned]:
     """Yields all tries with wrong input."""
     yield from _flag_tries()
     yield from _config_tries()
+    yield from _study_tries()
     yield from _file_tries(things.folder)
 
 

@@ -3,10 +3,10 @@
   python tests/campaigns/damage.py --minutes=10 [--seed=1] [--output=FILE.json]
 
 The damaged file belongs to a corpus, a run (of pre-training, of fine-tuning, over fixed features),
-a model in the form of transformers, or unfinished vectors. The program must report the damage, or
-give the same result as without it; if it drops the damaged part, it must say so. Finished runs and
-corpora are tried, and also unfinished ones of a killed process, whose result must be that of a run
-that was never stopped.
+an ensemble, a study, a model in the form of transformers, or unfinished vectors. The program must
+report the damage, or give the same result as without it; if it drops the damaged part, it must say
+so. Finished runs and corpora are tried, and also unfinished ones of a killed process, whose result
+must be that of a run that was never stopped.
 """
 
 import json
@@ -52,8 +52,13 @@ _READERS = {
         ],
     ),
     "unfinished-run": ("run", [made_from(made.PRETRAIN, "run=unfinished-run")]),
-    "glue-run": ("glue-run", [made.PREDICT, made.CLASSIFIER, made_from(made.GLUE, "glue-run")]),
+    "glue-run": (
+        "glue-run",
+        [made.PREDICT, made.CLASSIFIER, made.ENSEMBLE, made_from(made.GLUE, "glue-run")],
+    ),
     "unfinished-glue-run": ("glue-run", [made_from(made.GLUE, "glue-run=unfinished-glue-run")]),
+    "together": ("together", [made.PREDICT_TOGETHER, made_from(made.TOGETHER, "together")]),
+    "study": ("study", [made_from(made.STUDY, "study")]),
     "features-run": ("features-run", [made_from(made.FEATURES, "features-run")]),
     "exported": ("exported", [made.SERVE, made.FILL_EXPORTED]),
     "classifier": ("classifier", [made.PREDICT_CLASSIFIER]),

@@ -42,7 +42,12 @@ _IMPORTED = (
         "bertjax.programs.prepare",
         "bertjax.programs.pretrain",
     ),
-    *("bertjax.programs.show_sharding", "ml_collections.config_flags", "matplotlib.figure"),
+    *(
+        "bertjax.programs.show_sharding",
+        "bertjax.programs.study",
+        "ml_collections.config_flags",
+        "matplotlib.figure",
+    ),
     *("matplotlib.backends.backend_agg", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
     *("tensorboardX", "safetensors.numpy", "sentencepiece", "tiny_run", "outcome", "doors", "made"),
 )

@@ -64,14 +64,18 @@ def _files(*names: str) -> Callable[[Path, End], Any]:
             path = folder / name
             files = sorted(path.rglob("*")) if path.is_dir() else [path]
             for file in files:
-                if file.is_file() and file.name not in _NOT_THE_RESULT:
+                differ = _NOT_THE_RESULT & set(file.relative_to(folder).parts)
+                if file.is_file() and not differ and file.suffix != ".png":
                     found[str(file.relative_to(folder))] = _digest(file)
         return found
 
     return result
 
 
-_NOT_THE_RESULT = (".lock", "loss.png")
+# What differs in each run, beside pictures; a study's "made" has hashes of files with clocks.
+_NOT_THE_RESULT = {
+    *(".lock", "times.jsonl", "times.json", "made", "logs", "tensorboard", "checkpoints"),
+}
 _CLOCKS = ("seconds", "peak_bytes", "peak_worker_bytes", "tokens_per_second", "host_wait", "mfu")
 
 
@@ -115,9 +119,12 @@ def _names(needs: str) -> dict[str, str]:
     return {name: of or name for name, _, of in pairs}
 
 
-def _fine_tuning(task: str, choice: str, data: str, workdir: str, more: str = "") -> str:
+def _fine_tuning(
+    task: str, choice: str, data: str, workdir: str, more: str = "", *, door: str = ""
+) -> str:
     return (
-        f"finetune_{task} --config={_CONFIGS}/finetune_{task}.py{choice} --config.data={data}"
+        f"{door or f'finetune_{task}'} --config={_CONFIGS}/finetune_{task}.py{choice}"
+        f" --config.data={data}"
         f" --config.init_from=run --workdir={workdir} --config.max_length=48"
         " --config.grid.batch_size=8 --config.grid.epochs=1 --config.grid.learning_rate=1e-2"
         f" {more}"
@@ -211,6 +218,28 @@ PREDICT_CLASSIFIER = _command(
     "classifier lines.txt",
     _files("answers.jsonl"),
 )
+TRIVIAQA = _command(
+    _fine_tuning("triviaqa", "", "triviaqa", "tuned", _SPANS, door="finetune"),
+    "run triviaqa",
+    _tuned("tuned"),
+)
+OTHER_GLUE = GLUE._replace(arguments=(*GLUE.arguments, "--config.seed=1"))
+_MEMBERS = ("glue-run", "other-glue-run")  # outside of a try's folder, because names are absolute
+TOGETHER = _command(
+    f"ensemble --runs={','.join(f'../../made/{name}' for name in _MEMBERS)} --workdir=together",
+    "glue",
+    _files("together"),
+)
+PREDICT_TOGETHER = _command(
+    "predict --model=together --input=lines.txt --output=answers.jsonl",
+    "together glue lines.txt",
+    _files("answers.jsonl"),
+)
+_STUDY = "study --study=study.py --corpus=corpus --data=. --scale=16 --workdir=study"
+STUDY = _command(  # without the ensemble, because a copy of it would name the folder of its making
+    f"{_STUDY} --only=loss,CoLA", "study.py tiny.py corpus glue", _files("study")
+)
+DRY_RUN = _command(f"{_STUDY} --dry_run", "study.py tiny.py corpus glue", _printed)
 NUMBERS = _command(
     _fine_tuning("table", ":regression", "numbers", "tuned"), "run numbers", _tuned("tuned")
 )
@@ -283,7 +312,12 @@ _ARTEFACTS = (
         ),
         "evaluated-run": (EVALUATE, "run"),
     },
-    {"classifier": (CLASSIFIER, "classifier")},
+    {
+        "classifier": (CLASSIFIER, "classifier"),
+        "other-glue-run": (OTHER_GLUE, "glue-run"),
+        "study": (STUDY, "study"),
+    },
+    {"together": (TOGETHER, "together")},
 )
 _INTERRUPTED = 130
 
@@ -351,6 +385,81 @@ def tiny() -> dict[str, Any]:
     return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3, **one_phase)
 
 
+def study() -> dict[str, Any]:
+    """The study of `STUDY` as plain values: a file of it is made by `write_study`."""
+    grid = {"grid.batch_size": (8,), "grid.epochs": (1,), "grid.learning_rate": (1e-2,)}
+    tune = {"max_length": 48, "grid.restarts": 1, **grid}
+    config = f"{_CONFIGS}/finetune_glue.py:CoLA"
+    tuned = {"program": "finetune", "config": config, "start": ("base",), "data": "glue"}
+    return {
+        "title": "A table",
+        "source": "nobody",
+        "against": "first",
+        "stages": {
+            "base": {"name": "base", "program": "pretrain", "config": "tiny.py"},
+            "one": {"name": "one", **tuned, "settings": tune},
+            "other": {"name": "other", **tuned, "settings": {**tune, "seed": 1}, "step": 8},
+            "loss": {
+                **{"name": "loss", "program": "evaluate"},
+                **{"settings": {"batches": 1}, "start": ("base",)},
+            },
+            "both": {
+                **{"name": "both", "program": "ensemble"},
+                **{"settings": {"by": "probabilities"}, "start": ("one", "other")},
+            },
+        },
+        "rows": [
+            {"name": "a run", "stages": {"loss": "loss", "CoLA": "one"}},
+            {"name": "two runs", "stages": {"CoLA": "other", "together": "both"}},
+        ],
+        "columns": [
+            {"name": "loss", "stage": "loss", "figure": "32/mlm_loss", "published": {}},
+            {
+                **{"name": "CoLA", "stage": "CoLA", "figure": "dev/accuracy"},
+                **{"published": {"a run": 50.0}, "x": 1.0},
+            },
+            {"name": "together", "stage": "together", "figure": "dev/accuracy", "published": {}},
+        ],
+    }
+
+
+_STUDY_FILE = """
+from bertjax.studies.study import Column, Row, Stage, Study
+
+nan, inf = float("nan"), float("inf")
+PLAIN = {plain!r}
+
+
+def get_study(scale):
+    made = {{}}
+
+    def stages(value):
+        if isinstance(value, tuple):
+            return tuple(map(stages, value))
+        return made.get(value, value) if isinstance(value, str) else value
+
+    def all_of(kind, values, key, change):
+        if not isinstance(values, list):
+            return values
+        return [kind(**(each | {{key: change(each[key])}} if key in each else each))
+                if isinstance(each, dict) else each for each in values]
+
+    def of_row(value):
+        return {{k: stages(v) for k, v in value.items()}} if isinstance(value, dict) else value
+
+    for key, each in PLAIN.pop("stages").items():
+        (made[key],) = all_of(Stage, [each], "start", stages)
+    rows = all_of(Row, PLAIN.pop("rows"), "stages", of_row)
+    columns = all_of(Column, PLAIN.pop("columns"), "stage", lambda value: value)
+    return Study(rows=rows, columns=columns, **PLAIN)
+"""
+
+
+def write_study(path: Path, plain: Mapping[str, Any]) -> None:
+    """Writes the file of a study; names of stages stand for them, other values for themselves."""
+    path.write_text(_STUDY_FILE.format(plain=plain))
+
+
 def _write_inputs(folder: Path) -> None:
     write_text(folder / "text.txt", documents=100)
     write_text(folder / "more.txt", documents=60, seed=1)
@@ -362,6 +471,8 @@ def _write_inputs(folder: Path) -> None:
     task_files.write_swag(folder / "swag", rows=24)
     task_files.write_conll(folder / "conll", documents=3)
     task_files.write_stsb(folder / "glue", rows=24)
+    task_files.write_triviaqa(folder / "triviaqa", questions=16)
+    write_study(folder / "study.py", study())
     task_files.write_reviews(folder / "reviews", rows=24)
     task_files.write_table(folder / "numbers", "regression", rows=24)
     task_files.write_table(folder / "tags", "tagging", rows=24)

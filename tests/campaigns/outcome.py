@@ -1,7 +1,8 @@
 """The outcomes of a campaign's tries (survived, told, traceback, silent or endless) as a table.
 
   survived   exit code 0, and the result is right
-  told       one line says what is wrong: "error: ..." with exit code 2
+  told       one line says what is wrong: "error: ..." with exit code 2; a study, which ends with 1,
+             says so of each stage that failed
   traceback  any other end: a bug's traceback, a signal, an exit code without a message
   silent     exit code 0 without a message, but the input or the result is wrong
   endless    the program exceeded its limit of time or memory
@@ -31,6 +32,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 # checkpoint is damaged and the program has reported it.
 _OF_TASKS = ("Task exception was never retrieved", "Exception ignored in", "uvloop/loop.pyx")
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Invalid|Iteration|Interrupt)\b")  # its last line
+_FAILED = ": failed: "  # what a study prints between a stage's name and the end of its log
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED", "Cannot allocate memory")
 
 
@@ -105,6 +107,9 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
         last
     ]:
         return TOLD, last
+    failed = [line for line in end.output.splitlines() if _FAILED in line]
+    if end.code == 1 and failed and all(f"{_FAILED}error: " in line for line in failed):
+        return TOLD, failed[0]
     return TRACEBACK, f"exit {end.code}: {last}"
 
 

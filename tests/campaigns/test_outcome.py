@@ -34,6 +34,8 @@ _LOOP = 'Traceback (most recent call last)\n  File "uvloop/loop.pyx", line 1, in
         (End(1, "FATAL Flags parsing error:\n  flag --top=x: no\nPass --help\n"), 0, TRACEBACK),
         (End(1, _BUG), False, TRACEBACK),
         (End(1, "something else\n"), False, TRACEBACK),
+        (End(1, "", "one: failed: error: cut\ntwo: not run\nthree: failed: error: cut\n"), 0, TOLD),
+        (End(1, "", "one: failed: error: cut\ntwo: failed: KeyError: 'step'\n"), 0, TRACEBACK),
         (End(-signal.SIGSEGV, ""), False, TRACEBACK),
         (End(None, ""), False, ENDLESS),
         (End(1, f"{_BUG}MemoryError\n"), False, ENDLESS),

@@ -58,7 +58,8 @@ def test_rows_are_compared_with_the_first_or_with_the_one_above():
     "rows, fields, message",
     [
         ([], {}, "the study has no row"),
-        ([("a", "task"), ("", "task")], {}, "row 2 has no name"),
+        ([("a", "task"), ("", "task")], {}, "row 2 has no name of one line"),
+        ([("a\nb", "task")], {}, "row 1 has no name of one line"),
         ([("a", "task"), ("a", "task")], {}, "two rows have the name 'a'"),
         ([("a", "other")], {}, "column 'F1': no row has a stage 'task'; there are other"),
         ([("a", "task")], dict(table=()), "the study has no column"),
@@ -74,6 +75,12 @@ def test_rows_are_compared_with_the_first_or_with_the_one_above():
 def test_what_is_no_study_is_refused(rows, fields, message):
     with pytest.raises(InputError, match=message):
         _study(*(Row(name, {key: TUNED}) for name, key in rows), **fields)
+
+
+@pytest.mark.parametrize("name", ["", " ", "..", "a/b", "a\nb", "a\0", "n" * 201, "\udcff"])
+def test_a_stage_has_the_plain_name_of_a_folder(name):
+    with pytest.raises(InputError, match="name: must be the plain name|name=.* must be a text"):
+        Stage(name, "pretrain")
 
 
 def test_two_stages_of_one_name_are_refused():

@@ -203,7 +203,10 @@ def test_bad_folders(tmp_path, wordpiece):
     with pytest.raises(InputError, match=r"vocab\.txt: missing"):
         Tokenizer.open(tmp_path)
     description = json.loads((tmp_path / "vocabulary.json").read_text())
-    for content in ({"version": "1.0"}, None, [], description | {"file": 7}):
+    for content in (
+        *({"version": "1.0"}, None, []),
+        *(description | {"file": 7}, description | {"kind": "words"}),
+    ):
         (tmp_path / "vocabulary.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
             Tokenizer.open(tmp_path)

@@ -113,6 +113,14 @@ def test_learned_byte_level_bpe(tmp_path, cased):
     assert learn_byte_level_bpe(TEXTS, path, size=100_000, cased=cased) < 5000
 
 
+@pytest.mark.parametrize("learn", [learn_wordpiece, learn_byte_level_bpe])
+def test_a_word_without_end_is_learned_in_parts(tmp_path, learn):
+    texts = ["ab" * 1100, f"{'ab' * 500} {'ab' * 500} {'ab' * 100}"]
+    for name, text in zip(("whole", "parts"), texts, strict=True):
+        learn([text, *TEXTS], tmp_path / name, size=400, cased=True)
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()
+
+
 def test_too_little_text(tmp_path):
     path = tmp_path / "learned.model"
     with pytest.raises(InputError, match=r"cannot learn 30000 pieces from this text: .*smaller"):

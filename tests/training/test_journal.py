@@ -5,6 +5,7 @@ import dataclasses
 import json
 import logging
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -149,6 +150,15 @@ def test_a_file_in_the_way(tmp_path):
     with pytest.raises(InputError, match="tensorboard: a file, but a folder is needed"):
         Journal(tmp_path, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
+
+
+def test_a_folder_in_the_place_of_the_picture(tmp_path):
+    journal = Journal(tmp_path, 0)
+    journal.write(1, TRAIN, {"loss": 1.0})
+    (tmp_path / "loss.png").mkdir()
+    with pytest.raises(IsADirectoryError):
+        journal.close()
+    assert not [each for each in threading.enumerate() if "tensorboardX" in type(each).__module__]
 
 
 def test_no_file_is_no_lines(tmp_path):
