@@ -483,7 +483,7 @@ CHANGES = [
         ("tests/tasks/test_swag.py",),
     ),
     Change(
-        "bertjax/tasks/classification.py",
+        "bertjax/tasks/probabilities.py",
         "powers.sum(-1, keepdims=True)",
         "powers.sum(0, keepdims=True)",
         ("tests/tasks/test_classification.py", "tests/tasks/test_swag.py"),
@@ -1244,8 +1244,8 @@ CHANGES = [
     ),
     Change(
         "bertjax/programs/predict.py",
-        "enumerate(lines, start=1)",
-        "enumerate(lines)",
+        "enumerate(texts, start=1)",
+        "enumerate(texts)",
         ("tests/test_predict.py::test_a_line_that_cannot_be_used",),
     ),
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ml_collections
 import pytest
+from broken_changes import CHANGES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -395,3 +396,14 @@ def test_the_map_is_the_tree():
         pytest.fail(
             f"add to the map in WORKSPACE.md:\n{missing}remove from it:\n{extra}", pytrace=False
         )
+
+
+def test_every_broken_change_fits_the_code():
+    for change in CHANGES:
+        count = (REPOSITORY / change.file).read_text(encoding="utf-8").count(change.old)
+        assert count == 1, f"broken_changes.py: {change.old!r} is {count} times in {change.file}"
+        for test in change.tests:
+            path, _, function = test.partition("::")
+            text = (REPOSITORY / path).read_text(encoding="utf-8")
+            function = f"def {function.partition('[')[0]}(" if function else ""
+            assert function in text, f"broken_changes.py: there is no {test}"
