@@ -16,6 +16,7 @@ _BYTES = {
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _SLICES = ("dynamic-slice", "slice", "gather")  # they read a part of their first operand
 _UPDATE = "dynamic-update-slice"  # it writes its second operand into its first, in place
+_NO_ESTIMATE = str(2**63 - 1)  # what libtpu 0.0.50.1 gives an embedding's gather on v6e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +246,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
         type=kind,
         operands=tuple(re.findall(r"%([\w.-]+)", arguments)) or tuple(arguments.split(",")),
         source=source[1] if source else "",
-        cycles=int(cycles[1]) if cycles else None,
+        cycles=int(cycles[1]) if cycles and cycles[1] != _NO_ESTIMATE else None,
         chain=int(chain[1]) if chain else None,
         runs=tuple(runs),
         holds=tuple(holds),

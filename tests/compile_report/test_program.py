@@ -53,6 +53,13 @@ def test_cycles_of_loops_are_multiplied_out():
     assert sorted(found) == [("copy", 11, 1), ("fusion", 7, 15), ("fusion", 100, 5)]
 
 
+def test_the_greatest_number_is_no_estimate():
+    """libtpu 0.0.50.1 gives an embedding's gather on v6e 2^63 - 1 cycles."""
+    text = TEXT.replace('"estimated_cycles":"11"', f'"estimated_cycles":"{2**63 - 1}"')
+    found = {i.name: i.cycles for i, _ in Program(text).executed()}
+    assert found["last"] is None and found["work.2"] == 100
+
+
 def test_collectives_are_found_in_loops_and_in_fusions():
     found = {i.collective: (i.bytes, i.source, n) for i, n in Program(TEXT).collectives()}
     assert found == {
