@@ -81,6 +81,7 @@ def test_transformers_fills_the_same_blank(tiny_run, tmp_path):
     assert fill("Quack quack [MASK] quack.")[0]["token_str"] == "quack"
 
 
+@pytest.mark.slow
 def test_plain_storage_is_what_the_run_computes(stacked_run):
     """The logits equal those of the run's module much more exactly than bfloat16 does."""
     run, plain = load_run(stacked_run), open_model(str(stacked_run))

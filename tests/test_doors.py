@@ -102,6 +102,7 @@ def _fine_tuning(task: str, tiny_run) -> str:
     )
 
 
+@pytest.mark.slow
 def test_every_door_is_tried(said, repository):
     """A door of another name, a link, is the same."""
     tried = {repository / "launch" / f"{command.split()[0]}.py" for command in said}

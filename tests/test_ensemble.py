@@ -182,6 +182,7 @@ def test_tags_of_members_with_other_encoders_and_vocabularies(members, vocabular
     assert tuple(found["tags"]) == task.family.tags(mean)
 
 
+@pytest.mark.slow
 def test_answers_by_hand_and_a_threshold_of_their_own(members, tmp_path):
     task, run, other = members("SQuAD 2.0")
     dev = task.read("dev")

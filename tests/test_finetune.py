@@ -74,7 +74,7 @@ def finished(searched, tmp_path):
     return lambda name: shutil.copytree(searched / name, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", others_slow(FAMILIES, "MRPC", "own tags"))
+@pytest.mark.parametrize("name", others_slow(FAMILIES, "MRPC"))
 def test_each_family_learns_and_writes_its_files(fine_tuned, name):
     config, run = fine_tuned(name)
     family = FAMILIES[name]

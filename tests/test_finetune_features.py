@@ -86,6 +86,7 @@ def test_a_tagger_that_cannot_be_opened(finished, tmp_path, spoil, message):
         open_fine_tuned(str(own))
 
 
+@pytest.mark.slow
 def test_another_choice_takes_the_stored_activations(finished, tiny_run, tmp_path):
     data, first = finished
     run = tmp_path / "run"

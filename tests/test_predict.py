@@ -63,6 +63,7 @@ def _answers(file) -> list:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_the_door_from_file_to_file(fine_tuned, repository, tmp_path):
     _, run = fine_tuned("CoLA")
     texts = ["baa baa", "", "  ", "“é” moo\r", '{"text": "quack ||| quack"}']
@@ -93,6 +94,7 @@ def test_the_door_from_standard_input_to_standard_output(fine_tuned, repository)
     assert sum(one["probabilities"]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_door_to_a_model_without_a_head(tiny_run, repository, tmp_path):
     result = _door(repository, f"--model={tiny_run}", f"--output={tmp_path / 'out'}", input="baa\n")
     assert (result.returncode, result.stdout) == (2, "")

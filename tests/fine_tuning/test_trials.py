@@ -120,7 +120,7 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
 def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     """Another rate, another number of epochs, another seed: nothing is compiled again."""
     encoded = random_sequences(FAMILIES["classification"], examples=45)
-    made = make_trials("classification", encoded, devices=1, buckets=3, accumulate=2)
+    made = make_trials("classification", encoded, devices=1, buckets=2, accumulate=2)
     several = [
         TRIAL,
         dataclasses.replace(TRIAL, learning_rate=1e-2),

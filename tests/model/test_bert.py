@@ -176,7 +176,7 @@ def test_initial_values_depend_on_the_key_alone(spec):
     "scan_layers, remat",
     others_slow(
         [*itertools.product((False, True), ("attention", "layer")), (True, "none")],
-        *[(False, "attention"), (True, "layer")],
+        (True, "layer"),
     ),
 )
 def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_layers, remat):
@@ -189,10 +189,8 @@ def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_lay
     _assert_trees_close(other_gradient, gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "scan_layers, remat",
-    [(False, "attention"), pytest.param(True, "layer", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scan_layers, remat", [(False, "attention"), (True, "layer")])
 def test_remat_keeps_the_dropout_masks(spec, params, make_batch, scan_layers, remat):
     batch, key = make_batch(), jax.random.key(9)
     params = _stacked(params, 2) if scan_layers else params
@@ -209,7 +207,7 @@ def test_remat_keeps_the_dropout_masks(spec, params, make_batch, scan_layers, re
     _assert_trees_close(other_gradient, gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", others_slow([False, True], False))
 def test_fused_attention_is_einsum_attention(spec, params, make_batch, plain, causal):
     batch = make_batch()
     spec = dataclasses.replace(spec, causal=causal)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from slow_cases import others_slow
 from small_models import KINDS
 
 from bertjax.encoders import kinds
@@ -89,10 +90,9 @@ def _with_other_token(batch, place: int):
 
 
 def _of_each_way(kind: str) -> list:
-    """The cases of a kind of task; those with the BiLSTM alone are slow."""
-    cases = {way: pytest.param(kind, way) for way in WAYS}
-    cases["BiLSTM"] = pytest.param(kind, "BiLSTM", marks=pytest.mark.slow)
-    return list(cases.values())
+    """The cases of a kind of task; those with the BiLSTM are slow."""
+    cases = [(kind, way) for way in WAYS]
+    return others_slow(cases, *[case for case in cases if "BiLSTM" not in case[1]])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from flax import linen as nn
+from slow_cases import others_slow
 
 from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.heads.pretraining import PreTrainingModel
@@ -148,7 +149,10 @@ def test_logits_are_those_of_each_document_alone(spec, params, packed, switches)
 
 @pytest.mark.parametrize(
     "packed_form, form",
-    [(PACKED_MASKED_LM, MASKED_LM), (PACKED_LEFT_TO_RIGHT, LEFT_TO_RIGHT)],
+    others_slow(
+        [(PACKED_MASKED_LM, MASKED_LM), (PACKED_LEFT_TO_RIGHT, LEFT_TO_RIGHT)],
+        (PACKED_MASKED_LM, MASKED_LM),
+    ),
     ids=["masked_lm", "left_to_right"],
 )
 def test_loss_and_gradients_are_those_of_each_document_alone(

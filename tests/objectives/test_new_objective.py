@@ -147,9 +147,8 @@ def _three_steps(config, corpus, devices):
 
 
 @pytest.mark.devices(8)
-@pytest.mark.parametrize(
-    "name, model", [pytest.param("zero1", 1, marks=pytest.mark.slow), ("tensor_fsdp", 2)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name, model", [("zero1", 1), ("tensor_fsdp", 2)])
 def test_layouts_train_what_one_device_trains(tiny_corpus, name, model):
     expected_metrics, expected = _three_steps_of_one_device(tiny_corpus)
     config = _config(tiny_corpus, model=_PADDED, layout=name, mesh={"model": model})

@@ -134,12 +134,13 @@ def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layer
     _assert_trains_the_same(one_device, name, grid, scan_layers, accumulate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer, name, grid, scan_layers",
     [
         ("muon", "zero1", (8, 1), True),
-        pytest.param("muon", "tensor_fsdp", (4, 2), False, marks=pytest.mark.slow),
-        pytest.param("stable_adamw", "tensor_zero1", (4, 2), False, marks=pytest.mark.slow),
+        ("muon", "tensor_fsdp", (4, 2), False),
+        ("stable_adamw", "tensor_zero1", (4, 2), False),
     ],
 )
 def test_every_optimizer_and_the_average_are_the_same_in_a_layout(
