@@ -150,6 +150,7 @@ class _Input(io.TextIOWrapper):
 @pytest.mark.parametrize("source", ["in.txt", "-"])
 def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
     """The message has file and line; nothing is written, and for a file nothing is computed."""
+    _, run = fine_tuned(name)
     if source != "-":
         monkeypatch.setattr(Predictor, "outputs", None)
     fine = json.dumps(LINES[name][1])
@@ -158,7 +159,7 @@ def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, lin
     (tmp_path / "in.txt").write_text(text)
     monkeypatch.setattr(sys, "stdin", _Input(text.encode()))
     with pytest.raises(InputError) as caught:
-        predict.run(str(fine_tuned(name)[1]), source, "out")
+        predict.run(str(run), source, "out")
     origin = "standard input" if source == "-" else source
     assert str(caught.value).startswith(f"{origin} {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
