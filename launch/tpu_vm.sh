@@ -290,7 +290,11 @@ watch_run() {
   tell "$report"
   case " $codes" in
     *" 2 "*) outcome=bad_input ;;
-    *[!0\ ]*) outcome=failed ;;
+    *[!0\ ]*)
+      outcome=failed
+      look # the cloud may have taken the slice since the last look
+      case "$pod" in none | lost | leaving) outcome=lost ;; esac
+      ;;
     *) outcome=complete ;;
   esac
 }

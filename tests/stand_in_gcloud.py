@@ -30,6 +30,7 @@ SCENARIO = {
     "fails": False,  # a request becomes FAILED when it would be granted
     "offline": [],  # the numbers of queries, from 0, at which the network is away
     "unreachable": [],  # [host, part of the command, times (-1: for ever)]
+    "late": False,  # the run ends only while its hosts are asked about it
     "fits": True,  # the result of launch/compile_check.py
     # The ends of the runs, one after another: "CODE", "CODE@STEP" (saves a checkpoint first),
     # "hang" (until a signal), "preempt" (the slice is taken away), "lost" (one host is killed, the
@@ -159,6 +160,10 @@ def ssh(arguments: list[str]) -> None:
             print(f"ssh: connect to host {host}: Connection refused", file=sys.stderr)
             codes.append(255)
             continue
+        if scenario()["late"] and " host status" in command:
+            count("asked")
+            with open(home(host) / "bertjax" / "run.lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
         environment = os.environ | {"HOME": str(home(host)), "STAND_IN_HOST": str(host)}
         result = subprocess.run(["bash", "-c", command], cwd=home(host), env=environment)
         codes.append(result.returncode)
@@ -209,7 +214,9 @@ def run(arguments: list[str]) -> None:
     """Acts as `launch/pretrain.py` in the scenario."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     index = count(f"runs of {HERE}")
-    wait_for_all(index)
+    wait_for([f"runs of {host}" for host in range(scenario()["hosts"])], index)
+    if scenario()["late"]:
+        wait_for(["asked"], index)
     action, _, step = scenario()["runs"][index].partition("@")
     first, last = HERE == "0", HERE == str(scenario()["hosts"] - 1)
     print(f"run {index} of host {HERE}: {action}", flush=True)
@@ -233,15 +240,14 @@ def hang() -> None:
         time.sleep(0.2)
 
 
-def wait_for_all(index: int) -> None:
-    """Waits until all processes of a run have joined."""
-    names = [f"runs of {host}" for host in range(scenario()["hosts"])]
+def wait_for(events: list[str], index: int) -> None:
+    """Waits until all events have happened more than `index` times."""
     for _ in range(9000):
         with State() as state:
-            if all(state["counts"].get(name, 0) > index for name in names):
+            if all(state["counts"].get(event, 0) > index for event in events):
                 return
         time.sleep(0.1)
-    fail("error: not every host has joined in time", 2)
+    fail(f"error: in time there was not all of {', '.join(events)}", 2)
 
 
 def python(arguments: list[str]) -> None:

@@ -12,6 +12,8 @@ from plain_environment import plain_environment
 from tiny_run import REPOSITORY, tiny_config, write_text
 from xla_flags import xla_flags
 
+pytestmark = pytest.mark.slow
+
 # Runs one program after another like `python launch/DOOR.py ...`, but in one process, because most
 # of the time goes into imports. Prints a line of JSON for each: its exit code and its last line.
 _RUNNER = """
@@ -102,7 +104,6 @@ def _fine_tuning(task: str, tiny_run) -> str:
     )
 
 
-@pytest.mark.slow
 def test_every_door_is_tried(said, repository):
     """A door of another name, a link, is the same."""
     tried = {repository / "launch" / f"{command.split()[0]}.py" for command in said}

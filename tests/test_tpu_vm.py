@@ -213,6 +213,14 @@ def test_up_begins_again_after_a_preemption(cloud):
     assert (cloud.home(0, pod=2) / "run.exit").read_text() == "0\n"
 
 
+def test_a_preemption_while_the_hosts_are_asked_is_no_failure_of_the_run(cloud):
+    code, _, error = cloud("up", *SLICE, *RUN, runs=["preempt", "0@100"], late=True)
+    assert code == 0, error
+    again = ["create", *START, "delete"]
+    assert cloud.acts() == [*CHECKS, NEWEST, *again, *again]
+    assert "bert was taken away" in error
+
+
 @pytest.mark.slow
 def test_up_is_never_tired_of_preemptions(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, runs=["preempt"] * 4 + ["0"])
