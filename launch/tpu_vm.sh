@@ -225,10 +225,9 @@ attempt() {
   fi
   if ((running == 0)) && ! start_run; then
     look
-    case "$pod" in
-      none | lost | leaving) outcome=lost && return ;;
-      *) fail "the run could not be started on every host (above)" ;;
-    esac
+    is_gone || fail "the run could not be started on every host (above)"
+    outcome=lost
+    return
   fi
   watch_run
 }
@@ -270,10 +269,11 @@ watch_run() {
   while true; do
     report="" ended=0 codes=""
     look
-    case "$pod" in
-      none | lost | leaving) outcome=lost && return ;;
-      ready) ask_hosts ;;
-    esac
+    if is_gone; then
+      outcome=lost
+      return
+    fi
+    [[ "$pod" != ready ]] || ask_hosts
     [[ -z "$dry_run" ]] || break
     line="$(head -n 1 <<<"$report")"
     [[ -z "$line" || "$line" == "$last" ]] || say "$(date +%H:%M) $line"
@@ -293,7 +293,7 @@ watch_run() {
     *[!0\ ]*)
       outcome=failed
       look # the cloud may have taken the slice since the last look
-      case "$pod" in none | lost | leaving) outcome=lost ;; esac
+      ! is_gone || outcome=lost
       ;;
     *) outcome=complete ;;
   esac
@@ -428,10 +428,8 @@ await_slice() {
   while look; do
     [[ "$request $node" == "$last" ]] || say "$(date +%H:%M) $name: $request $node"
     last="$request $node"
-    case "$pod" in
-      ready) return 0 ;;
-      none | lost | leaving) break ;;
-    esac
+    [[ "$pod" != ready ]] || return 0
+    ! is_gone || break
     if ((wait > 0 && waited >= wait * 60)); then give_up_waiting; fi
     pause
     ((waited += SECONDS_BETWEEN_LOOKS))
@@ -472,6 +470,11 @@ look() {
     case "$command$left" in up | create) pod=none ;; *) pod=ready ;; esac
   fi
   case "$pod" in none) left="" ;; unknown) ;; *) left=yes ;; esac
+}
+
+# Whether the last look found no slice that can still run.
+is_gone() {
+  [[ "$pod" == none || "$pod" == lost || "$pod" == leaving ]]
 }
 
 state_of() { # queued-resources|tpu-vm FIELD; it sets answer

@@ -153,6 +153,9 @@ def delete() -> None:
 def ssh(arguments: list[str]) -> None:
     worker, command = flag(arguments, "worker", "0"), flag(arguments, "command")
     hosts = range(scenario()["hosts"]) if worker == "all" else [int(worker)]
+    late = scenario()["late"] and " host status" in command
+    if late:
+        count("asked")
     codes = []
     for host in hosts:
         print(f"SSH: Attempting to connect to worker {host}...", file=sys.stderr)
@@ -160,8 +163,7 @@ def ssh(arguments: list[str]) -> None:
             print(f"ssh: connect to host {host}: Connection refused", file=sys.stderr)
             codes.append(255)
             continue
-        if scenario()["late"] and " host status" in command:
-            count("asked")
+        if late:
             with open(home(host) / "bertjax" / "run.lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
         environment = os.environ | {"HOME": str(home(host)), "STAND_IN_HOST": str(host)}
