@@ -16,7 +16,6 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["bertjax", "bertjax.*"]),
-    package_data={"bertjax.runs": ["health.json"]},
     python_requires=">=3.11",
     # Lower bounds are the oldest versions that were run. Three packages have an upper bound: Orbax
     # announces another layout of its modules with 1.0; tokenizers 1.0 (its third candidate was
@@ -35,6 +34,7 @@ setup(
         "matplotlib>=3.11",
         "ml_collections>=1.1",
         "ml_dtypes>=0.6",
+        "msgspec>=0.22",
         "numpy>=2.4",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12,<1",
@@ -65,6 +65,7 @@ setup(
         "test": [
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",
+            "mypy>=2.4",
             "pytest>=9.2",
             "pytest-xdist>=3.8",
             "ruff==0.17.5",

@@ -1,68 +1,71 @@
-"""The paper's recipe as a config: every key there is, and what it means.
+"""The paper's recipe as a config, with all keys and what they mean.
 
-The files of `configs/` start from it and change what differs. A section with a class has that
-class's defaults, and its docstring says what the keys mean. A flag --config.KEY sets each of them,
-also a field of the class that stands in no config.
+The files of `configs/` start from it and change some values. A section that is made from a class
+has the defaults of the class, whose docstring explains the keys. A flag --config.KEY sets a key; it
+can also set a field of the class that the config leaves out.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_origin
 
 import ml_collections
 
 from bertjax.examples.masking import MaskingRule
-from bertjax.fine_tuning.recipe import BiLstmSettings, Grid, OptimizerSettings
+from bertjax.fine_tuning.recipe import OPTIMIZER, BiLstmSettings, Grid
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import PhaseSpec
 from bertjax.sharding.mesh import MeshSpec
 
 
-def section(settings: type, **values: Any) -> dict[str, Any]:
+def section(settings: type, without: Sequence[str] = (), **values: Any) -> dict[str, Any]:
     """A section of a config.
 
     Args:
-      settings: the dataclass of the section, whose defaults it gets: switches, numbers and texts.
-        Sections within it are empty.
-      values: those that are no defaults.
+      settings: the dataclass of the section. The section gets those of its defaults that are
+        switches, numbers and texts. Sections within it are empty.
+      without: the fields to leave out.
+      values: the values that replace defaults.
     """
     fields = dataclasses.fields(settings)
     defaults = {
         f.name: f.default for f in fields if isinstance(f.default, bool | int | float | str)
     }
-    within = {
+    within: dict[str, dict[str, Any]] = {
         f.name: {}
         for f in fields
         if dataclasses.is_dataclass(f.type) or get_origin(f.type) is Mapping
     }
-    return defaults | within | values
+    found = defaults | within | values
+    return {name: value for name, value in found.items() if name not in without}
 
 
 def paper_config() -> ml_collections.ConfigDict:
     """BERT-Base as in sections 3.1 and A.2."""
     config = ml_collections.ConfigDict()
-    # What is read: the DIR of launch/prepare_corpus.py; several as "DIR@0.7,DIR@0.3".
+    # The DIR of launch/prepare_corpus.py; several are given as "DIR@0.7,DIR@0.3".
     config.corpus = ""
-    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; they bring the model's sizes.
+    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. The model gets their sizes.
     config.init_from = ""
     # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from
     # its checkpoint in a folder of its own, with a rate that falls for optimizer.decay_steps.
     config.decay_from = ""
-    # Decides parameters, order, spans, masks and dropout.
+    # Determines the fresh parameters, the order of the text, spans, masks and dropout.
     config.seed = 0
 
-    # What is learned: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right".
+    # The objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; or
+    # "electra". With settings it is a section: dict(name="masked_lm", text="full_sentences").
     config.objective = "masked_lm_next_sentence"
-    # Several documents in a row, each of which sees only itself, with next to no padding. It needs
-    # another objective than "masked_lm_next_sentence", and short_probability=0.
+    # Whether a row has several documents, each of which sees only itself, and almost no padding. It
+    # needs another objective than "masked_lm_next_sentence", and short_probability=0.
     config.packed = False
-    config.masking = section(MaskingRule)
+    config.masking = section(MaskingRule, without=["copies"])
     # The share of examples with a random shorter length.
     config.short_probability = 0.1
 
     # Two phases, or any number of them, each with its share of the steps. A phase may also have a
-    # `corpus`; fields of `masking` that differ from config.masking; and as `model` those fields of
-    # the spec that a phase may change (`of_phase`): --config.phase_2.model.remat=layer.
+    # `corpus`, fields of `masking` that differ from config.masking, and in `model` those fields of
+    # the spec that a phase may change (`phase_fields`): --config.phase_2.model.remat=layer.
     config.total_steps = 1_000_000
     config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
     config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)
@@ -83,10 +86,10 @@ def paper_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    config.optimizer = section(OptimizerSpec)
+    config.optimizer = section(OptimizerSpec, without=["warmup_proportion"])
 
-    # The decay of a moving average of the parameters (EMA), which then is what is evaluated,
-    # exported and fine-tuned; 0: the parameters themselves are.
+    # The decay of a moving average of the parameters (EMA). The average is evaluated, exported and
+    # fine-tuned in place of the parameters. 0 means no average.
     config.ema = 0.0
 
     # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices.
@@ -96,10 +99,11 @@ def paper_config() -> ml_collections.ConfigDict:
     # Steps between lines of metrics, evaluations and checkpoints; batches of an evaluation.
     config.intervals = dict(log=100, evaluate=5_000, checkpoint=5_000, eval_batches=40)
     config.eval_batch_size = 256
-    # The newest checkpoints to keep; and every one at a multiple of so many steps (0: none).
+    # How many of the newest checkpoints to keep. Those at multiples of keep_checkpoint_every steps
+    # are kept, too (0: none).
     config.keep_checkpoints = 3
     config.keep_checkpoint_every = 0
-    # One batch, one update and one evaluation of every phase, and nothing is written.
+    # Whether to do only one update and one evaluation of each phase, and to write nothing.
     config.dry_run = False
     return config
 
@@ -114,18 +118,18 @@ def modern_config() -> ml_collections.ConfigDict:
     config.objective, config.packed, config.short_probability = "masked_lm", True, 0.0
     config.total_steps = 100_000
     masked = dict(rate=0.3)
-    # Global layers tell positions apart in 1,024 tokens first, and in 8,192 with another theta.
+    # Global layers have a theta for 1,024 tokens first, and then the one for 8,192 tokens.
     config.phase_1 = section(PhaseSpec, share=0.9, length=1024, batch_size=1024)
     config.phase_1.update(masking=masked, model=dict(global_rope_theta=10_000.0))
     config.phase_2 = section(PhaseSpec, share=0.1, length=8192, batch_size=128)
-    # The products of all pairs of 8,192 positions are computed again, and not kept.
+    # The attention of all pairs of 8,192 positions is recomputed in the backward pass, not stored.
     config.phase_2.update(masking=masked, model=dict(remat="attention"))
     config.model = {
         **config.model.to_dict(),
         **dict(encoder="modernbert", max_position_embeddings=8192),
         **dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     }
-    # Its decay of 1e-5 is fully decoupled: an update at the peak takes 1e-5 of a weight
+    # ModernBERT's decay of 1e-5 is fully decoupled: at the peak, an update takes 1e-5 of a weight
     # (`decouple_lr=True` of optimi, in its code). Here it takes the rate times the decay.
     config.optimizer.update(name="stable_adamw", learning_rate=8e-4, weight_decay=0.0125)
     config.optimizer.update(beta2=0.98)
@@ -136,10 +140,10 @@ def modern_config() -> ml_collections.ConfigDict:
 def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """Sets the values that are best on 16 and 64 TPU chips, by launch/compile_check.py."""
     config.layout = "zero1"
-    # google-research/bert computes gelu so; erf, --config.model.hidden_act=gelu, takes a step of
-    # base_16 9 to 11 % more time.
+    # google-research/bert computes gelu in this form. With the erf form,
+    # --config.model.hidden_act=gelu, a step of base_16 takes 9 to 11 % more time.
     config.model.update(hidden_act="gelu_tanh", gradient_dtype="bfloat16")
-    # Kernels where they are faster than einsum, which it is elsewhere (docs/tpu.md).
+    # Kernels where they are faster than einsum, and einsum otherwise (docs/tpu.md).
     config.model.attention = "kernel"
     return config
 
@@ -147,7 +151,7 @@ def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict
 def finetune_config() -> ml_collections.ConfigDict:
     """Fine-tuning as in section A.3: batch 32, three epochs, the rate chosen on dev."""
     config = ml_collections.ConfigDict()
-    # What is learned: a kind of `bertjax.fine_tuning.recipe.TASKS`, and the fields of that task.
+    # The task: its kind, a key of `bertjax.fine_tuning.recipe.TASKS`, and its other fields.
     config.task = dict()
     # A folder with the official files, or "tfds:".
     config.data = ""
@@ -159,13 +163,13 @@ def finetune_config() -> ml_collections.ConfigDict:
     config.seed = 0
     # Tokens of a sequence; longer ones are cut (or, for SQuAD and tagging, go into windows).
     config.max_length = 128
-    # An update takes its batch in so many parts of like length, for the same update with less
-    # padding and memory; 0: as many as suit the texts and the device.
+    # The number of parts of a batch, each with texts of similar length. The update is the same, but
+    # needs less padding and memory. 0: as many as suit the texts and the device.
     config.accumulate = 0
-    # Parts are padded to one of at most so many lengths; each is compiled once.
+    # The most lengths to which parts are padded; a program is compiled for each.
     config.buckets = 5
 
-    # Fields of the spec of the weights' encoder, which have its sizes.
+    # Fields of the encoder's spec, besides the sizes, which are those of the weights.
     config.model = dict(
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
@@ -175,9 +179,10 @@ def finetune_config() -> ml_collections.ConfigDict:
         remat="none",
         attention="einsum",
     )
-    # A BiLSTM on top, new in every trial, where hidden is above 0, such as 768.
+    # A BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
     config.bilstm = section(BiLstmSettings)
-    config.optimizer = section(OptimizerSettings)
+    others = ("learning_rate", "warmup_steps", "schedule", "decay_steps")  # the grid has the rate
+    config.optimizer = section(OptimizerSpec, others, **OPTIMIZER)
 
     # Where it runs, as in `paper_config`.
     config.layout = "data"

@@ -2,7 +2,8 @@
 
 --from is a run, hf:FOLDER, hf:NAME or tf1:FOLDER. --to=hf:FOLDER writes a folder that
 from_pretrained of transformers loads; --to=stablehlo:FOLDER writes a model that runs on a server
-with jax, without this package.
+with jax, without this package. A run of ELECTRA is its discriminator; --part=generator takes the
+other model of it.
 """
 
 from absl import flags
@@ -11,13 +12,14 @@ from bertjax.programs import commandline
 
 _FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _TO = flags.DEFINE_string("to", None, "hf:FOLDER or stablehlo:FOLDER, not there yet.")
+_PART = flags.DEFINE_string("part", "", "A part of the model of a run, such as generator.")
 flags.mark_flags_as_required(["from", "to"])
 
 
 def main(_) -> None:
     from bertjax.programs import convert
 
-    convert.run(_FROM.value, _TO.value)
+    convert.run(_FROM.value, _TO.value, _PART.value)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _SOURCE = flags.DEFINE_multi_string(
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 _LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
 _VOCABULARY = flags.DEFINE_string(
-    "vocabulary", None, "Use this vocab.txt, SentencePiece .model or tokenizer.json (of a BPE)."
+    "vocabulary", None, "Use this vocab.txt, SentencePiece .model or tokenizer.json (BPE, unigram)."
 )
 _DOMAIN_WORDS = flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."

@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from built_once import built_once
-from xla_flags import xla_flags
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from tests.helpers.built_once import built_once
+from tests.helpers.checkout import REPOSITORY
+from tests.helpers.xla_flags import xla_flags
+
+pytest_plugins = ["tests.helpers.small_bert"]
 _DEVICES = 8  # all devices; a test sees one, or as many as its mark says
 _PEERS = ("torch", "transformers")
 
@@ -22,6 +24,7 @@ os.environ["XLA_FLAGS"] = xla_flags(_DEVICES)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(REPOSITORY / ".cache" / "jax")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["EPATH_USE_TF"] = "false"  # as cloud_storage.py, but before JAX makes a path
 os.environ["PYTHONPATH"] = str(REPOSITORY)
 
 import jax  # noqa: E402
@@ -85,15 +88,6 @@ def pytest_fixture_setup(request: pytest.FixtureRequest):
         return (yield)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def memory_is_given_back():
-    """Gives memory back: this process trains many models, and would keep the largest's memory."""
-    with pytest.MonkeyPatch.context() as patch:
-        for program in ("pretrain", "finetune_task"):
-            patch.setattr(f"bertjax.programs.{program}.keep_freed_memory", lambda: None)
-        yield
-
-
 @pytest.fixture(scope="module", autouse=True)
 def what_was_compiled_is_forgotten():
     """Clears JAX's caches after each file: they are also on disk, and slow garbage collection."""
@@ -119,10 +113,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_corpus() -> Path:
-    """A prepared corpus of the easy language of tests/tiny_run.py; do not write into it."""
-    from tiny_run import write_text
-
+    """A prepared corpus of the easy language of tests/helpers/tiny_run.py; do not write into it."""
     from bertjax.programs import prepare
+    from tests.helpers.tiny_run import write_text
 
     def build(folder: Path) -> None:
         write_text(folder / "text.txt")
@@ -152,7 +145,7 @@ def pretrained_once():
 @pytest.fixture(scope="session")
 def tiny_run(tiny_corpus: Path) -> Path:
     """A finished run over `tiny_corpus` that has learned its language; do not write into it."""
-    from tiny_run import tiny_config
+    from tests.helpers.tiny_run import tiny_config
 
     config = tiny_config(
         tiny_corpus,
@@ -166,7 +159,7 @@ def tiny_run(tiny_corpus: Path) -> Path:
 @pytest.fixture(scope="session")
 def left_to_right_run(tiny_corpus: Path) -> Path:
     """A finished run with the left-to-right objective and one phase; do not write into it."""
-    from tiny_run import tiny_config
+    from tests.helpers.tiny_run import tiny_config
 
     config = tiny_config(
         tiny_corpus,
@@ -186,9 +179,8 @@ def fine_tuned(tiny_run: Path):
 
     A run is made at its first use. Do not write into it.
     """
-    from task_files import FAMILIES, tiny_finetuning
-
     from bertjax.programs import finetune
+    from tests.helpers.task_files import FAMILIES, tiny_finetuning
 
     def get(name: str):
         def config_in(folder: Path):
@@ -210,7 +202,7 @@ def fine_tuned(tiny_run: Path):
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The vocab.txt of the small models, which has real words."""
-    from small_models import PIECES
+    from tests.helpers.small_models import PIECES
 
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
@@ -220,6 +212,6 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make_pretrained(vocabulary: Path):
     """`small_models.small_model` with this vocabulary."""
-    from small_models import small_model
+    from tests.helpers.small_models import small_model
 
     return partial(small_model, vocabulary)

@@ -1,79 +1,78 @@
-"""The contract of attention: the arguments of every implementation, and its limits.
+"""What every implementation of attention takes.
 
-An implementation is called as `attend(qkv, keys, pattern, rate=..., seed=...)`:
-
-  qkv      [B, S, 3, N, H], queries, keys and values
-  keys     `Keys`: the facts about each position of the sequence
-  pattern  `Pattern`: the positions that a query sees, by their distance alone
+  query    [B, S, N, H]
+  key      [B, T, N, H]
+  value    [B, T, N, H]
+  mask     `Mask`: arrays that say what a query sees
+  pattern  `Pattern`: what a query sees by position alone; it is known when a program is compiled
+  bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None
   rate     the probability of dropping an attention probability
   seed     a uint32 scalar, which decides what is dropped; None drops nothing
 
-It returns [B, S, N, H]. The output of a query that sees no key at all is a mean of
+The result is [B, S, N, H]. In self-attention query, key and value may be one array, qkv
+[B, S, 3, N, H], as one product makes it. The output of a query that sees no key at all is a mean of
 values without meaning, and queries and keys get no gradient from it.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
-class Keys(NamedTuple):
-    """The facts about each position of a sequence.
+class Mask(NamedTuple):
+    """What queries see, as arrays.
 
     Attributes:
-      tokens: int or bool [B, S], 1 on tokens and 0 on padding, which no query sees.
-      documents: int [B, S], a number for each document that is packed into the sequence: a query
+      keys: int or bool [B, T], 1 on tokens and 0 on padding, which no query sees; or bool
+        [B or 1, N or 1, S, T], True where a query sees a key.
+      segment_ids: int [B, T], a number for each document that is packed into a sequence: a query
         sees only keys of its own document. None: a sequence is one document.
+      query_segment_ids: int [B, S], the same for queries; None: queries and keys are one sequence.
     """
 
-    tokens: jax.Array
-    documents: jax.Array | None = None
+    keys: jax.Array
+    segment_ids: jax.Array | None = None
+    query_segment_ids: jax.Array | None = None
 
 
 class Pattern(NamedTuple):
-    """The positions that a query sees; it is known when a program is compiled.
+    """What queries see by position. The last query stands at the position of the last key.
 
     Attributes:
       causal: a query sees no key after it.
-      window: a query sees the keys at most so many places away on either side; None: all.
+      window: a query sees the keys at most so many positions away on either side; None: all.
     """
 
     causal: bool = False
     window: int | None = None
 
 
-class Implementation(NamedTuple):
-    """A way to compute attention, and what it supports.
-
-    Attributes:
-      attend: see above.
-      dropout: whether it can drop attention probabilities.
-    """
-
-    attend: Callable[..., jax.Array]
-    dropout: bool
-
-
-def dropping(rate: float, seed) -> tuple[float, jax.Array]:
+def dropping(rate: float, seed: jax.Array | None) -> tuple[float, jax.Array]:
     """The rate and the seed of dropout; without a seed, nothing is dropped."""
     return (0.0, jnp.uint32(0)) if seed is None else (rate, seed)
 
 
-def visible(keys: Keys, pattern: Pattern) -> jax.Array:
-    """Bool, broadcastable to [B, N, S, S]: True where a query (third axis) sees a key (fourth).
+def visible(mask: Mask, pattern: Pattern, queries: int) -> jax.Array:
+    """Bool, broadcastable to [B, N, S, T]: True where a query (third axis) sees a key (fourth).
 
-    For implementations that have no cheaper form of it.
+    For implementations that have no cheaper way to mask.
+
+    Args:
+      queries: S, the number of queries.
     """
-    length = keys.tokens.shape[1]
-    mask = keys.tokens[:, None, None, :].astype(bool)  # [B, 1, 1, S]
-    if pattern.causal:
-        mask = mask & jnp.tril(jnp.ones((length, length), bool))  # [B, 1, S, S]
-    if pattern.window is not None:
-        places = jnp.arange(length)
-        mask = mask & (jnp.abs(places[:, None] - places) <= pattern.window)
-    if keys.documents is not None:
-        same = keys.documents[:, :, None] == keys.documents[:, None, :]
-        mask = mask & same[:, None]
-    return mask
+    seen = mask.keys.astype(bool)
+    if seen.ndim == 2:
+        seen = seen[:, None, None]  # [B, 1, 1, T]
+    if pattern.causal or pattern.window is not None:
+        keys = seen.shape[-1]
+        distance = jnp.arange(keys) - jnp.arange(keys - queries, keys)[:, None]  # [S, T]
+        if pattern.causal:
+            seen = seen & (distance <= 0)
+        if pattern.window is not None:
+            seen = seen & (jnp.abs(distance) <= pattern.window)
+    if mask.segment_ids is not None:
+        of_keys, of_queries = mask.segment_ids, mask.query_segment_ids
+        of_queries = of_keys if of_queries is None else of_queries
+        seen = seen & (of_queries[:, :, None] == of_keys[:, None])[:, None]
+    return seen

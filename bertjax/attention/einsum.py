@@ -1,43 +1,89 @@
-"""Scaled dot-product self-attention by einsum, with its gradient written by hand."""
+"""Scaled dot-product attention by einsum, with its gradient written by hand.
+
+It is section 3.2 of "Attention is all you need" (arXiv 1706.03762); softmax is computed in float32.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Keys, Pattern, dropping, visible
-from bertjax.layers.dropout import kept
+from bertjax.attention.contract import Mask, Pattern, dropping, visible
+from bertjax.layers.dropout import keep_mask
 
-# Makes query, key and value, with the heads first, of the array that holds them.
+# Makes query / sqrt(H), key and value from the given array or arrays, with the heads first.
 Parts = Callable[[Any], Sequence[jax.Array]]
+Residuals = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # of `forward`, for `backward`
 
 
-def einsum_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
-    """See `bertjax.attention.contract`; softmax is computed in float32.
-
-    It is section 3.2 of "Attention is all you need" (arXiv 1706.03762).
-    """
+def einsum_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    bias: jax.Array | None = None,
+    rate: float,
+    seed: jax.Array | None,
+) -> jax.Array:
+    """See `bertjax.attention.contract`."""
     rate, seed = dropping(rate, seed)
-    return _attend(qkv, visible(keys, pattern), seed, rate)
+    seen = visible(mask, pattern, query.shape[1])
+    return _attend(_APART, (query, key, value), bias, seen, seed, rate)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _attend(qkv, mask, seed, rate):
-    return _forward(qkv, mask, seed, rate)[0]
+def einsum_self_attention(
+    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+) -> jax.Array:
+    """See `bertjax.attention.contract`."""
+    rate, seed = dropping(rate, seed)
+    return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), seed, rate)
 
 
-def _forward(qkv, mask, seed, rate):
-    context, residuals = forward(heads_first, qkv, mask, seed, rate)
-    return swap(context), (qkv, residuals)
+class _Form(NamedTuple):
+    """How query, key and value are given.
+
+    Attributes:
+      parts: see `Parts`.
+      join: makes the gradient of the given array or arrays from those of query, key and value,
+        [B, N, S, H] each.
+    """
+
+    parts: Parts
+    join: Callable[[Sequence[jax.Array]], Any]
 
 
-def _backward(rate, residuals, gradient):
-    qkv, residuals = residuals
-    d_query, *others = backward(*heads_first(qkv), residuals, swap(gradient), rate)
-    gradients = d_query * _scale(qkv), *others
-    return jnp.stack(list(map(swap, gradients)), axis=2), None, None
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 5))
+def _attend(
+    form: _Form, given: Any, bias: jax.Array | None, seen: jax.Array, seed: jax.Array, rate: float
+) -> jax.Array:
+    return _forward(form, given, bias, seen, seed, rate)[0]
+
+
+def _forward(
+    form: _Form, given: Any, bias: jax.Array | None, seen: jax.Array, seed: jax.Array, rate: float
+) -> tuple[jax.Array, tuple[Any, jax.Array | None, Residuals]]:
+    context, residuals = forward(form.parts, given, seen, seed, rate, bias)
+    return swap(context), (given, bias, residuals)
+
+
+def _backward(
+    form: _Form,
+    rate: float,
+    residuals: tuple[Any, jax.Array | None, Residuals],
+    gradient: jax.Array,
+) -> tuple[Any, jax.Array | None, None, None]:
+    given, bias, of_forward = residuals
+    query, key, value = form.parts(given)
+    d_query, d_key, d_value, d_scores = backward(
+        query, key, value, of_forward, swap(gradient), rate
+    )
+    d_given = form.join((d_query * _scale(query), d_key, d_value))
+    d_bias = None if bias is None else _summed_like(d_scores, bias)
+    return d_given, d_bias, None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -47,6 +93,21 @@ def heads_first(qkv: jax.Array) -> list[jax.Array]:
     """[B, S, 3, N, H] -> query / sqrt(H), key, value: [B, N, S, H] each."""
     query, key, value = qkv.transpose(2, 0, 3, 1, 4)
     return [_on_cpu_apart(x) for x in (query * _scale(qkv), key, value)]
+
+
+def _each_heads_first(given: Sequence[jax.Array]) -> list[jax.Array]:
+    query, key, value = map(swap, given)
+    return [query * _scale(query), key, value]
+
+
+_JOINED = _Form(heads_first, lambda gradients: jnp.stack(list(map(swap, gradients)), axis=2))
+_APART = _Form(_each_heads_first, lambda gradients: tuple(map(swap, gradients)))
+
+
+def _summed_like(gradient: jax.Array, bias: jax.Array) -> jax.Array:
+    """The gradient of an array that was broadcast: summed over the axes where it has size 1."""
+    axes = [axis for axis, size in enumerate(bias.shape) if size < gradient.shape[axis]]
+    return gradient.astype(jnp.float32).sum(axes, keepdims=True).astype(bias.dtype)
 
 
 def _scale(x: jax.Array) -> float:
@@ -61,30 +122,38 @@ def swap(x: jax.Array) -> jax.Array:
 # ------------------------------------------------------------ on arrays with the heads first
 
 
-def forward(parts_of: Parts, source: Any, mask: jax.Array, seed, rate: float):
-    """softmax(query key^T), dropped, times value.
+def forward(
+    parts_of: Parts,
+    given: Any,
+    mask: jax.Array,
+    seed: jax.Array,
+    rate: float,
+    bias: jax.Array | None = None,
+) -> tuple[jax.Array, Residuals]:
+    """softmax(query key^T + bias), with dropout, times value.
 
-    Written with its gradient, so that of all arrays [..., S, T] just one is kept for it:
-    exp(score - highest score of its row), with a minus sign where dropout takes it out. Softmax's
-    division comes after the product with the values: of H columns, not of T.
+    The gradient is written by hand, so that only one array [..., S, T] is stored for it:
+    exp(score - highest score of its row), negative where dropout removes it. Softmax's division
+    comes after the product with the values, where it has H columns, not T.
 
     Args:
-      parts_of: makes of `source` the query [..., S, H], divided by sqrt(H), and the key and the
-        value [..., T, H]. Where a TPU computes the scores twice, it does so from `source`.
+      parts_of: makes from `given` the query [..., S, H], divided by sqrt(H), and the key and the
+        value [..., T, H]. A TPU, which computes the scores twice, starts from `given` both times.
       mask: bool, broadcastable to [..., S, T], True where a query sees a key.
+      bias: broadcastable to [..., S, T].
 
     Returns:
-      The context [..., S, H], and what `backward` needs of it.
+      The context [..., S, H], and the residuals for `backward`.
     """
     exponentials = jax.lax.platform_dependent(
-        *(source, mask),
+        *(given, mask, bias),
         tpu=functools.partial(_exponentials_by_two_products, parts_of),
         default=functools.partial(_exponentials, parts_of),
     )
-    _, _, value = parts_of(source)
+    _, _, value = parts_of(given)
     signed = exponentials.astype(value.dtype)
     if rate:
-        signed = jnp.where(kept(seed, signed.shape, rate), signed, -signed)
+        signed = jnp.where(keep_mask(seed, signed.shape, rate), signed, -signed)
     signed = _barrier(signed)
     total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [..., S, 1]
     context = jnp.einsum(
@@ -94,12 +163,19 @@ def forward(parts_of: Parts, source: Any, mask: jax.Array, seed, rate: float):
     return context, (signed, total, context, mask.any(-1, keepdims=True))
 
 
-def backward(query, key, value, residuals, gradient, rate: float):
-    """The gradients of query, key and value.
+def backward(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    residuals: Residuals,
+    gradient: jax.Array,
+    rate: float,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The gradients of query, key and value, and of the scores [..., S, T].
 
     Args:
-      residuals: from `forward`.
-      gradient: of the context.
+      residuals: those that `forward` returned.
+      gradient: the gradient of the context.
     """
     signed, total, context, sees = residuals
     gradient = gradient.astype(jnp.float32) / total
@@ -116,29 +192,34 @@ def backward(query, key, value, residuals, gradient, rate: float):
     d_scores = _barrier(d_scores)  # computed once, for two products
     d_query = jnp.einsum("...st,...th->...sh", d_scores, key)
     d_key = jnp.einsum("...st,...sh->...th", d_scores, query)
-    return d_query, d_key, d_value
+    return d_query, d_key, d_value, d_scores
 
 
-def _scores(parts_of, source, mask):
-    query, key, _ = parts_of(source)
-    products = jnp.einsum("...sh,...th->...st", query, key, preferred_element_type=jnp.float32)
-    return jnp.where(mask, products, jnp.finfo(jnp.float32).min)
+def _scores(parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None) -> jax.Array:
+    query, key, _ = parts_of(given)
+    scores = jnp.einsum("...sh,...th->...st", query, key, preferred_element_type=jnp.float32)
+    scores = scores if bias is None else scores + bias
+    return jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
 
 
-def _exponentials(parts_of, source, mask):
-    scores = _scores(parts_of, source, mask)
+def _exponentials(
+    parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None
+) -> jax.Array:
+    scores = _scores(parts_of, given, mask, bias)
     return jnp.exp(scores - scores.max(-1, keepdims=True))
 
 
-def _exponentials_by_two_products(parts_of, source, mask):
+def _exponentials_by_two_products(
+    parts_of: Parts, given: Any, mask: jax.Array, bias: jax.Array | None
+) -> jax.Array:
     """The same: a TPU multiplies twice in less time than it writes the scores and reads them."""
-    highest = _scores(parts_of, source, mask).max(-1, keepdims=True)
-    source, highest = _barrier((source, highest))
-    return jnp.exp(_scores(parts_of, source, mask) - highest)
+    highest = _scores(parts_of, given, mask, bias).max(-1, keepdims=True)
+    given, highest = _barrier((given, highest))
+    return jnp.exp(_scores(parts_of, given, mask, bias) - highest)
 
 
 def _dropped(signed: jax.Array, rate: float) -> jax.Array:
-    """Without the weights that dropout takes out; what is left is not scaled."""
+    """The weights, 0 where dropout removes them; the others are not scaled."""
     return jnp.maximum(signed, 0) if rate else signed
 
 
@@ -146,7 +227,7 @@ _barrier = jax.lax.optimization_barrier  # what comes before it is computed once
 
 
 def _on_cpu_apart(x: jax.Array) -> jax.Array:
-    """XLA:CPU would leave each head's rows apart, and run its small products slower."""
+    """Stores `x` on a CPU; XLA would leave each head's rows apart, which slows small products."""
     return jax.lax.platform_dependent(x, cpu=_barrier, default=lambda x: x)
 
 

@@ -5,25 +5,40 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Keys, Pattern, visible
+from bertjax.attention.contract import Mask, Pattern, visible
 
 
-def fused_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
+def fused_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    bias: jax.Array | None = None,
+    rate: float,
+    seed: jax.Array | None,
+) -> jax.Array:
     """See `bertjax.attention.contract`; it cannot drop probabilities.
 
-    The platform is chosen inside the compiled program, so that a program for a device that is not
-    there takes that device's kernel.
+    The platform is chosen inside the compiled program, so that a program that is compiled for
+    another device uses that device's kernel.
     """
     del rate, seed
-    mask = visible(keys, pattern)
-    mask = jnp.broadcast_to(mask, (*mask.shape[:2], qkv.shape[1], qkv.shape[1]))
-    by_xla = partial(_attend, implementation="xla")
-    if qkv.dtype != jnp.bfloat16:
-        return by_xla(qkv, mask)
-    by_cudnn = partial(_attend, implementation="cudnn")
-    return jax.lax.platform_dependent(qkv, mask, cuda=by_cudnn, default=by_xla)
+    seen = visible(mask, pattern, query.shape[1])
+    seen = jnp.broadcast_to(seen, (*seen.shape[:2], query.shape[1], key.shape[1]))
+    attend = jax.nn.dot_product_attention
+    by_xla = partial(attend, implementation="xla")
+    if query.dtype != jnp.bfloat16:
+        return by_xla(query, key, value, bias, seen)
+    by_cudnn = partial(attend, implementation="cudnn")
+    inputs = query, key, value, bias, seen
+    return jax.lax.platform_dependent(*inputs, cuda=by_cudnn, default=by_xla)
 
 
-def _attend(qkv: jax.Array, mask: jax.Array, implementation: str) -> jax.Array:
+def fused_self_attention(
+    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+) -> jax.Array:
+    """See `bertjax.attention.contract`."""
     query, key, value = (qkv[:, :, i] for i in range(3))
-    return jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=implementation)
+    return fused_attention(query, key, value, mask, pattern, rate=rate, seed=seed)

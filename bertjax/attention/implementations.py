@@ -1,54 +1,140 @@
-"""Every implementation of attention, by its name in `config.model.attention`."""
+"""Attention, and every implementation of it by its name in `config.model.attention`."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, Protocol
 
 import jax
 
-from bertjax.attention.contract import Implementation, Keys, Pattern
-from bertjax.attention.einsum import einsum_attention
-from bertjax.attention.fused import fused_attention
-from bertjax.attention.local import block_length, local_attention
+from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.einsum import einsum_attention, einsum_self_attention
+from bertjax.attention.fused import fused_attention, fused_self_attention
+from bertjax.attention.local import block_length, local_self_attention
 
+
+class AttentionSpec(Protocol):
+    """What the spec of an encoder says of its attention."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """N."""
+
+    @property
+    def head_width(self) -> int:
+        """H."""
+
+    @property
+    def attention(self) -> str:
+        """A key of `IMPLEMENTATIONS`."""
+
+    @property
+    def attention_probs_dropout_prob(self) -> float:
+        """The probability of dropping an attention probability."""
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype of queries, keys and values."""
+
+
+class Implementation(NamedTuple):
+    """A way to compute attention.
+
+    Attributes:
+      attend: (query, key, value, mask, pattern, bias=..., rate=..., seed=...).
+      attend_to_self: (qkv, mask, pattern, rate=..., seed=...).
+      dropout: whether it can drop attention probabilities.
+    """
+
+    attend: Callable[..., jax.Array]
+    attend_to_self: Callable[..., jax.Array]
+    dropout: bool
+
+
+_EINSUM = Implementation(einsum_attention, einsum_self_attention, dropout=True)
 KERNEL = "kernel"
 IMPLEMENTATIONS = {
-    "einsum": Implementation(einsum_attention, dropout=True),
-    "fused": Implementation(fused_attention, dropout=False),
-    # On TPUs the kernels, for the shapes that they serve; here is what it is elsewhere.
-    KERNEL: Implementation(einsum_attention, dropout=True),
+    "einsum": _EINSUM,
+    "fused": Implementation(fused_attention, fused_self_attention, dropout=False),
+    # Kernels for self-attention on TPUs, for the shapes that they serve; everything else is einsum.
+    KERNEL: _EINSUM,
 }
 
 
-def attention(name: str, qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
-    """Attention by the named implementation, or by blocks where a window makes that cheaper.
+def attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *,
+    mask: jax.Array,
+    segment_ids: jax.Array | None = None,
+    query_segment_ids: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    rate: float = 0.0,
+    seed: jax.Array | None = None,
+    implementation: str = "einsum",
+) -> jax.Array:
+    """Attention of [B, S, N, H] queries to [B, T, N, H] keys and values: [B, S, N, H].
 
-    The other arguments and the result are those of `bertjax.attention.contract`.
+    The arguments are those of `bertjax.attention.contract`: `mask` is `Mask.keys`, and so on.
     """
-    how = dict(pattern=pattern, rate=rate, seed=seed)
-    by_blocks = _by_blocks(qkv.shape[1], pattern)
-    attend = partial(local_attention if by_blocks else IMPLEMENTATIONS[name].attend, **how)
-    _, length, _, *heads = qkv.shape
-    if by_kernel(name, length, *heads, qkv.dtype, pattern, rate):
-        from bertjax.attention.kernel import kernel_attention
+    seen = Mask(mask, segment_ids, query_segment_ids)
+    attend = IMPLEMENTATIONS[implementation].attend
+    pattern = Pattern(causal, window)
+    return attend(query, key, value, seen, pattern, bias=bias, rate=rate, seed=seed)
 
-        on_tpu = partial(kernel_attention, **how)
-        return jax.lax.platform_dependent(qkv, keys, tpu=on_tpu, default=attend)
-    return attend(qkv, keys)
+
+def self_attention(
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    rate: float,
+    seed: jax.Array | None,
+    implementation: str,
+    by_kernel: bool,
+) -> jax.Array:
+    """Attention of the tokens of a sequence to each other: qkv [B, S, 3, N, H] -> [B, S, N, H].
+
+    It is computed by blocks where a window makes that cheaper.
+
+    Args:
+      by_kernel: the result of `by_kernel`.
+    """
+    by_blocks = _by_blocks(qkv.shape[1], pattern)
+    attend = IMPLEMENTATIONS[implementation].attend_to_self
+    attend = local_self_attention if by_blocks else attend
+    attend = partial(attend, pattern=pattern, rate=rate, seed=seed)
+    if not by_kernel:
+        return attend(qkv, mask)
+    from bertjax.attention.kernel import kernel_self_attention
+
+    on_tpu = partial(kernel_self_attention, pattern=pattern, rate=rate, seed=seed)
+    return jax.lax.platform_dependent(qkv, mask, tpu=on_tpu, default=attend)
 
 
 def by_kernel(
-    name: str, length: int, heads: int, width: int, dtype, pattern: Pattern, rate: float
+    implementation: str,
+    length: int,
+    heads: int,
+    width: int,
+    dtype: jax.typing.DTypeLike,
+    pattern: Pattern,
+    rate: float,
 ) -> bool:
-    """Whether `attention` is computed by kernels on TPUs: for S, N, H, and the dtype of qkv."""
+    """Whether kernels compute self-attention on TPUs, for this S, N, H, and dtype of qkv."""
     # In local attention by blocks, dropout has other bits than in kernels.
-    if name != KERNEL or not isinstance(length, int) or (rate and _by_blocks(length, pattern)):
+    is_exported = not isinstance(length, int)
+    if implementation != KERNEL or is_exported or (rate and _by_blocks(length, pattern)):
         return False
     from bertjax.attention.kernel import serves
 
     return serves(length, heads, width, dtype)
 
 
-def computed_by(spec, length: int, platform: str) -> str:
-    """The name of what computes an encoder's global attention on a platform such as "tpu"."""
+def computed_by(spec: AttentionSpec, length: int, platform: str) -> str:
+    """The implementation that computes an encoder's global attention on a platform, as "tpu"."""
     if spec.attention != KERNEL:
         return spec.attention
     heads = spec.num_attention_heads, spec.head_width

@@ -6,12 +6,13 @@ Scores are kept transposed, [keys, queries]. So the sums over keys are sums of v
 statistics of the queries lie along lanes, and no array of scores is transposed. For the backward
 pass the output and the logarithm of each query's sum are kept; the rest is computed again.
 
-The bits of dropout are those of `bertjax.layers.dropout.kept`, so a run may go on with another
+The bits of dropout are those of `bertjax.layers.dropout.keep_mask`, so a run may go on with another
 implementation.
 """
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +20,18 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
-from bertjax.attention.contract import Keys, Pattern, dropping
+from bertjax.attention.contract import Mask, Pattern, dropping
 from bertjax.base import axes
 from bertjax.layers.dropout import mix, row_bits
 from bertjax.layers.mesh_axes import mesh_axes
 
+T = TypeVar("T")
+Index = jax.Array | int
+Ref = Any  # an array in the memory of a chip, which a kernel reads or writes
+
 LANES = 128
 _LOW = -1e30  # the score of a key that a query does not see
-_UNROLLED = 4  # so many blocks of queries are scheduled together
+_UNROLLED = 4  # up to so many blocks of queries are unrolled
 _UNSEEN = -1e29  # a query whose highest score is below this sees no key
 
 
@@ -40,7 +45,7 @@ class Form(NamedTuple):
       keys: T, the keys that a block of queries is multiplied with: all, or those of the window.
       pattern: see `bertjax.attention.contract`.
       packed: whether a sequence has several documents.
-      rate: of dropout.
+      rate: the rate of dropout.
     """
 
     length: int
@@ -61,7 +66,7 @@ class Form(NamedTuple):
         """How many blocks of queries a sequence has."""
         return self.length // self.queries
 
-    def first_key(self, block):
+    def first_key(self, block: Index) -> Index:
         """The first key that a block of queries is multiplied with."""
         if self.keys == self.length:
             return 0
@@ -73,7 +78,7 @@ class Form(NamedTuple):
 def form_of(
     length: int, width: int, pattern: Pattern, packed: bool, rate: float, most: int
 ) -> Form:
-    """The form of a kernel whose blocks have at most so many queries."""
+    """The form of a kernel whose blocks have at most `most` queries."""
     keys, reach = length, 0
     if pattern.window is not None:
         most, reach = LANES, -(-pattern.window // LANES) * LANES
@@ -82,7 +87,7 @@ def form_of(
     return Form(length, width, queries, keys, pattern, packed, rate)
 
 
-def _dot(a, b, contract):
+def _dot(a: jax.Array, b: jax.Array, contract: tuple[int, int]) -> jax.Array:
     """The product over one axis of each, with float32 sums."""
     precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     dimensions = ((contract[:1], contract[1:]), ((), ()))
@@ -91,7 +96,7 @@ def _dot(a, b, contract):
     )
 
 
-def _of_head(x, head: int, form: Form):
+def _of_head(x: jax.Array, head: int, form: Form) -> jax.Array:
     """x [n, 128] with zeros in the lanes of the other heads."""
     if form.heads == 1:
         return x
@@ -107,32 +112,32 @@ class _Keys(NamedTuple):
       codes: float32 [T, 128], the codes of the keys, equal in all lanes; see `_visible`.
     """
 
-    keys: Any
-    values: Any
-    codes: Any
+    keys: jax.Array
+    values: jax.Array
+    codes: jax.Array
 
 
-def _keys_of(block, k, v, codes, form: Form) -> _Keys:
+def _keys_of(block: Index, k: Ref, v: Ref, codes: Ref, form: Form) -> _Keys:
     there = pl.ds(form.first_key(block), form.keys)
     # A row of 32-bit numbers becomes a column by the transposition of a matrix of equal rows.
     row = codes[0, :1, there].astype(jnp.float32)
     return _Keys(k[0, there], v[0, there], jnp.broadcast_to(row, (LANES, form.keys)).T)
 
 
-def _shared(keys_of, form: Form):
-    """`keys_of`, block -> arrays, which is called once if all blocks have the same keys."""
+def _shared(keys_of: Callable[[Index], T], form: Form) -> Callable[[Index], T]:
+    """`keys_of`; if all blocks have the same keys, it is called once for all of them."""
     if form.keys < form.length:
         return keys_of
     of_all = keys_of(0)
     return lambda block: of_all
 
 
-def _visible(keys: _Keys, codes, block, form: Form):
+def _visible(keys: _Keys, codes: Ref, block: Index, form: Form) -> jax.Array:
     """Bool [T, C]: whether a query (column) of a block sees a key (row).
 
     Args:
-      codes: [1, 2, S], of each position as a key and as a query. A query sees the keys with its
-        code; that of a key that is padding is -1.
+      codes: [1, 2, S], the code of each position as a key and as a query. A query sees the keys
+        with its own code. Keys of padding have the code -1.
     """
     of_keys = jnp.concatenate([keys.codes] * (form.queries // LANES), 1)
     if form.packed:
@@ -150,12 +155,12 @@ def _visible(keys: _Keys, codes, block, form: Form):
     return visible
 
 
-def _queries(block, form: Form):
+def _queries(block: Index, form: Form) -> pl.Slice:
     return pl.ds(block * form.queries, form.queries)
 
 
-def _kept(bits, head, block, form: Form):
-    """The mask of dropout of a head, [T, C]; see `bertjax.layers.dropout.kept`."""
+def _keep_mask(bits: jax.Array, head: jax.Array, block: Index, form: Form) -> jax.Array:
+    """The mask of dropout of a head, [T, C]; see `bertjax.layers.dropout.keep_mask`."""
     shape = form.keys, form.queries
     length = jnp.uint32(form.length)
     key = jax.lax.broadcasted_iota(jnp.uint32, shape, 0)
@@ -166,19 +171,30 @@ def _kept(bits, head, block, form: Form):
     return mix(query * length + key + first) >= jnp.uint32(round(form.rate * 2**32))
 
 
-def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form):
+def _forward_kernel(
+    bits: Ref,
+    first_head: Ref,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    codes: Ref,
+    out: Ref,
+    logsum: Ref,
+    *,
+    form: Form,
+) -> None:
     row, group = pl.program_id(0), pl.program_id(1)
     scale = form.width**-0.5
 
-    def keys_of(block):
+    def keys_of(block: Index) -> tuple[_Keys, jax.Array]:
         keys = _keys_of(block, k, v, codes, form)
         return keys, keys.values.T
 
-    keys_of = _shared(keys_of, form)
+    of_block = _shared(keys_of, form)
 
-    def block_of_queries(block, _):
+    def block_of_queries(block: jax.Array, _: int) -> int:
         here = _queries(block, form)
-        keys, values = keys_of(block)
+        keys, values = of_block(block)
         visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
         contexts = []
@@ -190,7 +206,7 @@ def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form
             total = weights.sum(0, keepdims=True)
             if form.rate:
                 head = first_head[0] + group * form.heads + h
-                weights = jnp.where(_kept(bits[row], head, block, form), weights, 0.0)
+                weights = jnp.where(_keep_mask(bits[row], head, block, form), weights, 0.0)
             of_head = values[h * form.width : (h + 1) * form.width]
             context = _dot(of_head, weights.astype(values.dtype), (1, 0))  # [H, C]
             contexts.append(context / (total * (1 - form.rate)))
@@ -201,29 +217,31 @@ def _forward_kernel(bits, first_head, q, k, v, codes, out, logsum, *, form: Form
     jax.lax.fori_loop(0, form.blocks, block_of_queries, 0, unroll=form.blocks <= _UNROLLED)
 
 
-def _backward_kernel(*refs, form: Form):
+def _backward_kernel(*refs: Ref, form: Form) -> None:
     bits, first_head, q, k, v, codes, logsum, out, d_out, d_qkv, d_k, d_v = refs
     row, group = pl.program_id(0), pl.program_id(1)
     scale, groups = form.width**-0.5, pl.num_programs(1)
 
-    def columns(i: int):
+    def columns(i: int) -> Ref:
         return d_qkv.at[0, :, pl.ds((i * groups + group) * LANES, LANES)]
 
-    def keys_of(block):
+    def keys_of(block: Index) -> tuple[_Keys, jax.Array]:
         keys = _keys_of(block, k, v, codes, form)
         return keys, (keys.keys * jnp.asarray(scale, k.dtype)).T  # [128, T]
 
-    keys_of = _shared(keys_of, form)
+    of_block = _shared(keys_of, form)
 
-    def block_of_queries(block, _):
+    def block_of_queries(block: jax.Array, _: int) -> int:
         here, there = _queries(block, form), pl.ds(form.first_key(block), form.keys)
-        keys, scaled = keys_of(block)
+        keys, scaled = of_block(block)
         visible = _visible(keys, codes, block, form)
         query = q[0, here] * jnp.asarray(scale, q.dtype)
         gradient = d_out[0, here].astype(jnp.float32)
         means = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
         gradient = (gradient / (1 - form.rate)).astype(query.dtype)
-        d_queries, d_keys, d_values = [], 0.0, 0.0
+        d_queries: list[jax.Array] = []
+        d_keys: jax.Array | float = 0.0
+        d_values: jax.Array | float = 0.0
         for h in range(form.heads):
             of_query, of_gradient = (_of_head(x, h, form) for x in (query, gradient))
             mean = means[h * form.width : (h + 1) * form.width].sum(0, keepdims=True)
@@ -236,9 +254,9 @@ def _backward_kernel(*refs, form: Form):
             dropped = weights
             if form.rate:
                 head = first_head[0] + group * form.heads + h
-                kept = _kept(bits[row], head, block, form)
-                dropped = jnp.where(kept, weights, 0.0)
-                d_weights = jnp.where(kept, d_weights, 0.0)
+                keep = _keep_mask(bits[row], head, block, form)
+                dropped = jnp.where(keep, weights, 0.0)
+                d_weights = jnp.where(keep, d_weights, 0.0)
             d_scores = (weights * (d_weights - mean)).astype(query.dtype)
             d_values += _dot(dropped.astype(query.dtype), of_gradient, (1, 0))
             d_keys += _dot(d_scores, of_query, (1, 0))
@@ -256,7 +274,7 @@ def _backward_kernel(*refs, form: Form):
         columns(i)[...] = gradient[...].astype(d_qkv.dtype)
 
 
-def _specs(form: Form, groups: int):
+def _specs(form: Form, groups: int) -> tuple[list[pl.BlockSpec], pl.BlockSpec, pl.BlockSpec]:
     """The blocks of a program: 128 columns of queries, keys and values; the codes; the sums."""
     columns = [
         pl.BlockSpec((1, form.length, LANES), lambda b, g, *_, i=i: (b, 0, i * groups + g))
@@ -270,14 +288,22 @@ def _specs(form: Form, groups: int):
 def _settings(interpret: bool) -> dict[str, Any]:
     if interpret:
         return {"interpret": True}
-    semantics = ("parallel", "arbitrary")  # of sequences, and of the groups of heads
-    limit = 100 * 2**20  # of 128 MiB
-    params = pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=limit)
+    params = pltpu.CompilerParams(
+        dimension_semantics=("parallel", "arbitrary"),  # of sequences, and of the groups of heads
+        vmem_limit_bytes=100 * 2**20,  # of 128 MiB
+    )
     return {"compiler_params": params}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
-def _attend(qkv, codes, bits, first_head, forms, interpret):
+def _attend(
+    qkv: jax.Array,
+    codes: jax.Array,
+    bits: jax.Array,
+    first_head: jax.Array,
+    forms: tuple[Form, ...],
+    interpret: bool,
+) -> jax.Array:
     """The context [B, S, N * H] of one device.
 
     Args:
@@ -285,12 +311,19 @@ def _attend(qkv, codes, bits, first_head, forms, interpret):
       codes: int32 [B, 2, S], see `_visible`.
       bits: uint32 [B], `bertjax.layers.dropout.row_bits` of these rows.
       first_head: int32 [1], the number of the first of these heads.
-      forms: of the forward and of the backward kernel.
+      forms: the form of the forward kernel, and that of the backward kernel.
     """
     return _forward(qkv, codes, bits, first_head, forms, interpret)[0]
 
 
-def _forward(qkv, codes, bits, first_head, forms, interpret):
+def _forward(
+    qkv: jax.Array,
+    codes: jax.Array,
+    bits: jax.Array,
+    first_head: jax.Array,
+    forms: tuple[Form, ...],
+    interpret: bool,
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     (form, _), (batch, length, columns) = forms, qkv.shape
     groups = columns // 3 // LANES
     of_qkv, of_codes, of_logsum = _specs(form, groups)
@@ -312,7 +345,9 @@ def _forward(qkv, codes, bits, first_head, forms, interpret):
     return out, (qkv, codes, bits, first_head, out, logsum)
 
 
-def _backward(forms, interpret, residuals, gradient):
+def _backward(
+    forms: tuple[Form, ...], interpret: bool, residuals: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, None, None, None]:
     qkv, codes, bits, first_head, out, logsum = residuals
     (_, form), (batch, length, columns) = forms, qkv.shape
     groups = columns // 3 // LANES
@@ -324,7 +359,7 @@ def _backward(forms, interpret, residuals, gradient):
             num_scalar_prefetch=2,
             grid=(batch, groups),
             in_specs=[*of_qkv, of_codes, of_logsum, of_qkv[0], of_qkv[0]],
-            # Written by all programs of a sequence, each its columns.
+            # All programs of a sequence write into it, each its own columns.
             out_specs=pl.BlockSpec((1, length, columns), lambda b, *_: (b, 0, 0)),
             scratch_shapes=[pltpu.VMEM((length, LANES), jnp.float32)] * 2,
         ),
@@ -337,32 +372,40 @@ def _backward(forms, interpret, residuals, gradient):
 _attend.defvjp(_forward, _backward)
 
 
-def serves(length: int, heads: int, width: int, dtype) -> bool:
-    """Whether the kernels take such sequences, and are faster there than einsum."""
+def serves(length: int, heads: int, width: int, dtype: jax.typing.DTypeLike) -> bool:
+    """Whether the kernels support such sequences, and are faster than einsum."""
     (axis,) = mesh_axes((axes.ACTIVATION_HEADS,)) or (None,)
     of_device = heads // (jax.sharding.get_abstract_mesh().shape[axis] if axis else 1)
     fills_lanes = LANES % width == 0 and of_device * width % LANES == 0
-    # The gradient of a sequence's qkv lies whole in VMEM, twice.
+    # VMEM has the whole gradient of a sequence's qkv, twice.
     fits = 2 * length * 3 * of_device * width * jnp.dtype(dtype).itemsize <= 80 * 2**20
     return length >= 256 and length % LANES == 0 and fills_lanes and fits
 
 
-def kernel_attention(
-    qkv, keys: Keys, pattern: Pattern, *, rate: float, seed, interpret: bool = False
+def kernel_self_attention(
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    rate: float,
+    seed: jax.Array | None,
+    interpret: bool = False,
 ) -> jax.Array:
-    """See `bertjax.attention.contract`; for shapes that `serves` names.
+    """See `bertjax.attention.contract`; only for shapes that `serves` accepts, and a mask of keys.
 
     Args:
       interpret: whether JAX executes the kernels' instructions, on any platform.
     """
     rate, seed = dropping(rate, seed)
-    rows, length = keys.tokens.shape
-    packed = keys.documents is not None
-    of_queries = keys.documents if packed else jnp.zeros_like(keys.tokens, jnp.int32)
-    of_keys = jnp.where(keys.tokens.astype(bool), of_queries, -1)
+    rows, length = mask.keys.shape
+    packed = mask.segment_ids is not None
+    of_queries = mask.segment_ids
+    if of_queries is None:
+        of_queries = jnp.zeros_like(mask.keys, jnp.int32)
+    of_keys = jnp.where(mask.keys.astype(bool), of_queries, -1)
     codes = jnp.stack([of_keys, of_queries], 1).astype(jnp.int32)  # [B, 2, S]
     arrays = qkv, codes, row_bits(seed, rows)
-    # The fastest blocks, forward and backward; of longer sequences, such do not fit into VMEM.
+    # The fastest blocks, forward and backward; for longer sequences they do not fit into VMEM.
     blocks = (512, 256) if length <= 2048 else (LANES, LANES)
     forms = tuple(form_of(length, qkv.shape[-1], pattern, packed, rate, most) for most in blocks)
     split = mesh_axes((axes.BATCH, axes.ACTIVATION_HEADS))
@@ -370,7 +413,8 @@ def kernel_attention(
         return _of_device(*arrays, 0, forms, interpret)
     of_rows, of_heads = split
 
-    def of_device(qkv, codes, bits):  # the rows and the heads of a device
+    # The rows and the heads of a device.
+    def of_device(qkv: jax.Array, codes: jax.Array, bits: jax.Array) -> jax.Array:
         before = 0 if of_heads is None else jax.lax.axis_index(of_heads) * qkv.shape[3]
         return _of_device(qkv, codes, bits, before, forms, interpret)
 
@@ -382,7 +426,14 @@ def kernel_attention(
     )(*arrays)
 
 
-def _of_device(qkv, codes, bits, heads_before, forms, interpret):
+def _of_device(
+    qkv: jax.Array,
+    codes: jax.Array,
+    bits: jax.Array,
+    heads_before: jax.Array | int,
+    forms: tuple[Form, ...],
+    interpret: bool,
+) -> jax.Array:
     """Attention of the rows and the heads of one device, with the forms of both kernels."""
     batch, length, _, heads, width = qkv.shape
     first_head = jnp.full((1,), heads_before, jnp.int32)

@@ -5,43 +5,52 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Keys, Pattern, dropping
-from bertjax.attention.einsum import backward, forward, heads_first, swap
+from bertjax.attention.contract import Mask, Pattern, dropping
+from bertjax.attention.einsum import Residuals, backward, forward, heads_first, swap
 
 
 def block_length(window: int) -> int:
-    """The queries of a block. They see the keys of two blocks, which begin `window` before it."""
+    """The queries of a block. They see as many keys as two blocks have, from `window` before it."""
     return 2 * window
 
 
-def local_attention(qkv, keys: Keys, pattern: Pattern, *, rate: float, seed) -> jax.Array:
-    """See `bertjax.attention.contract`; the pattern has a window w.
+def local_self_attention(
+    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+) -> jax.Array:
+    """See `bertjax.attention.contract`; the pattern has a window w, and the mask is one of keys.
 
     The queries are cut into blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.
     """
     rate, seed = dropping(rate, seed)
-    return _attend(qkv, _visible(keys, pattern), seed, pattern.window, rate)
+    assert pattern.window is not None
+    return _attend(qkv, _visible(mask, pattern, pattern.window), seed, pattern.window, rate)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _attend(qkv, mask, seed, window, rate):
+def _attend(
+    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float
+) -> jax.Array:
     return _forward(qkv, mask, seed, window, rate)[0]
 
 
-def _forward(qkv, mask, seed, window, rate):
+def _forward(
+    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float
+) -> tuple[jax.Array, tuple[jax.Array, Residuals]]:
     context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate)
     batch, length, _, heads, width = qkv.shape
     context = context.reshape(batch, heads, -1, width)[:, :, :length]
     return swap(context), (qkv, residuals)
 
 
-def _backward(window, rate, residuals, gradient):
-    qkv, residuals = residuals
+def _backward(
+    window: int, rate: float, residuals: tuple[jax.Array, Residuals], gradient: jax.Array
+) -> tuple[jax.Array, None, None]:
+    qkv, of_forward = residuals
     blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
     gradient = _cut(swap(gradient), 0, block_length(window))
-    gradients = backward(*blocks, residuals, gradient, rate)
-    return *gradient_of_blocks(gradients), None, None
+    *gradients, _ = backward(*blocks, of_forward, gradient, rate)
+    return *gradient_of_blocks(tuple(gradients)), None, None
 
 
 _attend.defvjp(_forward, _backward)
@@ -67,19 +76,19 @@ def _around(x: jax.Array, window: int) -> jax.Array:
     return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
 
 
-def _visible(keys: Keys, pattern: Pattern) -> jax.Array:
+def _visible(mask: Mask, pattern: Pattern, window: int) -> jax.Array:
     """Bool [B, K, s or 1, t]: True where query s of a block sees key t around it."""
-    window, block = pattern.window, block_length(pattern.window)
+    block = block_length(window)
 
-    def around(x):  # [B, S] -> [B, K, 1, t]
+    def around(x: jax.Array) -> jax.Array:  # [B, S] -> [B, K, 1, t]
         return _around(x[..., None], window)[..., 0][:, :, None]
 
-    mask = around(keys.tokens.astype(bool))
+    seen = around(mask.keys.astype(bool))
     distance = jnp.arange(2 * block) - window - jnp.arange(block)[:, None]  # [s, t]
-    mask = mask & (jnp.abs(distance) <= window)
+    seen = seen & (jnp.abs(distance) <= window)
     if pattern.causal:
-        mask = mask & (distance <= 0)
-    if keys.documents is not None:
-        own = _cut(keys.documents[..., None], 0, block)  # [B, K, s, 1]
-        mask = mask & (own == around(keys.documents))
-    return mask
+        seen = seen & (distance <= 0)
+    if mask.segment_ids is not None:
+        own = _cut(mask.segment_ids[..., None], 0, block)  # [B, K, s, 1]
+        seen = seen & (own == around(mask.segment_ids))
+    return seen

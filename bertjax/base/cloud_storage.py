@@ -21,15 +21,15 @@ os.environ.setdefault("EPATH_USE_TF", "false")
 
 _log = logging.getLogger(__name__)
 
-# The owner of a lease renews it after the first time. If a lease is unchanged for the second time,
-# another job may take it.
+# The owner renews its lease after the first time. Another job may take a lease that has not changed
+# for the second time.
 _RENEW_SECONDS, _DEAD_SECONDS = 15.0, 60.0
 _REACH_SECONDS = 30.0  # the longest wait for a bucket that does not answer
 
 # Google's libraries, gcsfs and TensorStore raise different exceptions; their messages have these.
 _FORBIDDEN = re.compile(r"\bForbidden\b|PERMISSION_DENIED|^403\b|, 403$")
 _UNKNOWN = re.compile(r"Unauthorized|UNAUTHENTICATED|^401\b|, 401$|response_code='401'")
-# These are in the class's name or in the message, after the library has tried again in vain.
+# One of these is in the exception's class name or message after the library's own retries failed.
 _LOST = re.compile(
     r"Connection|Connector|Disconnected|Timeout|CURL error|, 50[0234]$"
     "|UNAVAILABLE|DEADLINE_EXCEEDED"
@@ -65,8 +65,8 @@ def path_of(name: str | os.PathLike) -> Path:
     return epath.Path(name)
 
 
-def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
-    """The path of that name; if it is in a bucket, checks the access to it, also for `write`.
+def checked_path(name: str | os.PathLike, *, write: bool = False) -> Path:
+    """The path of that name. In a bucket, the access is checked first, also for writing if `write`.
 
     Raises:
       InputError: the bucket does not exist, a permission is missing, or it cannot be reached; the
@@ -74,16 +74,20 @@ def reach(name: str | os.PathLike, *, write: bool = False) -> Path:
     """
     path = path_of(name)
     if in_bucket(path):
+        failures: tuple[type[Exception], ...] = (
+            *_failures(),
+            ValueError,
+        )  # ValueError: not a valid name
         try:
             _try_out(path, write)
-        except (*_failures(), ValueError) as error:  # ValueError: not a valid name
+        except failures as error:
             raise _input_error(error, path, write) from error
     return path
 
 
 @contextlib.contextmanager
-def telling(path: Path) -> Iterator[None]:
-    """Reports it if a bucket refuses access to `path` in the block, or answers no more.
+def bucket_errors(path: Path) -> Iterator[None]:
+    """Converts errors of the block to InputError if a bucket refuses access or no longer answers.
 
     Raises:
       InputError: a permission is missing now, or the connection is lost; the message says what to
@@ -105,7 +109,7 @@ def _input_error(error: Exception, path: Path, write: bool) -> InputError:
 
 
 def _try_out(path: Path, write: bool) -> None:
-    from google.cloud import storage
+    import google.cloud.storage as storage
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     client, retry = storage.Client(project=None), DEFAULT_RETRY.with_timeout(_REACH_SECONDS)
@@ -187,7 +191,7 @@ class _Lease:
     """The object that names the owner of a folder."""
 
     def __init__(self, folder: Path):
-        from google.cloud import storage
+        import google.cloud.storage as storage
 
         bucket, self._name = _parts(folder / ".lease")
         self._bucket, self._folder = storage.Client(project=None).bucket(bucket), folder

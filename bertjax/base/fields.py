@@ -1,24 +1,35 @@
 """The contract between host and device: what one array of a batch looks like.
 
-The host makes the arrays with numpy; the step takes them as a dict. Who makes an array says its
-field: a layout or a corruption of `bertjax.examples`, or an objective of fine-tuning. Field names
-are those of google-research/bert.
+The host makes the arrays with numpy. The step takes them as a dict, and a model reads the ones that
+it needs by name. A layout or a corruption of `bertjax.examples`, or an objective of fine-tuning,
+describes each array that it makes by a field.
 """
 
 from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """One array of a batch: a shape letter (see `bertjax.base.axes`) per dimension, and a dtype."""
+    """One array of a batch.
+
+    Attributes:
+      letters: a shape letter (see `bertjax.base.axes`) for each dimension.
+      dtype: the dtype of the array.
+      meaning: what its numbers mean, for people who call an exported model.
+    """
 
     letters: str
     dtype: str
+    meaning: str = ""
 
 
-INPUT = {
-    "input_ids": Field("BS", "int32"),
-    "input_mask": Field("BS", "int32"),  # 1 on tokens, 0 on padding
-    "token_type_ids": Field("BS", "int32"),  # 0 on [CLS] A [SEP], 1 on B [SEP]
+TEXT = {
+    "input_ids": Field("BS", "int32", "ids of the pieces"),
+    "input_mask": Field("BS", "int32", "1 for a piece, 0 for padding"),
+    "token_type_ids": Field("BS", "int32", "0 in the first text, 1 in the second"),
 }
-# Rows of packed documents also have this: 1, 2, ... on the tokens of each, and 0 on padding.
-DOCUMENTS = {"documents": Field("BS", "int32")}
+# Rows of packed documents also have this. Without it, a row is one document.
+SEGMENT_IDS = {
+    "segment_ids": Field("BS", "int32", "1, 2, ... in each document of a row, 0 on padding"),
+}
+# Everything that an encoder may read.
+INPUTS = TEXT | SEGMENT_IDS

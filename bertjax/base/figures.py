@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertjax.base.files import atomic_write
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def png(path: str | os.PathLike, **options) -> Iterator["Figure"]:
+def png(path: str | os.PathLike, **options: Any) -> Iterator["Figure"]:
     """Yields an empty matplotlib figure, and writes it to `path` when the block succeeds.
 
     Args:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bertjax.base.cloud_storage import in_bucket, leased, path_of, telling
+from bertjax.base.cloud_storage import bucket_errors, in_bucket, leased, path_of
 from bertjax.base.errors import InputError
-from bertjax.base.json_kinds import parse, problem_in
+from bertjax.base.validation import parsed
 
 # ------------------------------------------------------------------------------- writing
 
@@ -39,8 +39,8 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         collected = io.BytesIO() if "b" in mode else io.StringIO()
         yield collected
         value = collected.getvalue()
-        with telling(path):
-            path.write_bytes(value if "b" in mode else value.encode())
+        with bucket_errors(path):
+            path.write_bytes(value.encode() if isinstance(value, str) else value)
         return
     temporary = temporary_name(path)
     encoding = None if "b" in mode else "utf-8"
@@ -142,26 +142,18 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: Path, kind: Any = None, *, cure: str) -> dict[str, Any]:
-    """Reads an object that `write_json` wrote.
+def read_json(path: Path, kind: Any = dict, *, cure: str) -> dict[str, Any]:
+    """Reads a JSON object that `write_json` wrote.
 
     Args:
-      kind: what it must be (see `bertjax.base.json_kinds`); None: any object.
-      cure: what to do about a damaged one.
+      kind: the type of the object (see `bertjax.base.validation`).
+      cure: what to do about a damaged file, for the message.
 
     Raises:
-      FileNotFoundError: there is none.
-      InputError: it is not UTF-8, no JSON, or not of this kind: the file and the cure.
+      FileNotFoundError: the file does not exist.
+      InputError: it is not UTF-8, not JSON, or not of this type.
     """
-    data = path.read_bytes()
-    try:
-        value = parse(data)
-        wrong = problem_in(value, kind or {})
-    except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise InputError(f"{path}: damaged, or not written by bertjax ({wrong}): {cure}")
-    return value
+    return parsed(path.read_bytes(), kind, path, cure)
 
 
 # ------------------------------------------------------------------------- names, folders

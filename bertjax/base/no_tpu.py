@@ -9,7 +9,7 @@ _WORDS = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # any valid name
 }
-_GOOGLE = "0x1ae0"  # Google's number as a PCI vendor, by which JAX finds chips, too
+_GOOGLE = "0x1ae0"  # Google's PCI vendor number; JAX finds chips by it, too
 
 
 def tell_libtpu() -> None:

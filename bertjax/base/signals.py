@@ -14,7 +14,7 @@ from bertjax.base.errors import EXIT_STOPPED
 
 EXIT_INTERRUPTED = 130  # the usual exit code in shells
 
-# They come when a machine is taken away, after Ctrl-C, and when a terminal is closed (a lost ssh).
+# These come when a machine is preempted, after Ctrl-C, and when a terminal is closed (a lost ssh).
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _SECONDS_BETWEEN_LOOKS = 0.5  # at the parent
@@ -80,10 +80,10 @@ def end(number: int, frame: object = None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def taken(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[], bool]]:
+def catch_signals(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether a signal has come; in the block, signals end nothing.
 
-    A second signal of the same kind has its effect from before the block. SIGHUP is an exception,
+    A second signal of the same kind does what it did before the block. SIGHUP is an exception,
     because both the system and the shell send it when a terminal is closed. Only the main thread
     can set handlers; on another thread, signals are not handled, and the function returns False.
     """
@@ -91,21 +91,21 @@ def taken(numbers: Sequence[signal.Signals] = STOPPING) -> Iterator[Callable[[],
         yield lambda: False
         return
     came: set[int] = set()
-    before = {}
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    before = {number: old for number, old in handlers.items() if old != signal.SIG_IGN}
 
-    def handle(number, frame):
+    def handle(number: int, frame: object) -> None:
         if number == signal.SIGHUP:
             _leave_the_terminal()
         elif number in came:
-            signal.signal(number, before[number])
+            signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
             return
         came.add(number)
         _log.warning("stopping after this step (%s)", signal.Signals(number).name)
 
-    for number in numbers:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, handle)
+    for caught in before:
+        signal.signal(caught, handle)
     try:
         yield lambda: bool(came)
     finally:

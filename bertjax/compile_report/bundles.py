@@ -58,7 +58,7 @@ def forget(where: Path) -> None:
 def dumped(where: Path) -> dict[str, int]:
     """The bundles that one execution of an instruction takes, by the instruction's name.
 
-    The compiler compiles instructions alike once, and dumps the first.
+    The compiler compiles equal instructions once, and dumps the first.
     """
     files = ((_DUMP.fullmatch(file.name), file) for file in where.iterdir())
     return {
@@ -136,7 +136,7 @@ def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range]:
 
     Args:
       scalars: names -> operations.
-      predicate: it ends the loop.
+      predicate: the condition that ends the loop.
     """
     test = scalars.get(predicate, "")
     bound = _COMPARISON.match(test)

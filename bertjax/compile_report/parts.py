@@ -13,8 +13,10 @@ PARTS = (OPTIMIZER, *_ENCODER, HEADS, COPIES, OTHER)
 
 Scopes = Sequence[tuple[str, str]]  # a pattern, and one of `PARTS`; the first that is found decides
 
-_BEFORE: Scopes = ((r"optimizer/", OPTIMIZER),)
-_AFTER: Scopes = ((r"/masked_lm/|/pooler/|/next_sentence_head/|bps,bsd->bpd|losses", HEADS),)
+_BEFORE: Scopes = ((r"optimizer/", OPTIMIZER), (r"/replaced_tokens/", HEADS))
+_AFTER: Scopes = (
+    (r"/masked_lm/|/pooler/|/next_sentence_head/|bps,bsd->bpd|losses|samples", HEADS),
+)
 _MOVES = ("copy", "transpose", "reshape", "pad", "slice", "concatenate", "convert")
 
 FORWARD, BACKWARD = "forward", "backward"

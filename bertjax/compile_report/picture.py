@@ -28,8 +28,16 @@ def draw(reports: list[Report], title: str, path: str | os.PathLike) -> None:
                         continue
                     label = None if part in labelled else part
                     labelled.add(part)
-                    style = dict(color=colormaps["tab10"](number), hatch=hatch, edgecolor="white")
-                    plot.barh(place, width, left=start, label=label, **style)
+                    color = colormaps["tab10"](number)
+                    plot.barh(
+                        place,
+                        width,
+                        left=start,
+                        label=label,
+                        color=color,
+                        hatch=hatch,
+                        edgecolor="white",
+                    )
                     start += width
             text = f"  {start:.1f} ms, MFU {report.mfu(times):.1%}"
             plot.text(start, place, text, va="center", fontsize=9)

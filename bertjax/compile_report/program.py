@@ -177,7 +177,7 @@ class Program:
         return read + max(0, self._hbm(instruction.name) - in_place)
 
     def form(self, instruction: Instruction) -> str:
-        """A text that is the same for instructions that compute the same from operands alike."""
+        """A text that is equal for instructions with the same computation and operand types."""
         operands = [self._types.get(operand, "") for operand in instruction.operands]
         held = [self._form_of(name) for name in instruction.holds]
         return "\n".join((instruction.form, *operands, *held))
@@ -220,7 +220,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     if opcode == "while":
         trips = re.search(r'known_trip_count"?:\{"n":"(\d+)"\}', rest)
         condition, body = (
-            re.search(rf"{role}=%?([\w.-]+)", rest)[1] for role in ("condition", "body")
+            re.findall(rf"{role}=%?([\w.-]+)", rest)[0] for role in ("condition", "body")
         )
         # A loop that XLA made itself counts from 0 to the only number in its condition.
         rounds = [int(trips[1])] if trips else limits[condition]
@@ -255,7 +255,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
 
 
 def _form(text: str) -> str:
-    """An instruction's text without what differs between two that are compiled alike."""
+    """An instruction's text without the parts that do not change how it is compiled."""
     text = re.sub(r", (?:metadata|control-predecessors)=\{[^}]*\}|, calls=[^ ,]*", "", text)
     kernel = re.search(r'"body":"[^"]*"', text)  # the program of a custom call
     return re.sub(r"%[\w.-]+", "%", text.partition(", backend_config=")[0]) + (kernel or [""])[0]

@@ -63,7 +63,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class LayerKind:
-    """The layers of one kind, of an encoder that has several: their number, and one's seconds."""
+    """The layers of one kind, if an encoder has several: their number, and the seconds of one."""
 
     count: int
     forward: float
@@ -79,10 +79,10 @@ class Times:
 
     Attributes:
       parts: (part, "forward" or "backward") -> seconds.
-      layers: kind -> what one of its layers takes, without the update of its weights; empty if all
-        layers are alike.
-      borrowed: the seconds among these of what only the other yardstick knows: the estimate has the
-        count of kernels, and the count the estimate of instructions without bundles.
+      layers: kind -> the seconds of one of its layers, without the update of its weights; empty if
+        all layers are of one kind.
+      borrowed: the seconds among these that come from the other yardstick: the estimate takes the
+        count for kernels, and the count takes the estimate for instructions without bundles.
     """
 
     parts: dict[tuple[str, str], float]
@@ -176,7 +176,7 @@ def compile_and_report(
     """Compiles one update for a slice and reads what the compiler says of it.
 
     Args:
-      scopes: of the encoder, see `bertjax.compile_report.parts`.
+      scopes: the scopes of the encoder's family, see `bertjax.compile_report.parts`.
 
     Raises:
       InputError: the update does not fit into a device's memory. The message says by how much, and
@@ -187,12 +187,13 @@ def compile_and_report(
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         raise _does_not_fit(error, step, where) from error
-    memory = compiled.memory_analysis()
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    assert memory is not None and text is not None  # libtpu has both
     not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
     temporaries = memory.temp_size_in_bytes + not_donated
     arguments = memory.argument_size_in_bytes
     dumped = bundles.dumped(bundles.folder())
-    return report_of(compiled.as_text(), dumped, step, where, scopes, arguments, temporaries)
+    return report_of(text, dumped, step, where, scopes, arguments, temporaries)
 
 
 def report_of(
@@ -207,7 +208,7 @@ def report_of(
     """Makes a report from the text of a compiled step and its bytes of memory on a device.
 
     Args:
-      dumped: the bundles of instructions by their names; those alike may lack.
+      dumped: the bundles of instructions by their names; of equal instructions, one is enough.
     """
     program = Program(text)
     chip = where.chip
@@ -218,7 +219,8 @@ def report_of(
     }
     estimate, count = _Sums(scopes), _Sums(scopes)
     kernels: dict[str, Kernel] = {}
-    no_estimate, no_bundles = collections.Counter(), collections.Counter()
+    no_estimate: collections.Counter[str] = collections.Counter()
+    no_bundles: collections.Counter[str] = collections.Counter()
     copied = 0.0
     for instruction, times in program.executed():
         opcode = instruction.opcode
@@ -277,7 +279,7 @@ class _Sums:
 
     def __init__(self, scopes: Scopes):
         self._scopes = scopes
-        self._parts: dict[tuple[str, str], float] = collections.Counter()
+        self._parts: dict[tuple[str, str], float] = collections.defaultdict(float)
         self._layers: dict[tuple[str, int], dict[str, float]] = {}
         self._borrowed = 0.0
 
@@ -286,10 +288,10 @@ class _Sums:
         part, way = part_of(instruction.opcode, source, self._scopes), direction_of(source)
         self._parts[part, way] += seconds
         if (layer := layer_of(source)) and part != OPTIMIZER:
-            self._layers.setdefault(layer, collections.Counter())[way] += seconds
+            self._layers.setdefault(layer, collections.defaultdict(float))[way] += seconds
 
     def borrow(self, instruction: Instruction, seconds: float) -> None:
-        """Adds what the other yardstick says."""
+        """Adds seconds that the other yardstick gives."""
         self.add(instruction, seconds)
         self._borrowed += seconds
 
@@ -312,7 +314,8 @@ def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str
 
 def _collectives(program: Program) -> tuple[Collective, ...]:
     """A combined collective counts for each of its dtypes."""
-    counts, sizes = collections.Counter(), collections.Counter()
+    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    sizes: collections.Counter[tuple[str, str, str]] = collections.Counter()
     for instruction, times in program.collectives():
         moves = moved(instruction.collective, instruction.source)
         for dtype, size in instruction.bytes.items():
@@ -365,19 +368,20 @@ def table(report: Report) -> str:
         f"  {'ms':28}"
         + "".join(f" {name:>10} {'backward':>9} {'share':>6}" for name in yardsticks),
     ]
+    totals = [times.seconds for times in yardsticks.values()]
     for part in PARTS:
-        cells = [
-            ([times.parts.get((part, way), 0.0) for way in (FORWARD, BACKWARD)], times.seconds)
-            for times in yardsticks.values()
-        ]
-        if any(sum(ways) for ways, _ in cells):
-            lines.append(f"  {part:28}" + "".join(_cell(*ways, total) for ways, total in cells))
+        forward, backward = (
+            [times.parts.get((part, way), 0.0) for times in yardsticks.values()]
+            for way in (FORWARD, BACKWARD)
+        )
+        if any(forward + backward):
+            lines.append(f"  {part:28}" + "".join(map(_cell, forward, backward, totals)))
     for kind, layer in report.count.layers.items():
-        cells = [
+        cells = (
             _cell(times.layers[kind].forward, times.layers[kind].backward, times.seconds)
             for times in yardsticks.values()
             if kind in times.layers
-        ]
+        )
         lines.append(f"  {f'one of {layer.count} {kind} layers':28}" + "".join(cells))
     for name, kernel in report.kernels.items():
         lines.append(

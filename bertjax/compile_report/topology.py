@@ -73,7 +73,9 @@ class Slice:
 
     @property
     def peak(self) -> float:
-        return self.chip.devices * peak_flops(self.devices[0].device_kind)
+        peak = peak_flops(self.devices[0].device_kind)
+        assert peak is not None  # it is known of all `CHIPS`
+        return self.chip.devices * peak
 
     @property
     def device_hbm(self) -> float:
@@ -87,9 +89,9 @@ def describe(name: str) -> Slice:
     Raises:
       InputError: the name is unknown, or libtpu is not installed.
     """
-    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)+)", name)
-    chip = match and CHIPS.get(match[1])
-    if not chip or match[2].count("x") + 1 != chip.dimensions:
+    generation, _, size = name.partition(":")
+    chip = CHIPS.get(generation)
+    if not chip or not re.fullmatch(rf"\d+(x\d+){{{chip.dimensions - 1}}}", size):
         known = ", ".join(f"{c.name}:{'x'.join('4' * c.dimensions)}" for c in CHIPS.values())
         raise InputError(f"--topology={name}: must be like one of {known}")
     if importlib.util.find_spec("libtpu") is None:
@@ -98,8 +100,8 @@ def describe(name: str) -> Slice:
     bundles.ask_libtpu()
     from jax.experimental import topologies
 
-    options = dict(chip.options)
-    if match[2] == "1x1":
+    options: dict[str, str | list[int]] = dict(chip.options)
+    if size == "1x1":
         options["chips_per_host_bounds"] = [1, 1, 1]  # libtpu's default is a host with four chips
     try:
         found = topologies.get_topology_desc(topology_name=name, platform="tpu", **options)

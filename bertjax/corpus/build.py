@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import chain, islice
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, size_in_words
-from bertjax.base.json_kinds import Either
 from bertjax.base.progress import Progress
+from bertjax.base.validation import record
 from bertjax.corpus.manifest import FORMAT_VERSION, write_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import (
@@ -52,7 +53,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 _OF_SHARD = {
     **dict.fromkeys(("source", "dropped_documents", "skipped_documents"), int),
     "fingerprint": str,
-    "peak_bytes": Either((int, None)),
+    "peak_bytes": int | None,
 }
 _OF_SPLIT = dict.fromkeys(("documents", "sentences", "tokens", "words", "unknown", "max_id"), int)
 
@@ -152,7 +153,7 @@ def make_plan(
 def check_documents(plan: Plan) -> None:
     """Checks before all work that the sources have a document for each split.
 
-    It reads until each has one, or so many documents that this is no question of their number.
+    It reads until each split has one, but at most `_MANY_DOCUMENTS`; with so many it is content.
 
     Raises:
       InputError: the sources have too few documents; or a damaged one.
@@ -203,7 +204,7 @@ def _packed(ranges: Sequence[Range], target: int) -> Iterator[tuple[Range, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class ShardJob:
     """The input of `build_shard`, which can be sent to another process or machine.
 
     Attributes:
@@ -222,10 +223,10 @@ class Job:
 
 
 _open_tokenizer = functools.lru_cache(maxsize=1)(Tokenizer.open)
-_stop: Any = None  # the event that makes a local worker stop early
+_stop: Event | None = None  # the event that makes a local worker stop early
 
 
-def build_shard(job: Job) -> dict[str, Any]:
+def build_shard(job: ShardJob) -> dict[str, Any]:
     """Makes one shard and returns its description (see `bertjax.corpus.shards.ShardWriter`)."""
     start = time.monotonic()
     tokenizer = _open_tokenizer(job.directory)
@@ -274,9 +275,9 @@ def build_shard(job: Job) -> dict[str, Any]:
 def _sentences(document: list[str], language: str, *, spaces: bool) -> list[str]:
     """The sentences of a document, whose paragraphs are given.
 
-    With `spaces` all but the first have the character before them that separates them from the one
-    before: a space in a paragraph, a line feed between paragraphs. Their ids in a row are those of
-    the document's text.
+    With `spaces`, each sentence but the first begins with the character that separates it from the
+    one before: a space in a paragraph, a line feed between paragraphs. Then the ids of all
+    sentences, one after another, are those of the document's text.
     """
     sentences: list[str] = []
     for paragraph in document:
@@ -306,7 +307,7 @@ def _write(
 
 
 def _peak_memory() -> int | None:
-    """The largest resident memory of this process so far, in bytes; None if it is not on Linux."""
+    """The largest resident memory of this process so far, in bytes; None except on Linux."""
     # getrusage is wrong here: after a spawn it still counts the parent's memory.
     status = Path("/proc/self/status")
     if not status.exists():
@@ -363,7 +364,7 @@ def build_store_with_beam(
     return bool(jobs)
 
 
-def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[Job], int]:
+def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[ShardJob], int]:
     """The remaining jobs, and how many bytes of the sources are done."""
     tokenizer = Tokenizer.open(directory)
     fingerprint = f"{plan.identity} {tokenizer.identity}"
@@ -373,7 +374,7 @@ def _jobs(directory: str | os.PathLike, plan: Plan) -> tuple[list[Job], int]:
         leftover.unlink()
     without_shards = dataclasses.replace(plan, shards=())
     jobs = [
-        Job(os.fspath(directory), number, shard, without_shards, fingerprint)
+        ShardJob(os.fspath(directory), number, shard, without_shards, fingerprint)
         for number, shard in enumerate(plan.shards)
         if not _is_whole(directory, number, shard.source, fingerprint)
     ]
@@ -395,7 +396,7 @@ def _is_whole(directory: str | os.PathLike, number: int, source: int, fingerprin
     )
 
 
-def _check_space(directory: str | os.PathLike, jobs: Sequence[Job]) -> None:
+def _check_space(directory: str | os.PathLike, jobs: Sequence[ShardJob]) -> None:
     # A token of two bytes stands for about five bytes of English text. A compressed source needs
     # more than this.
     needed = 0.3 * sum(job.shard.size for job in jobs)
@@ -420,7 +421,7 @@ def _hint_at_splitting(plan: Plan, workers: int) -> None:
         )
 
 
-def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
+def _run_locally(jobs: Sequence[ShardJob], workers: int, done: int) -> None:
     context = worker_context()
     stop = context.Event()
     total = done + sum(job.shard.size for job in jobs)
@@ -438,14 +439,15 @@ def _run_locally(jobs: Sequence[Job], workers: int, done: int) -> None:
                 for future in ended:
                     future.result()
                 number = len(jobs) - len(waiting)
-                progress.update(sum(map(sizes.get, ended)), f"{number} of {len(jobs)} shards")
+                read = sum(sizes[future] for future in ended)
+                progress.update(read, f"{number} of {len(jobs)} shards")
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _start_worker(stop: Any) -> None:
+def _start_worker(stop: Event) -> None:
     global _stop
     _stop = stop
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process uses one thread
@@ -461,10 +463,11 @@ def _read_description(directory: str | os.PathLike, number: int) -> dict[str, An
     splits = {}
     for split in SPLITS:
         names = split_files(split, number).values()
-        splits[split] = {**_OF_SPLIT, "files": dict.fromkeys(names, {"bytes": int, "sha256": str})}
+        files = record(**dict.fromkeys(names, record(bytes=int, sha256=str)))
+        splits[split] = record(**_OF_SPLIT, files=files)
     return read_json(
         shard_file(directory, number),
-        {**_OF_SHARD, "splits": splits},
+        record(**_OF_SHARD, splits=record(**splits)),
         cure="remove it: the same command makes the shard again",
     )
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.cloud_storage import in_bucket, reach
+from bertjax.base.cloud_storage import checked_path, in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, read_json, sha256_of_file, write_json
+from bertjax.base.validation import record
 from bertjax.corpus.shards import store_directory, token_dtype
 from bertjax.corpus.staging import staged
 
@@ -83,7 +84,7 @@ def local_store(directory: str | os.PathLike) -> Path:
     store = store_directory(directory)
     if not in_bucket(store):
         return store
-    reach(directory)
+    checked_path(directory)
     manifest = _manifest_in(store, directory)
     files = {
         name: about
@@ -115,7 +116,7 @@ def _manifest_in(store: Path, directory: str | os.PathLike) -> dict[str, Any]:
         raise InputError(f"{directory}: {state}: {cure}")
     manifest = read_json(
         path,
-        {"format_version": int, "identity": str},
+        record(format_version=int, identity=str),
         cure="delete the folder and prepare the corpus again, or restore it from a copy",
     )
     version, identity = manifest["format_version"], manifest.pop("identity")

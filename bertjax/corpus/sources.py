@@ -23,13 +23,16 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
 from bertjax.corpus.weights import check_weights, split_weight
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 KINDS = (
     "text:GLOB, lines:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, "
@@ -127,6 +130,7 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     kind, colon, rest = spec.partition(":")
     if colon and rest and kind in ("text", "lines"):
         return (_Text if kind == "text" else _Lines)(rest)
+    kinds: dict[str, Callable[[str, str], Source]]
     kinds = {"jsonl": _JsonLines, "parquet": _Parquet, "tfds": _Tfds}
     if kind not in kinds:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
@@ -150,7 +154,7 @@ def _files(pattern: str) -> list[Path]:
 # --------------------------------------------------------------------- lines of a file
 
 
-def _decompressor(path: Path):
+def _decompressor(path: Path) -> Callable[..., Any] | None:
     """The function that opens a compressed file for reading bytes; None if it is plain."""
     if path.suffix == ".gz":
         import gzip
@@ -380,7 +384,7 @@ class _Parquet(Source):
         self._pattern, self._column = pattern, column
 
     @staticmethod
-    def _open(path: Path):
+    def _open(path: Path) -> "ParquetFile":
         import pyarrow as arrow
         from pyarrow.parquet import ParquetFile
 

@@ -1,4 +1,4 @@
-"""The token store: a tokenized corpus on disk, read.
+"""Reads the token store, a tokenized corpus on disk.
 
 Tokens are read through memory maps. The positions where sentences and documents begin are held in
 memory, 8 bytes for each (1.3 GB for 3.3 billion words). The files are those of
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bertjax.base.cloud_storage import reach
+from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.corpus.manifest import REBUILD, canonical_hash, checked_manifest, local_store
 from bertjax.corpus.shards import HELDOUT, TRAIN, token_dtype
@@ -27,7 +27,7 @@ def open_tokenizer(corpus: str) -> Tokenizer:
       InputError: the folder is missing, or has no tokenizer in it.
     """
     name, _ = split_weight(corpus)
-    if not reach(name).is_dir():
+    if not checked_path(name).is_dir():
         raise InputError(
             f"{name}: no such corpus: name a folder that launch/prepare_corpus.py wrote"
         )

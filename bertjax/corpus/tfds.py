@@ -1,11 +1,27 @@
 """Data sets of tensorflow-datasets, read at random without TensorFlow."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
 
 from bertjax.base.errors import InputError
 
-PREFIX = "tfds:"  # marks the name of a data set where a file's path is possible too
+PREFIX = "tfds:"  # begins the name of a data set, where a folder may be named instead
+
+
+class Records(Protocol):
+    """The examples of one split: texts are bytes, classes are numbers.
+
+    Attributes:
+      dataset_info: its `features` describes the features.
+    """
+
+    dataset_info: Any
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int) -> dict[str, Any]: ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
 
 def prepare(name: str, split: str, features: Collection[str] = ()) -> Any:
@@ -54,10 +70,8 @@ def _downloaded(name: str) -> Any:
     return builder
 
 
-def open_split(name: str, split: str, features: Collection[str] = ()) -> Sequence[dict[str, Any]]:
-    """The examples of one split, with random access: texts are bytes, classes are numbers.
-
-    `dataset_info.features` of the result describes the features.
+def open_split(name: str, split: str, features: Collection[str] = ()) -> Records:
+    """The examples of one split, with random access.
 
     Raises:
       InputError: see `prepare`.

@@ -32,10 +32,9 @@ def check_weights(names: Sequence[str], weights: Sequence[float | None]) -> None
 
 def shares(weights: Sequence[float | None], sizes: Sequence[int]) -> list[float]:
     """Shares that sum to 1, in proportion to `weights`, or to `sizes` if no weights are given."""
-    if weights[0] is None:
-        weights = sizes
-    # The sum of huge weights would overflow; by a power of two the shares stay the same.
-    exponent = math.frexp(max(weights))[1]
-    weights = [math.ldexp(weight, -exponent) for weight in weights]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+    numbers: Sequence[float] = [weight for weight in weights if weight is not None] or sizes
+    # The sum of huge weights would overflow; a division by a power of two changes no share.
+    exponent = math.frexp(max(numbers))[1]
+    scaled = [math.ldexp(number, -exponent) for number in numbers]
+    total = math.fsum(scaled)
+    return [number / total for number in scaled]

@@ -31,7 +31,9 @@ class _Worker(SpawnProcess):
 
 def _end_with_parent() -> None:
     """Ends this process when its parent is gone, even by kill -9."""
-    multiprocessing.parent_process().join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this runs in a worker
+    parent.join()
     os._exit(1)
 
 

@@ -4,7 +4,9 @@ import dataclasses
 from typing import ClassVar
 
 from bertjax.attention.implementations import IMPLEMENTATIONS
-from bertjax.base.json_kinds import is_of
+from bertjax.base.validation import converted
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.layers.dense import Precision
 
 _CHOICES = {
     "compute_dtype": ("float32", "bfloat16"),
@@ -13,8 +15,17 @@ _CHOICES = {
 }
 
 
+class _Architecture:
+    """The fields of an encoder's architecture that its computation reads."""
+
+    vocab_size: int
+    hidden_size: int
+    num_attention_heads: int
+    attention_probs_dropout_prob: float
+
+
 @dataclasses.dataclass(frozen=True)
-class Computation:
+class Computation(_Architecture):
     """The switches of `config.model` that every encoder has.
 
     Attributes:
@@ -24,32 +35,29 @@ class Computation:
         are never predicted.
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the attention, or whole layers.
-      attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`: "einsum", "fused"
-        (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on TPUs).
-      of_phase: names of fields that a phase of another length may change; no field itself.
+      phase_fields: the names of the fields that a phase of another length may change.
 
     Raises:
-      ValueError: a value that does not fit, naming the field.
+      ValueError: a value does not fit; the message names the field.
     """
 
-    of_phase: ClassVar[tuple[str, ...]] = ("remat",)
+    phase_fields: ClassVar[tuple[str, ...]] = ("remat",)
 
     compute_dtype: str = "float32"
     gradient_dtype: str = "float32"
     vocab_multiple: int = 1
     scan_layers: bool = False
     remat: str = "none"
-    attention: str = "einsum"
 
     def __post_init__(self):
-        for name, choices in (*_CHOICES.items(), ("attention", tuple(IMPLEMENTATIONS))):
+        for name, choices in _CHOICES.items():
             check_choice(self, name, choices)
         _check_counts(self)
-        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
-            raise ValueError(
-                f'attention="{self.attention}" cannot drop attention probabilities: '
-                "set attention_probs_dropout_prob=0.0"
-            )
+
+    @property
+    def precision(self) -> Precision:
+        """The dtypes of the products."""
+        return Precision(self.compute_dtype, self.gradient_dtype)
 
     @property
     def padded_vocab_size(self) -> int:
@@ -57,30 +65,57 @@ class Computation:
         return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
 
-def check_choice(spec, name: str, choices: tuple[str, ...]) -> None:
-    """Raises ValueError if a field of a dataclass is none of the choices."""
+@dataclasses.dataclass(frozen=True)
+class AttentionComputation(Computation):
+    """The switches of every encoder with attention.
+
+    Attributes:
+      attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`: "einsum", "fused"
+        (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on TPUs).
+    """
+
+    attention: str = "einsum"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice(self, "attention", tuple(IMPLEMENTATIONS))
+        check_heads(self)
+        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
+            raise ValueError(
+                f'attention="{self.attention}" cannot drop attention probabilities: '
+                "set attention_probs_dropout_prob=0.0"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """H, the width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+
+def check_choice(spec: Computation, name: str, choices: tuple[str, ...]) -> None:
+    """Raises ValueError if a field of a spec is none of the choices."""
     if getattr(spec, name) not in choices:
         raise ValueError(f"{name}={getattr(spec, name)!r}: must be one of {choices}")
 
 
-def _check_counts(spec) -> None:
-    """Raises ValueError if a field of the type int is not a whole number of at least 1."""
+def _check_counts(spec: Computation) -> None:
+    """Raises ValueError if an int field is not a whole number, or less than 1 (an id: than 0)."""
     for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        if field.type is int and not is_of(value, int):
-            raise ValueError(f"{field.name}={value!r}: must be a whole number")
-        if field.type is int and value < 1:
-            raise ValueError(f"{field.name}={value}: must be at least 1")
+        if field.type is int:
+            value = converted(getattr(spec, field.name), int, field.name)
+            least = 0 if field.name.endswith("_id") else 1
+            if value < least:
+                raise ValueError(f"{field.name}={value}: must be at least {least}")
 
 
-def check_shares(spec, *names: str) -> None:
+def check_shares(spec: Computation, *names: str) -> None:
     """Raises ValueError if a field is not in [0, 1)."""
     for name in names:
         if not 0 <= getattr(spec, name) < 1:
             raise ValueError(f"{name}={getattr(spec, name)}: must be in [0, 1)")
 
 
-def check_heads(spec) -> None:
+def check_heads(spec: _Architecture) -> None:
     """Raises ValueError if the width of a model does not divide over its attention heads."""
     if spec.hidden_size % spec.num_attention_heads:
         raise ValueError(
@@ -89,6 +124,6 @@ def check_heads(spec) -> None:
         )
 
 
-def plain(spec):
+def plain(spec: EncoderSpec) -> EncoderSpec:
     """The same model in plain storage: see `bertjax.encoders.storage`."""
     return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="none")

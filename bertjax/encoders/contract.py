@@ -4,39 +4,91 @@ A family lies in a folder of its own beside this file, and is named in
 `bertjax.encoders.registry.ENCODERS`. Nothing else knows which families there are.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from flax import linen as nn
 
+from bertjax.attention.implementations import AttentionSpec
+from bertjax.base.fields import SEGMENT_IDS
 from bertjax.encoders.names import Entry
+from bertjax.layers.dense import Precision
 
 
-class EncoderSpec(Protocol):
-    """The sizes and switches of one encoder: a frozen dataclass, a line for each in its config.
+class EncoderSpec(AttentionSpec, Protocol):
+    """The sizes and switches of one encoder: a frozen dataclass.
 
     Its fields are those of the family's architecture (which function it is), and those of
-    `bertjax.encoders.computation.Computation` (how it is computed). Of the first, every family has
-    these:
+    `bertjax.encoders.computation.Computation` (how it is computed). A family may have more than
+    these.
 
     Attributes:
-      encoder: the name of its family; a class variable, no field.
-      vocab_size: V, the pieces of the vocabulary.
-      padded_vocab_size: rows of the embedding table: V rounded up to `vocab_multiple`.
-      hidden_size: D.
-      num_hidden_layers: L.
-      num_attention_heads: N.
-      max_position_embeddings: the longest sequence.
-      type_vocab_size: how many token types its table has; 0: it has none, and reads none.
-      causal: whether a token sees only those before it.
-      of_phase: names of the fields that a phase of pre-training may change together with its
-        length, such as the base of rotary frequencies; a class variable. They decide no shape.
-      hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, layer_norm_eps,
-        hidden_act: see BERT's.
+      encoder: the name of its family.
+      phase_fields: names of the fields that a phase of pre-training may change together with its
+        length, such as the base of rotary frequencies. They change no shape.
     """
 
+    encoder: ClassVar[str]
+    phase_fields: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the pieces of the vocabulary."""
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding table: V rounded up to `vocab_multiple`."""
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the width of the model."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """L, the number of layers."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """N, the heads of each layer."""
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """The longest sequence."""
+
+    @property
+    def type_vocab_size(self) -> int:
+        """The number of token types; 0: the encoder reads no token types."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only those before it."""
+
+    @property
+    def hidden_act(self) -> str:
+        """The activation: see `bertjax.layers.activation`."""
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        """The rate of dropout of activations."""
+
+    @property
+    def initializer_range(self) -> float:
+        """The standard deviation of fresh weights."""
+
+    @property
+    def precision(self) -> Precision:
+        """See `Computation`."""
+
+    @property
+    def scan_layers(self) -> bool:
+        """See `Computation`."""
+
     @classmethod
-    def named(cls, size: str, **fields) -> "EncoderSpec":
+    def named(cls, size: str, **fields: Any) -> Self:
         """A spec by the name of its size, with other fields as given.
 
         Raises:
@@ -47,7 +99,7 @@ class EncoderSpec(Protocol):
         """Useful floating-point operations of one training step, for each token.
 
         Matrix products only, forward and backward (6 per weight and token), without credit for
-        recomputation. A row counts as one document, also where several are packed into it.
+        recomputation. A row counts as one document, even if several are packed into it.
 
         Args:
           length: S.
@@ -65,69 +117,77 @@ class HuggingFace(NamedTuple):
         ValueError for a model that the family does not compute.
       write_config: spec -> the fields of config.json. Raises ValueError for a model that
         transformers does not compute.
-      entries: (spec, number of classes) -> part of the parameters -> its arrays.
+      entries: (spec, kind, number of classes) -> part of the parameters -> its arrays in a model of
+        the kind.
       prefixes: part -> how the names of its arrays may begin. The longest that fits a name decides
         its part; if two parts share it, the one that a model of the kind has.
       one_spelling: a name in any of its spellings -> the one that `entries` has.
-      bare: what the names begin with where the encoder is saved alone without it.
-      buffers: arrays that are constants and no weights.
-      embeddings: the name of the table of tokens.
-      decoder: what the names of the masked-LM decoder begin with, whose weight is `embeddings`
-        here; and the name of its bias.
+      bare: the prefix of names that is missing where the encoder was saved alone.
+      buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
+      copies: names of arrays -> the array of `entries` that each repeats, such as a decoder that is
+        tied to the embeddings.
     """
 
     classes: Mapping[str, str]
     fields: Mapping[str, Any]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
     write_config: Callable[[Any], dict[str, Any]]
-    entries: Callable[[Any, int], Mapping[str, list[Entry]]]
+    entries: Callable[[Any, str, int], Mapping[str, list[Entry]]]
     prefixes: Mapping[str, tuple[str, ...]]
     one_spelling: Callable[[str], str]
     bare: str
     buffers: tuple[str, ...]
-    embeddings: str
-    decoder: tuple[str, str]
+    copies: Mapping[str, str]
 
 
 class EncoderFamily(NamedTuple):
     """Encoders of one architecture, in all sizes.
 
     The parameters of a model have a part for the encoder, which has the family's name, and one for
-    each head. In the encoder's, the rows of the vocabulary are at embeddings/token, and the layers
-    are encoder/layer_0, encoder/layer_1, ..., or encoder/layers where they are scanned
-    (`bertjax.encoders.storage`).
+    each head. In the encoder's, the layers are encoder/layer_0, encoder/layer_1, ..., or
+    encoder/layers where they are scanned (`bertjax.encoders.storage`).
 
     Attributes:
       spec: the class of its specs.
-      module: (spec, name=...) -> the encoder. Called with int [B, S] input_ids, input_mask and
-        token_type_ids, and by name `documents` and `deterministic`, it returns [B, S, D] in the
-        compute dtype. `documents`, None or int [B, S], numbers the documents that are packed into
-        a row (`bertjax.base.fields.DOCUMENTS`): a token sees only its own document, and learned
-        positions start anew in each (`bertjax.layers.positions`). Its method `hidden_states`
-        returns a list of such, the embeddings' and each layer's; its property `token_embedding` is
-        the table [V (padded), D] that the decoder is tied to.
+      module: (spec, name=...) -> the encoder. Called with a dict of arrays and the keyword
+        `deterministic`, it returns [B, S, D] in the compute dtype. Its method `hidden_states` takes
+        the same arguments and returns a list of such arrays: the embeddings, then the output of
+        each layer. Its property `token_embedding` is the table [V (padded), D] that a decoder may
+        be tied to.
+      inputs: the names of the arrays that it reads, of `bertjax.base.fields.INPUTS`. A batch may
+        have more arrays than these. With `segment_ids`, a token sees only its own document, and
+        learned positions start anew in each.
       heads: kind of `bertjax.encoders.kinds` -> the parts of such a model besides the encoder. The
         family has no models of the kinds that are absent.
-      pooler: spec -> the module ([B, S, D], input_mask [B, S]) -> [B, D], what heads of whole
-        sequences read.
-      masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32.
-      token_head: spec -> the module [B, S, D] -> [B, S, D], what heads of tokens read; None: they
-        read the encoder's output.
-      hugging_face: see there.
+      readout: (spec, kind) -> the module that makes one vector of a text: ([B, S, D], mask [B, S],
+        deterministic) -> [B, D]. Its name is that of its part.
+      masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32, with
+        a decoder that is tied to the embeddings or has a table of its own.
+      hugging_face: the names in transformers.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
+      token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
+        they read the encoder's output.
+      vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
     """
 
-    spec: type
+    spec: type[EncoderSpec]
     module: Callable[..., nn.Module]
+    inputs: tuple[str, ...]
     heads: Mapping[str, tuple[str, ...]]
-    pooler: Callable[[Any], nn.Module]
+    readout: Callable[[Any, str], nn.Module]
     masked_lm: Callable[[Any], nn.Module]
     hugging_face: HuggingFace
     scopes: tuple[tuple[str, str], ...]
+    vocabulary: tuple[str, ...]
     token_head: Callable[[Any], nn.Module] | None = None
 
     @property
     def name(self) -> str:
         """The family's name: `config.model.encoder`, and transformers' model_type."""
         return self.spec.encoder
+
+    @property
+    def text_inputs(self) -> tuple[str, ...]:
+        """The inputs that every batch must have."""
+        return tuple(name for name in self.inputs if name not in SEGMENT_IDS)

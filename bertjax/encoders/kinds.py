@@ -3,6 +3,7 @@
 ENCODER = "encoder"
 PRE_TRAINING = "pre_training"
 MASKED_LM = "masked_lm"
+REPLACED_TOKENS = "replaced_tokens"  # which tokens another model has put in (ELECTRA)
 CAUSAL_LM = "causal_lm"  # as MASKED_LM, reading left to right
 SEQUENCE_CLASSIFICATION = "sequence_classification"
 MULTIPLE_CHOICE = "multiple_choice"

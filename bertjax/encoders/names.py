@@ -1,6 +1,6 @@
 """Maps parameters to their names and shapes in transformers, and back, by a table.
 
-A family's table is of transformers' names; the kernels of products are stored [out, in] there.
+A family's table has transformers' names. Most kernels of products are stored [out, in] there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,14 +37,15 @@ def check_wanted(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
 
 
 class Entry(NamedTuple):
-    """One array of theirs, and where it lies here.
+    """One array of a model of transformers, and its place in our parameters.
 
     Attributes:
-      theirs: its name.
+      theirs: its name in transformers.
       shape: its shape there.
       ours: the path of our array.
       inner: its shape here.
       part: 0, 1, 2 for query, key and value, which are stacked in one array here.
+      transposed: whether it is stored [out, in] there; arrays here are [in, out].
     """
 
     theirs: str
@@ -52,22 +53,28 @@ class Entry(NamedTuple):
     ours: str
     inner: tuple[int, ...]
     part: int | None = None
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it is the matrix of a product, which is transposed here."""
-        return self.ours.endswith("/kernel")
+    transposed: bool = False
 
 
-def dense(theirs, ours, inputs, outputs, part=None, *, use_bias=True) -> Iterator[Entry]:
-    """A dense layer: its weight, and its bias if it has one; `part` of `Entry`."""
-    sides = (int(np.prod(outputs)), int(np.prod(inputs)))
-    yield Entry(f"{theirs}.weight", sides, f"{ours}/kernel", (*inputs, *outputs), part)
+def dense(
+    theirs: str,
+    ours: str,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    part: int | None = None,
+    *,
+    use_bias: bool = True,
+    transposed: bool = True,
+) -> Iterator[Entry]:
+    """A dense layer: its weight, and its bias if it has one; see `Entry` for `part`."""
+    sides = (int(np.prod(inputs)), int(np.prod(outputs)))
+    shape, inner = sides[::-1] if transposed else sides, (*inputs, *outputs)
+    yield Entry(f"{theirs}.weight", shape, f"{ours}/kernel", inner, part, transposed)
     if use_bias:
-        yield Entry(f"{theirs}.bias", sides[:1], f"{ours}/bias", outputs, part)
+        yield Entry(f"{theirs}.bias", sides[1:], f"{ours}/bias", outputs, part)
 
 
-def norm(theirs, ours, width, *, use_bias=True) -> Iterator[Entry]:
+def norm(theirs: str, ours: str, width: int, *, use_bias: bool = True) -> Iterator[Entry]:
     """A layer normalization: its scale, and its bias if it has one."""
     yield Entry(f"{theirs}.weight", (width,), f"{ours}/scale", (width,))
     if use_bias:
@@ -78,7 +85,7 @@ def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str)
     """Our parameters, nested, from their arrays by name.
 
     Raises:
-      InputError: an array that is missing, or of another shape.
+      InputError: an array is missing, or has another shape.
     """
     flat: dict[str, Any] = {}
     for entry in entries:
@@ -90,7 +97,7 @@ def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str)
                 f"{origin}: {entry.theirs} has the shape {list(array.shape)}, and should have "
                 f"{list(entry.shape)} by the configuration beside it"
             )
-        array = (array.T if entry.is_product else array).reshape(entry.inner)
+        array = (array.T if entry.transposed else array).reshape(entry.inner)
         if entry.part is None:
             flat[entry.ours] = np.ascontiguousarray(array)
         else:
@@ -109,13 +116,13 @@ def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.n
         array = flat[entry.ours]
         if entry.part is not None:
             array = np.take(array, entry.part, _stack_axis(entry))
-        array = (
-            array.reshape(entry.shape[::-1]).T if entry.is_product else array.reshape(entry.shape)
-        )
+        if entry.transposed:
+            array = array.reshape(entry.shape[::-1]).T
+        array = array.reshape(entry.shape)
         arrays[entry.theirs] = np.ascontiguousarray(array)
     return arrays
 
 
 def _stack_axis(entry: Entry) -> int:
     """The axis of size 3 in [D, 3, N, H] and in [3, N, H]."""
-    return 1 if entry.is_product else 0
+    return 1 if entry.ours.endswith("/kernel") else 0

@@ -6,10 +6,13 @@ from flax import linen as nn
 
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.encoders.electra.family import ELECTRA
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
+from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
-ENCODERS = {family.name: family for family in (BERT, MODERNBERT)}
+_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA)
+ENCODERS = {family.name: family for family in _FAMILIES}
 
 
 def family_of(spec: EncoderSpec) -> EncoderFamily:
@@ -18,16 +21,21 @@ def family_of(spec: EncoderSpec) -> EncoderFamily:
 
 
 def make_encoder(spec: EncoderSpec) -> nn.Module:
-    """The encoder of a spec; in the parameters of a model its part has the family's name."""
+    """The encoder of a spec; its part of a model's parameters has the family's name."""
     family = family_of(spec)
     return family.module(spec, name=family.name)
 
 
-def array_names(parts: Iterable[str], spec: EncoderSpec, num_classes: int) -> list[Entry]:
+def array_names(
+    parts: Iterable[str], spec: EncoderSpec, kind: str, num_classes: int
+) -> list[Entry]:
     """The arrays of parts of a model, in plain storage, with transformers' names of them.
 
+    A part that transformers does not have, such as BERT's head for replaced tokens, has no arrays.
+
     Args:
+      kind: the kind of the model.
       num_classes: the width of the classifier, if it is among the parts.
     """
-    entries = family_of(spec).hugging_face.entries(spec, num_classes)
-    return [entry for part in parts for entry in entries[part]]
+    entries = family_of(spec).hugging_face.entries(spec, kind, num_classes)
+    return [entry for part in parts for entry in entries.get(part, ())]

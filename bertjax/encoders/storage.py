@@ -1,15 +1,18 @@
-"""The same parameters, stored as different switches of a spec want them.
+"""Converts parameters between plain storage and the storage that a spec needs.
 
 Plain storage has a tree for each layer and a row for each piece of the vocabulary; a spec may
-want its layers stacked (`scan_layers`) and its vocabulary padded (`vocab_multiple`).
+need its layers stacked (`scan_layers`) and its vocabulary padded (`vocab_multiple`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of
 
 
 def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
@@ -43,12 +46,13 @@ def from_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
     return params
 
 
-def _with_rows(params: dict[str, Any], spec: EncoderSpec, change) -> dict[str, Any]:
-    """The parameters with `change` made to all that has a row for each piece."""
-    encoder = params[spec.encoder]
-    embeddings = encoder["embeddings"] | {"token": change(encoder["embeddings"]["token"])}
-    params = params | {spec.encoder: encoder | {"embeddings": embeddings}}
-    if "masked_lm" in params:
-        head = params["masked_lm"]
-        params = params | {"masked_lm": head | {"bias": change(head["bias"])}}
-    return params
+def _with_rows(
+    params: dict[str, Any], spec: EncoderSpec, change: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, Any]:
+    """The parameters, with `change` applied to those that have a row for each piece."""
+    flat = flatten_dict(params)
+    for path in family_of(spec).vocabulary:
+        key = tuple(path.split("/"))
+        if key in flat:
+            flat[key] = change(flat[key])
+    return unflatten_dict(flat)

@@ -8,7 +8,7 @@ from bertjax.base.errors import InputError
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.corruption import Corruption
 from bertjax.examples.draws import Draws
-from bertjax.examples.layout import Layout
+from bertjax.examples.layout import TextLayout
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -18,14 +18,15 @@ class ExampleSpec:
 
     Attributes:
       layout: how text is laid out.
-      corruption: what is done to it.
+      corruption: how it becomes inputs and targets.
       length: S, [CLS], [SEP] and padding included.
       batch_size: sequences of one step, over all hosts.
-      seed, stream: which draws; a run's phases and its held-out batches differ in `stream`.
-      short_probability: share of examples of a random shorter length.
+      seed, stream: they select the random numbers; the phases and the held-out batches of a run
+        differ in `stream`.
+      short_probability: the share of examples that have a random shorter length.
     """
 
-    layout: Layout
+    layout: TextLayout
     corruption: Corruption
     length: int
     batch_size: int
@@ -38,8 +39,13 @@ class ExampleSpec:
             raise ValueError(f"short_probability={self.short_probability}: must be in [0, 1]")
         if self.short_probability and not self.layout.has_short_rows:
             raise ValueError(
-                f"short_probability={self.short_probability}: must be 0 with packed=True, because "
-                "rows of packed documents are full"
+                f"short_probability={self.short_probability}: must be 0, because the rows of this "
+                "layout of text are full (packed documents, whole sentences)"
+            )
+        if self.corruption.has_fixed_masks and not self.layout.has_fixed_rows:
+            raise ValueError(
+                "masking copies: must be 0, because this layout of text has other rows in each "
+                "epoch: set it to 0, or objective.text to 'full_sentences' or 'doc_sentences'"
             )
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed={self.seed}: must be in [0, 2**63)")
@@ -54,9 +60,9 @@ class Examples:
     """The batches of one stream over a token store.
 
     Args:
-      store: where the text lies.
-      tokenizer: whose ids the store holds.
-      spec: what an example is.
+      store: the text.
+      tokenizer: the tokenizer of the ids in the store.
+      spec: the settings.
 
     Raises:
       InputError: the store cannot give such examples, or another tokenizer made it.
@@ -81,10 +87,10 @@ class Examples:
 
         Args:
           step: counted from 0 in this stream.
-          rows: of the global batch of `batch_size`; all by default. The rows of a batch do
+          rows: the rows of the global batch to make; all by default. The rows of a batch do
             not depend on which others are made with them.
         """
-        rows = range(self.spec.batch_size)[rows or slice(None)]
-        index = step * self.spec.batch_size + np.arange(rows.start, rows.stop)
+        made = range(self.spec.batch_size)[rows or slice(None)]
+        index = step * self.spec.batch_size + np.arange(made.start, made.stop)
         text = self._lay_out(index)
         return text.arrays | self._corrupt(text, self._draws, index)

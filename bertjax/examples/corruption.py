@@ -1,4 +1,4 @@
-"""How text that is laid out becomes a question and its answers: what is hidden, what is asked."""
+"""How rows of text become inputs and targets: which tokens are masked, and what is predicted."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,26 +12,28 @@ from bertjax.examples.layout import LaidOut
 from bertjax.examples.masking import Masker, MaskingRule
 from bertjax.text.tokenizer import Tokenizer
 
+Corrupt = Callable[[LaidOut, Draws, np.ndarray], dict[str, np.ndarray]]
+
 
 class Corruption(Protocol):
-    """A way to make a question of text.
+    """A way to make inputs and targets of rows of text.
 
-    Tokens and whole words are hidden by `MaskedTokens`. Hidden spans, or tokens that are replaced
-    and to be found, are other classes beside it.
-
-    Attributes:
-      fields: the arrays that it adds to a batch.
+    `MaskedTokens` masks tokens and whole words; masked spans would be another class.
     """
 
-    fields: Mapping[str, Field]
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays that it adds to a batch."""
+
+    @property
+    def has_fixed_masks(self) -> bool:
+        """Whether later epochs change a row in the same ways again."""
 
     def predicted(self, length: int) -> int:
         """P, the places of a sequence of `length` tokens where tokens are predicted."""
 
-    def open(
-        self, tokenizer: Tokenizer
-    ) -> Callable[[LaidOut, Draws, np.ndarray], dict[str, np.ndarray]]:
-        """For a vocabulary: (rows, draws, index [R]) -> the arrays of `fields`.
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
+        """Returns a function for a tokenizer: (rows, draws, index [R]) -> the arrays of `fields`.
 
         The rows' `input_ids` are changed in place. `draws` and `index` are the stream's random
         numbers, and the examples' indices in it.
@@ -40,7 +42,7 @@ class Corruption(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class MaskedTokens:
-    """Tokens, or whole words, are hidden by a rule, and are to be predicted (section 3.1)."""
+    """Tokens or whole words are masked by a rule, and are predicted (section 3.1)."""
 
     rule: MaskingRule
     fields: ClassVar[Mapping[str, Field]] = {
@@ -49,11 +51,16 @@ class MaskedTokens:
         "masked_lm_weights": Field("BP", "float32"),  # 1, or 0 on unused places
     }
 
+    @property
+    def has_fixed_masks(self) -> bool:
+        """See `Corruption`."""
+        return self.rule.copies > 0
+
     def predicted(self, length: int) -> int:
         """See `Corruption`."""
         return self.rule.width(length)
 
-    def open(self, tokenizer):
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
         """See `Corruption`."""
         ordinary = np.ones(tokenizer.vocabulary_size, bool)
         ordinary[list(tokenizer.special_ids)] = False
@@ -66,6 +73,9 @@ class MaskedTokens:
         )
 
         def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
+            if self.has_fixed_masks:
+                assert rows.row is not None and rows.epoch is not None  # `ExampleSpec` checks it
+                index = rows.row * self.rule.copies + rows.epoch % self.rule.copies
             masked = masker.mask(rows.arrays["input_ids"], rows.lengths, draws, index)
             return {
                 "masked_lm_positions": masked.positions,
@@ -78,11 +88,12 @@ class MaskedTokens:
 
 @dataclasses.dataclass(frozen=True)
 class NextTokens:
-    """Nothing is hidden; every token is to be predicted from those before it (Table 5, "LTR").
+    """Nothing is masked; every token is predicted from those before it (Table 5, "LTR").
 
-    The first token of a packed document is not predicted: what is before it is another document.
+    The first token of a packed document is not predicted, because another document is before it.
     """
 
+    has_fixed_masks: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Field]] = {
         "target_ids": Field("BS", "int32"),  # the next token; 0 where the weight is 0
         "target_weights": Field("BS", "float32"),
@@ -92,7 +103,7 @@ class NextTokens:
         """See `Corruption`."""
         return length
 
-    def open(self, tokenizer):
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
         """See `Corruption`."""
         del tokenizer
         return self._targets
@@ -101,8 +112,9 @@ class NextTokens:
         del draws, index
         ids = rows.arrays["input_ids"]
         # Without packing, a row is one document.
-        documents = rows.arrays.get("documents", rows.arrays["input_mask"])
+        segment_ids = rows.arrays.get("segment_ids", rows.arrays["input_mask"])
         following = np.zeros(ids.shape, bool)
-        following[:, :-1] = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
+        following[:, :-1] = segment_ids[:, 1:] == segment_ids[:, :-1]
+        following[:, :-1] &= segment_ids[:, 1:] > 0
         target = np.where(following, np.roll(ids, -1, axis=1), 0)
         return {"target_ids": target, "target_weights": following.astype(np.float32)}

@@ -6,10 +6,10 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from bertjax.base.fields import INPUT, Field
+from bertjax.base.fields import TEXT, Field
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.draws import Draws
-from bertjax.examples.spans import Spans, SpanSampler
+from bertjax.examples.spans import SpanSampler, TextSpans
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -17,28 +17,36 @@ class LaidOut(NamedTuple):
     """R rows of whole text.
 
     Attributes:
-      arrays: those of the layout's fields; `input_ids` [R, S] may be changed in place.
+      arrays: the arrays of the layout's fields; `input_ids` [R, S] may be changed in place.
       lengths: int64 [R], tokens of each row, special ones counted.
+      row: int64 [R], the number of each row of a layout with fixed rows; otherwise None.
+      epoch: int64 [R], how often such a row was shown before; otherwise None.
     """
 
     arrays: dict[str, np.ndarray]
     lengths: np.ndarray
+    row: np.ndarray | None = None
+    epoch: np.ndarray | None = None
 
 
-class Layout(Protocol):
+class TextLayout(Protocol):
     """A way to put text into sequences.
 
-    There is one for spans, and one for packed documents (`bertjax.examples.packed_layout`). Full
-    sentences across documents would be another class; arrays that only it has are fields of it.
-
-    Attributes:
-      fields: the arrays that it makes: `bertjax.base.fields.INPUT`, and what comes with the text,
-        such as labels.
-      has_short_rows: whether examples may have a random shorter length.
+    There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); and one for
+    whole sentences (`bertjax.examples.sentence_layout`).
     """
 
-    fields: Mapping[str, Field]
-    has_short_rows: bool
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The arrays that it makes: `bertjax.base.fields.TEXT`, and others such as labels."""
+
+    @property
+    def has_short_rows(self) -> bool:
+        """Whether examples may have a random shorter length."""
+
+    @property
+    def has_fixed_rows(self) -> bool:
+        """Whether each epoch has the same rows."""
 
     def open(
         self,
@@ -49,13 +57,13 @@ class Layout(Protocol):
         draws: Draws,
         short_probability: float,
     ) -> Callable[[np.ndarray], LaidOut]:
-        """The text of a store: the indices of examples, int64 [R], -> their rows.
+        """Returns a function for the text of a store: indices of examples, int64 [R] -> their rows.
 
         Args:
           length: S.
           draws: the stream's random numbers.
-          short_probability: share of examples of a random shorter length; 0 where the layout has
-            none.
+          short_probability: the share of examples that have a random shorter length; 0 unless
+            `has_short_rows`.
 
         Raises:
           InputError: the store cannot give such text.
@@ -64,7 +72,7 @@ class Layout(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class SpanLayout:
-    """[CLS] A [SEP] [PAD]..., or [CLS] A [SEP] B [SEP] [PAD]... in pairs.
+    """A span of text and padding, or two spans in pairs, in the tokenizer's template.
 
     Attributes:
       pairs: B follows A, or is of another document; the label says which.
@@ -72,17 +80,26 @@ class SpanLayout:
 
     pairs: bool
     has_short_rows: ClassVar[bool] = True
+    has_fixed_rows: ClassVar[bool] = False
 
     @property
     def fields(self) -> dict[str, Field]:
-        """See `Layout`."""
+        """See `TextLayout`."""
         if not self.pairs:
-            return INPUT
-        return INPUT | {"next_sentence_labels": Field("B", "int32")}  # 0: B follows A; 1: random
+            return TEXT
+        return TEXT | {"next_sentence_labels": Field("B", "int32")}  # 0: B follows A; 1: random
 
-    def open(self, store, tokenizer, *, length, draws, short_probability) -> "SpanRows":
-        """See `Layout`."""
-        specials = 3 if self.pairs else 2
+    def open(
+        self,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        *,
+        length: int,
+        draws: Draws,
+        short_probability: float,
+    ) -> "SpanRows":
+        """See `TextLayout`."""
+        specials = tokenizer.template.specials(pair=self.pairs)
         sampler = SpanSampler(
             store,
             room=length - specials,
@@ -90,7 +107,7 @@ class SpanLayout:
             pairs=self.pairs,
             short_probability=short_probability,
         )
-        return SpanRows(self, store, tokenizer, length, specials, sampler)
+        return SpanRows(self, store, tokenizer, length, sampler)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,40 +118,36 @@ class SpanRows:
     store: TokenStore
     tokenizer: Tokenizer
     length: int
-    specials: int
     sampler: SpanSampler
 
     def __call__(self, index: np.ndarray) -> LaidOut:
         """The rows of examples `index`, int64 [R]."""
         spans = self.sampler.spans(index)
-        ids, lengths = self._placed(spans)
-        column = np.arange(self.length, dtype=np.int32)
-        second = spans.a_length.astype(np.int32)[:, None] + 2  # where B begins
-        inside = column < lengths.astype(np.int32)[:, None]
+        ids, second, lengths = self._placed(spans)
+        inside = np.arange(self.length, dtype=np.int32) < lengths.astype(np.int32)[:, None]
+        template = self.tokenizer.template
         arrays = {
             "input_ids": ids,
             "input_mask": inside.astype(np.int32),
-            "token_type_ids": (inside & (column >= second)).astype(np.int32),
+            "token_type_ids": template.token_types(self.length, second, lengths),
         }
         if self.layout.pairs:
             arrays["next_sentence_labels"] = spans.is_random.astype(np.int32)
         return LaidOut(arrays, lengths)
 
-    def _placed(self, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
-        """The token ids [R, S], and the lengths [R]."""
-        tokenizer, rows = self.tokenizer, np.arange(len(spans.a_start))
-        ids = np.full((len(rows), self.length), tokenizer.pad_id, np.int32)
-        lengths = spans.a_length + spans.b_length + self.specials
-        ids[:, 0] = tokenizer.cls_id
-        ids[rows, spans.a_length + 1] = tokenizer.sep_id
-        ids[rows, lengths - 1] = tokenizer.sep_id
+    def _placed(self, spans: TextSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The token ids [R, S], where B begins in each row, and the rows' lengths [R]."""
+        rows = len(spans.a_start)
+        ids = np.full((rows, self.length), self.tokenizer.pad_id, np.int32)
+        flat, begin = ids.reshape(-1), np.arange(rows) * self.length
+        b_length = spans.b_length if self.layout.pairs else None
+        places = self.tokenizer.template.write(flat, begin, spans.a_length, b_length)
 
         starts = np.stack([spans.a_start, spans.b_start], 1).ravel()
         counts = np.stack([spans.a_length, spans.b_length], 1).ravel()
-        row_start = rows * self.length
-        places = np.stack([row_start + 1, row_start + 2 + spans.a_length], 1).ravel()
-        ids.reshape(-1)[ragged_arange(places, counts)] = self.store.read_spans(starts, counts)
-        return ids, lengths
+        into = np.stack([places.a, places.b], 1).ravel()
+        flat[ragged_arange(into, counts)] = self.store.read_spans(starts, counts)
+        return ids, places.b - begin, places.end - begin
 
 
 SINGLE_SPANS = SpanLayout(pairs=False)

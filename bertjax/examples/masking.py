@@ -20,17 +20,23 @@ class MaskingRule:
         rest is not changed.
       whole_words: whether the pieces of a word are masked together. Each word has the same chance;
         in the reference, a long word has a smaller one, because it does not always fit.
+      copies: 0: a row is masked anew in each epoch (dynamic masking). 10: it is masked in 10 ways,
+        which later epochs repeat (static masking; RoBERTa, section 4.1). This needs a layout that
+        has the same rows in each epoch.
 
     Raises:
-      ValueError: a share is outside [0, 1].
+      ValueError: a share is outside [0, 1], or the number of copies is negative.
     """
 
     rate: float = 0.15
     mask: float = 0.8
     random: float = 0.1
     whole_words: bool = False
+    copies: int = 0
 
     def __post_init__(self):
+        if self.copies < 0:
+            raise ValueError(f"masking copies={self.copies}: must be at least 0")
         if not 0 < self.rate < 1:
             raise ValueError(f"masking rate={self.rate}: must be in (0, 1)")
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1 + 1e-9:
@@ -43,7 +49,7 @@ class MaskingRule:
         """P, the most predicted positions of a sequence: 20 of 128 tokens, 77 of 512.
 
         Raises:
-          ValueError: they are less than half a token, though each sequence has one at least.
+          ValueError: the rate predicts less than half a token, but each sequence has at least one.
         """
         if length * self.rate < 0.5:
             raise ValueError(
@@ -52,12 +58,12 @@ class MaskingRule:
             )
         return int(np.ceil(round(length * self.rate, 6)))
 
-    def loss_without_context(self, frequencies: np.ndarray) -> float:
+    def unigram_baseline(self, frequencies: np.ndarray) -> float:
         """The least mean loss (nats) of a guess that sees the predicted position and nothing else.
 
-        Behind [MASK] that is the entropy of the words. Any other token is more likely the right
-        one than a random one, unless it is rare. A model that does not use the context yet has
-        this loss at best.
+        At a [MASK], this is the entropy of the words. Any other token that is shown is more likely
+        the right one than a random one, unless it is rare. A model that does not use the context
+        yet cannot have a lower loss.
 
         Args:
           frequencies: float [V], the share of each piece in the text.
@@ -65,8 +71,8 @@ class MaskingRule:
         entropy = -_x_log_x(frequencies).sum()
         unchanged = max(1 - self.mask - self.random, 0.0)
         shown = unchanged * frequencies + self.random / len(frequencies)
-        # Given the token that is shown: the chance that it stands there for certain, and not by
-        # chance; then that it is right; and the entropy of the right one.
+        # Given the token that is shown: the probability that it was left unchanged; the probability
+        # that it is the right one; and the sum of p log p over all other tokens.
         certain = unchanged * frequencies / np.where(shown > 0, shown, 1.0)
         right = certain + (1 - certain) * frequencies
         others = (1 - frequencies) * _x_log_x(1 - certain)
@@ -155,7 +161,9 @@ class Masker:
         ids[row, positions] = np.where(used, self._replace(found, draws, index), found)
         return Masked(positions, np.where(used, found, 0), used.astype(np.float32))
 
-    def _share_in_words(self, order, ids, maskable):
+    def _share_in_words(
+        self, order: np.ndarray, ids: np.ndarray, maskable: np.ndarray
+    ) -> np.ndarray:
         """Gives all pieces of a word the random number of its first piece."""
         continues = self._continues_word.take(ids)
         continues[:, 1:] &= maskable[:, :-1]
@@ -167,7 +175,7 @@ class Masker:
         first = np.maximum.accumulate(np.where(continues, 0, place).ravel())
         return order.take(first).reshape(order.shape)
 
-    def _replace(self, original, draws, index):
+    def _replace(self, original: np.ndarray, draws: Draws, index: np.ndarray) -> np.ndarray:
         """Chooses replacements: by default 80 % [MASK], 10 % random, 10 % the token itself."""
         width = original.shape[1]
         bits = draws.bits(2 * width, "replacement", index)
@@ -216,7 +224,7 @@ def _whole_words(
     last = np.where(begins & early, column, -1).max(1, keepdims=True)
     behind = np.where(begins & ~early, column, stop).min(1, keepdims=True)
 
-    def evened(rows, stop):
+    def evened(rows: slice | np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         taken = (column >= start[rows]) & (column < stop)
         surplus = np.maximum(stop - start[rows], 0) - count[rows]
         changed = single[rows] & (taken == (surplus > 0))

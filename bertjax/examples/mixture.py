@@ -3,6 +3,7 @@
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.examples.draws import Draws
 
 _BLOCK = 4096
 
@@ -22,7 +23,7 @@ class Mixture:
       InputError: a share is so small that a block has no example of the source.
     """
 
-    def __init__(self, shares: np.ndarray, draws):
+    def __init__(self, shares: np.ndarray, draws: Draws):
         exact = np.asarray(shares) * _BLOCK
         places = np.floor(exact).astype(np.int64)
         largest_remainders = np.argsort(places - exact, kind="stable")

@@ -6,24 +6,38 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertjax.base.fields import DOCUMENTS, INPUT, Field
+from bertjax.base.fields import SEGMENT_IDS, TEXT, Field
 from bertjax.corpus.store import TokenStore
+from bertjax.examples.draws import Draws
 from bertjax.examples.layout import LaidOut, ragged_arange
-from bertjax.examples.packing import SPECIALS, RowPacker
+from bertjax.examples.packing import RowPacker
 from bertjax.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedLayout:
-    """[CLS] text [SEP] [CLS] text [SEP] ... [PAD]...: documents, or pieces of long documents."""
+    """Sequences of one text each ([CLS] text [SEP]), one after the other, and padding.
 
-    fields: ClassVar[Mapping[str, Field]] = INPUT | DOCUMENTS
+    The texts are documents, or pieces of long documents.
+    """
+
+    fields: ClassVar[Mapping[str, Field]] = TEXT | SEGMENT_IDS
     has_short_rows: ClassVar[bool] = False
+    has_fixed_rows: ClassVar[bool] = False
 
-    def open(self, store, tokenizer, *, length, draws, short_probability) -> "PackedRows":
-        """See `Layout`."""
-        del short_probability  # 0
-        packer = RowPacker(store, length=length, draws=draws)
+    def open(
+        self,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        *,
+        length: int,
+        draws: Draws,
+        short_probability: float,
+    ) -> "PackedRows":
+        """See `TextLayout`."""
+        del short_probability  # it is 0
+        specials = tokenizer.template.specials(pair=False)
+        packer = RowPacker(store, length=length, specials=specials, draws=draws)
         return PackedRows(store, tokenizer, length, packer)
 
 
@@ -40,25 +54,24 @@ class PackedRows:
         """The rows of examples `index`, int64 [R]."""
         pieces, shape = self.packer.pieces(index), (len(index), self.length)
         ids = np.full(shape, self.tokenizer.pad_id, np.int32)
-        documents = np.zeros(shape, np.int32)
+        segment_ids, types = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         begin = pieces.row * self.length + pieces.column
-        end = begin + pieces.length + 1
-        flat = ids.reshape(-1)
-        flat[begin] = self.tokenizer.cls_id
-        flat[ragged_arange(begin + 1, pieces.length)] = self.store.read_spans(
+        flat, template = ids.reshape(-1), self.tokenizer.template
+        places = template.write(flat, begin, pieces.length)
+        flat[ragged_arange(places.a, pieces.length)] = self.store.read_spans(
             pieces.start, pieces.length
         )
-        flat[end] = self.tokenizer.sep_id
+        types.reshape(-1)[places.end - 1] = template.last_type or 0
 
-        documents.reshape(-1)[begin] = 1
-        np.cumsum(documents, axis=1, out=documents)
-        lengths = np.bincount(pieces.row, pieces.length + SPECIALS).astype(np.int64)
+        segment_ids.reshape(-1)[begin] = 1
+        np.cumsum(segment_ids, axis=1, out=segment_ids)
+        lengths = np.bincount(pieces.row, places.end - begin).astype(np.int64)
         inside = np.arange(self.length) < lengths[:, None]
         arrays = {
             "input_ids": ids,
             "input_mask": inside.astype(np.int32),
-            "token_type_ids": np.zeros(shape, np.int32),
-            "documents": documents * inside,
+            "token_type_ids": types,
+            "segment_ids": segment_ids * inside,
         }
         return LaidOut(arrays, lengths)
 

@@ -1,7 +1,7 @@
 """Decides which text stands in a row of packed documents.
 
-A document of n tokens is cut into pieces of `room` tokens, and one piece of the rest. So a document
-of at most `room` tokens stays whole. The place of the rest among the other pieces is drawn anew in
+A document is cut into pieces of `room` tokens; the rest is one more piece. So a document of at most
+`room` tokens stays whole. The place of the rest among the other pieces is drawn anew in
 every epoch, which moves the borders between them; the lengths of all pieces stay the same.
 
 Rows are packed by the histogram of these lengths alone (Krell et al., arXiv 2107.02027). The result
@@ -21,8 +21,6 @@ from bertjax.corpus.store import TokenStore
 from bertjax.examples.draws import Draws, permute
 from bertjax.examples.layout import ragged_arange
 from bertjax.examples.mixture import Mixture
-
-SPECIALS = 2  # [CLS] and [SEP] of each piece
 
 
 class Composition(NamedTuple):
@@ -82,9 +80,9 @@ class Pieces(NamedTuple):
     """The T pieces of R rows, row after row; all arrays are int64 [T]."""
 
     row: np.ndarray  # in range(R)
-    column: np.ndarray  # where its [CLS] stands; the text follows
+    column: np.ndarray  # where its sequence begins
     start: np.ndarray  # the position in the store of its first token
-    length: np.ndarray  # its tokens, without [CLS] and [SEP]
+    length: np.ndarray  # its tokens, without special ones
 
 
 class RowPacker:
@@ -93,14 +91,15 @@ class RowPacker:
     Args:
       store: the tokens; each source has rows of its own.
       length: S, the length of a row.
+      specials: the special tokens of each piece.
       draws: the stream's random numbers.
 
     Raises:
       InputError: the rows are too short.
     """
 
-    def __init__(self, store: TokenStore, *, length: int, draws: Draws):
-        self._room, self._draws = length - SPECIALS, draws
+    def __init__(self, store: TokenStore, *, length: int, specials: int, draws: Draws):
+        self._room, self._draws = length - specials, draws
         if self._room < 2:
             raise InputError(f"the sequence length leaves room for {self._room} tokens: at least 2")
         self._documents = store.document_starts
@@ -109,10 +108,10 @@ class RowPacker:
 
         compositions, places, rows = [], [], []
         for starts in self._class_starts:
-            counts = np.concatenate([np.zeros(SPECIALS, np.int64), np.diff(starts)])
+            counts = np.concatenate([np.zeros(specials, np.int64), np.diff(starts)])
             of_source = pack(counts)
             compositions += of_source
-            places += _places(of_source, length)
+            places += _places(of_source, length, specials)
             rows.append(sum(composition.rows for composition in of_source))
         # All rows are numbered: source after source, composition after composition.
         self._source_rows = _starts(rows)  # [sources + 1]
@@ -177,11 +176,11 @@ def _pieces_by_length(store: TokenStore, room: int) -> tuple[np.ndarray, np.ndar
     return np.concatenate(begins), np.stack(class_starts)
 
 
-def _places(compositions: list[Composition], size: int) -> list[np.ndarray]:
+def _places(compositions: list[Composition], size: int, specials: int) -> list[np.ndarray]:
     """For each composition of a source, the places for pieces in a row: int64 [3, places].
 
-    A place has a length of text, the column of its [CLS], and the rank of the piece that its first
-    row takes among those of the length; the next row takes the next piece.
+    A place has a length of text, the column where it begins, and the rank of the piece that its
+    first row takes among those of the length; the next row takes the next piece.
     """
     taken = np.zeros(size + 1, np.int64)
     found = []
@@ -190,10 +189,10 @@ def _places(compositions: list[Composition], size: int) -> list[np.ndarray]:
         ranks = np.repeat(taken[length], times) + rows * ragged_arange(0 * times, times)
         taken[length] += rows * times
         length = np.repeat(length, times)
-        found.append(np.stack([length - SPECIALS, np.cumsum(length) - length, ranks]))
+        found.append(np.stack([length - specials, np.cumsum(length) - length, ranks]))
     return found
 
 
-def _starts(counts) -> np.ndarray:
+def _starts(counts: np.ndarray | list[int]) -> np.ndarray:
     """[0, counts[0], counts[0] + counts[1], ...], int64."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

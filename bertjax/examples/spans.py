@@ -26,7 +26,7 @@ from bertjax.examples.draws import Draws, permute
 from bertjax.examples.mixture import Mixture
 
 
-class Spans(NamedTuple):
+class TextSpans(NamedTuple):
     """The spans of R examples, as token positions in the store; all arrays are int64 [R]."""
 
     a_start: np.ndarray
@@ -72,7 +72,7 @@ class SpanSampler:
         chunks = -(-np.diff(store.document_starts) // room)
         self._chunk_starts = np.concatenate([[0], np.cumsum(chunks)])  # [documents + 1]
 
-    def spans(self, index: np.ndarray) -> Spans:
+    def spans(self, index: np.ndarray) -> TextSpans:
         """The spans of examples `index`, int64 [R]."""
         source, rank = self._mixture.locate(index)
         document, start, end = self._chunk(source, rank)
@@ -80,10 +80,12 @@ class SpanSampler:
         start, end, sentence = self._align(document, start, end, target)
         if not self._pairs:
             none = np.zeros_like(start)
-            return Spans(start, end - start, none, none, none)
+            return TextSpans(start, end - start, none, none, none)
         return self._split(index, source, document, sentence, start, end)
 
-    def _chunk(self, source, rank):
+    def _chunk(
+        self, source: np.ndarray, rank: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The document, start and end of a chunk; each epoch has its own random order of chunks."""
         starts, documents = self._chunk_starts, self._store.document_starts
         first = starts[self._first_document[source]]
@@ -99,7 +101,9 @@ class SpanSampler:
         start = begin - shift + (chunk - starts[document]) * self._room
         return document, np.maximum(start, begin), np.minimum(start + self._room, stop)
 
-    def _shorten(self, index, start, end):
+    def _shorten(
+        self, index: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Gives a share of the examples a random length, at a random position in their chunk."""
         draws, room = self._draws, self._room
         short = draws.uniform("short", index) < self._short_probability
@@ -107,7 +111,9 @@ class SpanSampler:
         spare = np.maximum(end - start - target, 0)
         return start + draws.below(spare + 1, "short place", index), end, target
 
-    def _align(self, document, start, end, target):
+    def _align(
+        self, document: np.ndarray, start: np.ndarray, end: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Moves spans to the start of a sentence, with 2 to `target` tokens.
 
         Returns:
@@ -117,14 +123,22 @@ class SpanSampler:
         start, sentence = self._sentence_start(np.minimum(start, last))
         return start, np.clip(end, start + 2, start + target), sentence
 
-    def _sentence_start(self, position):
+    def _sentence_start(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The start of the sentence; or `position` itself if the sentence is too long."""
         starts = self._store.sentence_starts
         sentence = np.searchsorted(starts, position, side="right") - 1
         start = starts[sentence]
         return np.where(position - start <= self._room // 2, start, position), sentence
 
-    def _split(self, index, source, document, sentence, start, end):
+    def _split(
+        self,
+        index: np.ndarray,
+        source: np.ndarray,
+        document: np.ndarray,
+        sentence: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+    ) -> TextSpans:
         """Cuts [start, end) in two, and replaces one piece in half of the examples."""
         draws, documents = self._draws, self._store.document_starts
         # If always B were replaced, the ends of documents would be used less often.
@@ -142,9 +156,16 @@ class SpanSampler:
         b_start = np.where(replaces_a, cut, shown)
         a_length = np.where(replaces_a, length, cut - start)
         b_length = np.where(replaces_a, end - cut, length)
-        return Spans(a_start, a_length, b_start, b_length, is_random)
+        return TextSpans(a_start, a_length, b_start, b_length, is_random)
 
-    def _cut(self, index, sentence, start, end, replaces_a):
+    def _cut(
+        self,
+        index: np.ndarray,
+        sentence: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+        replaces_a: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The position in [start, end) where A ends and B begins; whether it is inside a sentence.
 
         It is the first start of a sentence after a random position, or the last one before it if A
@@ -161,7 +182,15 @@ class SpanSampler:
         following = np.searchsorted(sentences, place, side="right")
         return np.where(inside, place, sentences[following - replaces_a]), inside
 
-    def _elsewhere(self, index, source, document, wanted, for_a, inside):
+    def _elsewhere(
+        self,
+        index: np.ndarray,
+        source: np.ndarray,
+        document: np.ndarray,
+        wanted: np.ndarray,
+        for_a: np.ndarray,
+        inside: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """A position in another document of the source, where A shall end or B shall begin.
 
         Returns the position and how many tokens are available: `wanted` or more, if the document
@@ -195,7 +224,7 @@ class SpanSampler:
         place = np.where(inside, np.where(for_a, backwards, forwards), border)
         return place, np.where(for_a, place - begin, stop - place)
 
-    def _alike(self, length, places, for_a):
+    def _alike(self, length: np.ndarray, places: np.ndarray, for_a: np.ndarray) -> np.ndarray:
         """A length of at most `length` at which both texts end with a sentence, or neither does.
 
         For A, which is cut at its beginning, both texts begin with a sentence, or neither does.

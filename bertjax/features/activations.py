@@ -26,6 +26,7 @@ from bertjax.base.files import (
     write_json,
 )
 from bertjax.base.progress import Progress
+from bertjax.base.validation import record
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import FIRST_PIECES, EncodedText
 from bertjax.interop.pretrained import Pretrained
@@ -110,7 +111,9 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
     partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
     done = 0
     if note.exists() and partial.exists():
-        done = read_json(note, {"windows": int}, cure="remove it, to compute them anew")["windows"]
+        done = read_json(note, record(windows=int), cure="remove it, to compute them anew")[
+            "windows"
+        ]
     if not done:
         _allocate(partial, shape)
     array = np.lib.format.open_memmap(partial, "r+")
@@ -160,7 +163,7 @@ def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
     """A window in the extractor's form, with a vector for each token at `places`."""
     groups, numbers = np.full(len(ids), -1, np.int32), np.arange(len(places))
     groups[places] = numbers
-    return EncodedText(ids, len(ids), groups, numbers, [""] * len(places), len(ids))
+    return EncodedText(ids, np.zeros_like(ids), groups, numbers, [""] * len(places), len(ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,8 +200,8 @@ class WordFeatures(EncodedWords):
         numbers = np.arange(lengths.sum(), dtype=np.int32)
         return cls(
             ids=numbers,
+            token_types=np.zeros_like(numbers),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            first=lengths.astype(np.int32),
             labels={"label_ids": family.class_ids(examples)} if labelled else {},
             words=numbers,
             activations=activations,

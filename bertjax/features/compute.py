@@ -1,24 +1,23 @@
-"""The encoder over texts: batches of like length on all devices, and what is asked of them."""
+"""Vectors of texts: an encoder computes batches of similar length on all devices."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.limits import check_numbers
 from bertjax.base.progress import Progress
+from bertjax.base.validation import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, EncodedText, TextEncoder
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +25,13 @@ class Options:
     """The choice of vectors that a model gives.
 
     Attributes:
-      features: of `bertjax.features.texts.KINDS`: the vector of every token, [CLS] and [SEP]
-        too; of every word between white space, the mean of its pieces or its first; one of the
-        text: that of [CLS], or the mean or maximum over its tokens, [CLS] and [SEP] too.
+      features: one of `bertjax.features.texts.KINDS`. A vector for each token, including [CLS] and
+        [SEP]; or for each word (between white space), the mean over its pieces or its first piece;
+        or for the text, that of [CLS], or the mean or maximum over the tokens, including both.
       layers: 0 for the embeddings, 1 to L for the layers; negative ones count from the last.
       combine: "concat" or "sum" of these layers.
       normalize: makes the (Euclidean) length of every vector 1.
-      max_length: tokens of a text; None for what the model takes.
+      max_length: the most tokens of a text; None for the most that the model takes.
       truncate: cuts off the end of longer texts, instead of refusing them.
       compute_dtype: "float32" or "bfloat16"; the result is float32.
       batch_tokens: tokens computed together on one device; None for 512 on a CPU and 16,384
@@ -54,9 +53,9 @@ class Extractor:
 
     Attributes:
       options: as given.
-      encoder: makes what `vectors` takes.
-      width: W, of the vectors.
-      identity: of the model, see `Pretrained`.
+      encoder: encodes texts for `vectors`.
+      width: W, the width of the vectors.
+      identity: the identity of the model, see `Pretrained`.
       padding: the share of padding in what was computed so far.
 
     Raises:
@@ -73,8 +72,9 @@ class Extractor:
                     f"(the last) to {-depth - 1}"
                 )
         max_length = longest if options.max_length is None else options.max_length
-        if not 3 <= max_length <= longest:
-            raise InputError(f"--max_length={max_length}: must be from 3 to {longest}")
+        least = pretrained.tokenizer.template.specials(pair=True)
+        if not least <= max_length <= longest:
+            raise InputError(f"--max_length={max_length}: must be from {least} to {longest}")
         for flag, choices in (("features", KINDS), ("combine", ("concat", "sum"))):
             if (value := getattr(options, flag)) not in choices:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
@@ -84,7 +84,7 @@ class Extractor:
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
-        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        placement = data_parallel()
         self._batcher = Batcher(placement, options.batch_tokens)
         self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
         self._computed = self._needed = 0
@@ -100,12 +100,12 @@ class Extractor:
                 f"{where}: {text.length} tokens with [CLS] and [SEP], more than "
                 f"{self._max_length}: shorten it, or give --truncate"
             )
-        if text.first < len(text.ids) and self._spec.type_vocab_size == 1:
+        if 0 < self._spec.type_vocab_size <= text.token_types.max(initial=0):
             raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress) -> list[np.ndarray]:
         """The vectors of each text, float32 [its vectors, W]."""
-        results: list[np.ndarray | None] = [None] * len(texts)
+        results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
         lengths = np.array([len(text.ids) for text in texts])
         buckets = {min(_rounded_up(length), self._max_length) for length in lengths.tolist()}
         batches = self._batcher.run(
@@ -117,9 +117,8 @@ class Extractor:
         )
         for numbers, vectors in batches:
             for number, row in zip(numbers, vectors, strict=False):
-                text = texts[number]
-                results[number] = np.zeros((text.vectors, self.width), np.float32)
-                results[number][text.places] = row[: len(text.places)]
+                places = texts[number].places
+                results[number][places] = row[: len(places)]
             progress.update(len(numbers))
         return results
 
@@ -128,17 +127,17 @@ class Extractor:
     ) -> dict[str, np.ndarray]:
         """The arrays of a batch; also counts its padding."""
         batch = {
-            "ids": np.full((rows, length), self._pad_id, np.int32),
-            "mask": np.zeros((rows, length), np.int32),
-            "token_types": np.zeros((rows, length), np.int32),
+            "input_ids": np.full((rows, length), self._pad_id, np.int32),
+            "input_mask": np.zeros((rows, length), np.int32),
+            "token_type_ids": np.zeros((rows, length), np.int32),
             "groups": np.full((rows, length), -1, np.int32),
         }
         for row, number in enumerate(numbers):
             text = texts[number]
             size = len(text.ids)
-            batch["ids"][row, :size] = text.ids
-            batch["mask"][row, :size] = 1
-            batch["token_types"][row, text.first : size] = 1
+            batch["input_ids"][row, :size] = text.ids
+            batch["input_mask"][row, :size] = 1
+            batch["token_type_ids"][row, :size] = text.token_types
             batch["groups"][row, :size] = text.groups
             self._needed += size
         self._computed += rows * length
@@ -152,18 +151,15 @@ def _rounded_up(length: int) -> int:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _compute(spec: EncoderSpec, options: Options, params, batch: dict[str, jax.Array]) -> jax.Array:
-    """The vectors of a batch, float32 [B, G, W]; text b's are the first."""
-    states = make_encoder(spec).apply(
-        {"params": params},
-        batch["ids"],
-        batch["mask"],
-        batch["token_types"],
-        deterministic=True,
-        method="hidden_states",
-    )
+def _compute(
+    spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: dict[str, jax.Array]
+) -> jax.Array:
+    """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows."""
+    encoder = make_encoder(spec)
+    outputs = encoder.apply({"params": params}, batch, deterministic=True, method="hidden_states")
+    states = cast(list[jax.Array], outputs)
     chosen = [states[layer].astype(jnp.float32) for layer in options.layers]
-    x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen)
+    x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen[1:], chosen[0])
     groups = batch["groups"]
     if options.features == MAX:
         x = jnp.where(groups[..., None] == 0, x, -jnp.inf).max(1, keepdims=True)

@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -142,7 +142,7 @@ def _tables(paths: Sequence[Path]) -> Iterator[Any]:
             yield arrow.ipc.open_file(file).read_all()
 
 
-def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None):
+def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None) -> Any:
     """Converts the vectors of texts to an Arrow table."""
     import pyarrow as arrow
 
@@ -159,7 +159,7 @@ def _table(vectors: Sequence[np.ndarray], tokens: Sequence[list[str]] | None):
     )
 
 
-def _write_parquet(file: IO[bytes], tables) -> None:
+def _write_parquet(file: IO[bytes], tables: Callable[[], Iterator[Any]]) -> None:
     from pyarrow.parquet import ParquetWriter
 
     options = {"use_dictionary": ["tokens.list.element"], "write_statistics": False}
@@ -170,11 +170,11 @@ def _write_parquet(file: IO[bytes], tables) -> None:
             writer.write_table(table, row_group_size=len(table))
 
 
-def _write_npz(file: IO[bytes], tables) -> None:
+def _write_npz(file: IO[bytes], tables: Callable[[], Iterator[Any]]) -> None:
     """Writes the arrays one after another, and each part by part, to save memory."""
     import pyarrow.compute as compute
 
-    def column(name: str):
+    def column(name: str) -> Iterator[Any]:
         """Yields one column of every part as a flat array."""
         for table in tables():
             chunk = table.column(name).combine_chunks()

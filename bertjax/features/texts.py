@@ -83,8 +83,8 @@ class EncodedText(NamedTuple):
     """A text in the model's form.
 
     Attributes:
-      ids: int32 [S], with [CLS] and [SEP].
-      first: how many of them are in segment 0; the others are in segment 1.
+      ids: int32 [S], with special tokens.
+      token_types: int32 [S].
       groups: int32 [S], the number of the vector that each token contributes to, from 0; -1 for
         none.
       places: int64 [G], the row of the text's result that each of these vectors becomes. The other
@@ -94,7 +94,7 @@ class EncodedText(NamedTuple):
     """
 
     ids: np.ndarray
-    first: int
+    token_types: np.ndarray
     groups: np.ndarray
     places: np.ndarray
     tokens: list[str] | None
@@ -142,25 +142,27 @@ class TextEncoder:
                 yield _Half(ids, np.zeros(len(ids), np.int64), [])
             return
         words_of = [[word for word in _SPACES.split(text) if word] for text in texts]
-        for words, ids in zip(words_of, self._tokenizer.encode_words(words_of), strict=True):
-            word_of = np.repeat(np.arange(len(words)), [len(each) for each in ids])
-            yield _Half(list(chain.from_iterable(ids)), word_of, words)
+        for words, pieces in zip(words_of, self._tokenizer.encode_words(words_of), strict=True):
+            word_of = np.repeat(np.arange(len(words)), [len(ids) for ids in pieces])
+            yield _Half(list(chain.from_iterable(pieces)), word_of, words)
 
     def _join(self, halves: list[_Half]) -> EncodedText:
-        tokenizer = self._tokenizer
-        length = 1 + sum(len(half.ids) + 1 for half in halves)
-        kept = kept_lengths([len(half.ids) for half in halves], self._max_length - 1 - len(halves))
-        ids, word_of, words = [tokenizer.cls_id], [[-1]], []
-        for half, count in zip(halves, kept, strict=True):
-            ids += half.ids[:count] + [tokenizer.sep_id]
-            word_of += [half.word_of[:count] + len(words), [-1]]
+        template = self._tokenizer.template
+        specials = template.specials(pair=len(halves) > 1)
+        lengths = [len(half.ids) for half in halves]
+        kept = kept_lengths(lengths, self._max_length - specials)
+        sequence = template.sequence(*(h.ids[:n] for h, n in zip(halves, kept, strict=True)))
+        word_of = np.full(len(sequence.ids), -1)
+        words: list[str] = []
+        for half, count, begin in zip(halves, kept, template.begins(kept[0]), strict=False):
+            word_of[begin : begin + count] = half.word_of[:count] + len(words)
             if count < len(half.ids):
                 words += half.words[: half.word_of[count - 1] + 1] if count else []
             else:
                 words += half.words
-        array = np.array(ids, np.int32)
-        groups, places, tokens = self._groups(array, np.concatenate(word_of), words)
-        return EncodedText(array, 2 + kept[0], groups, places, tokens, length)
+        ids, types = (np.array(each, np.int32) for each in sequence)
+        groups, places, tokens = self._groups(ids, word_of, words)
+        return EncodedText(ids, types, groups, places, tokens, sum(lengths) + specials)
 
     def _groups(
         self, ids: np.ndarray, word_of: np.ndarray, words: list[str]
@@ -170,7 +172,7 @@ class TextEncoder:
         if self._kind in POOLED:
             groups = np.zeros(size, np.int32)
             if self._kind == CLS:
-                groups[1:] = -1
+                groups[ids != self._tokenizer.cls_id] = -1
             return groups, np.zeros(1, np.int64), None
         if self._kind == TOKENS:
             names = self._tokenizer.readable

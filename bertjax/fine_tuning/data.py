@@ -5,14 +5,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import TRAIN, Family, Task
 
-Examples = dict[str, list[Any]]  # split -> its examples
+SplitExamples = dict[str, list[Any]]  # split -> its examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +44,7 @@ class TaskData:
     others: dict[str, str]
 
     @classmethod
-    def of(cls, task: Task, examples: Examples, encode: Encode, weights: str) -> Self:
+    def of(cls, task: Task, examples: SplitExamples, encode: Encode, weights: str) -> Self:
         """Encodes the examples of `read_examples`.
 
         Args:
@@ -71,7 +69,7 @@ class TaskData:
         )
 
 
-def read_examples(task: Task) -> Examples:
+def read_examples(task: Task) -> SplitExamples:
     """Reads all splits, so that an error in one of them is reported before the training.
 
     Raises:
@@ -95,7 +93,7 @@ def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
         del split
         encoded = family.encode(examples, given.tokenizer, max_length, labelled=labelled)
-        if given.spec.type_vocab_size == 1 and (encoded.first < np.diff(encoded.starts)).any():
+        if 0 < given.spec.type_vocab_size <= encoded.token_types.max(initial=0):
             raise InputError(f"{given.origin} has only one segment: it does not take two texts")
         return encoded
 
@@ -106,6 +104,6 @@ def digest(examples: list[Any]) -> str:
     """A hash of the content of examples, without the places where they were read."""
     result = hashlib.sha256()
     for example in examples:
-        fields = example._asdict() if isinstance(example, tuple) else vars(example)
+        fields = vars(example) if dataclasses.is_dataclass(example) else example._asdict()
         result.update(repr([fields[name] for name in fields if name != "where"]).encode())
     return result.hexdigest()

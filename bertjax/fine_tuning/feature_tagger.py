@@ -11,41 +11,39 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.validation import record
 from bertjax.features import activations
-from bertjax.fine_tuning.model import Predictor, TaskModel
+from bertjax.fine_tuning.model import Predictor
 from bertjax.heads.bilstm import BiLstmTagger
 from bertjax.interop.own_folder import read_described, write_described
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.open_model import open_model
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 from bertjax.tasks.tagging import Sentence, Tagging
+from bertjax.training.model import Model, Params
 
-_SHORTEST = 16  # words: batches are padded to this length, and its doubles
-
+_SHORTEST = 16  # words; batches are padded to 16, 32, 64, ...
 
 _FIELDS = {
-    **{"encoder": str, "identity": str, "width": int, "compute_dtype": str, "layers": [int]},
-    **{"combine": str, "hidden": int, "depth": int, "dropout": float, "classes": [str]},
-    **{"task": {}},
+    **dict(encoder=str, identity=str, width=int, compute_dtype=str, layers=list[int]),
+    **dict(combine=str, hidden=int, depth=int, dropout=float, classes=list[str], task=dict),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Tagger:
-    """A tagger, and what it reads.
+    """A tagger, and the encoder whose activations it reads.
 
     Attributes:
-      encoder: whose activations it reads, as in `config.init_from`.
-      identity: of the encoder.
-      width: D, of a layer of the encoder.
-      compute_dtype: of the encoder.
-      layers: whose activations it reads, from `activations.chosen_layers`.
+      encoder: the source of the encoder, as in `config.init_from`.
+      identity: the identity of the encoder.
+      width: D, the width of the encoder's layers.
+      compute_dtype: the dtype in which the encoder computes.
+      layers: the layers that it reads, from `activations.chosen_layers`.
       combine, hidden, depth, dropout: see `BiLstmTagger`.
       classes: the tags.
-      task: the rest of its family (see `bertjax.fine_tuning.family.remembered`), and its trial.
+      task: the rest of its task family (`bertjax.fine_tuning.task_family`), and its trial.
       params: None before it is trained.
     """
 
@@ -60,32 +58,32 @@ class Tagger:
     dropout: float
     classes: tuple[str, ...]
     task: Mapping[str, Any]
-    params: Any = None
+    params: Params = None
 
     @property
     def module(self) -> BiLstmTagger:
-        """The model of its parameters."""
+        """The module of its parameters."""
         sizes = self.combine, self.hidden, self.depth
         return BiLstmTagger(len(self.classes), *sizes, dropout=self.dropout)
 
     @property
-    def model(self) -> TaskModel:
-        """The same, with its inputs."""
+    def model(self) -> Model:
+        """The module with its inputs."""
         inputs = {
             "activations": jax.ShapeDtypeStruct((1, 3, len(self.layers), self.width), "float16"),
             "word_mask": jax.ShapeDtypeStruct((1, 3), "int32"),
         }
-        return TaskModel(self.module, inputs)
+        return Model.of(self.module, inputs)
 
 
-def write_folder(tagger: Tagger, folder: Path) -> None:
+def write_tagger(tagger: Tagger, folder: Path) -> None:
     """Writes a tagger, without its encoder, into an empty folder."""
     described = {name: getattr(tagger, name) for name in _FIELDS}
     write_described(described, jax.device_get(tagger.params), folder)
 
 
-def read_folder(folder: Path, origin: str) -> Tagger:
-    """Reads a tagger that `write_folder` wrote.
+def read_tagger(folder: Path, origin: str) -> Tagger:
+    """Reads a tagger that `write_tagger` wrote.
 
     Args:
       origin: what the user calls the folder, for messages.
@@ -93,7 +91,7 @@ def read_folder(folder: Path, origin: str) -> Tagger:
     Raises:
       InputError: a file is absent or damaged.
     """
-    found, params = read_described(folder, origin, _FIELDS)
+    found, params = read_described(folder, origin, record(**_FIELDS))
     lists = {name: tuple(found[name]) for name in ("layers", "classes")}
     return Tagger(**(found | lists), params=params)
 
@@ -121,7 +119,7 @@ class FeatureTagger:
         )
         self._tokenizer, self._max_length = given.tokenizer, task["max_length"]
         self._extractor = activations.all_layers(given, self._max_length, tagger.compute_dtype)
-        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        placement = data_parallel()
         objective = TASK_OBJECTIVES[self.family.objective]
         self._predictor = Predictor(tagger.model, objective, placement, pad_id=0, batch_tokens=0)
         self._params = jax.device_put(tagger.params, placement.replicated)

@@ -11,16 +11,14 @@ import jax
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import encoder
-from bertjax.fine_tuning.family import family_of
-from bertjax.fine_tuning.feature_tagger import FeatureTagger, read_folder
+from bertjax.fine_tuning.feature_tagger import FeatureTagger, read_tagger
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
+from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.open_model import is_ensemble, is_tagger, open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 from bertjax.tasks.probabilities import BY
 from bertjax.tasks.task import Family
 
@@ -28,31 +26,33 @@ _LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
 
 
 class FineTuned(Protocol):
-    """A model, or several, that has learned a task and predicts for new examples.
+    """One or several models that have learned a task, to predict for new examples.
 
     Attributes:
-      family: the form of its examples and predictions.
-      settings: what was decided on its dev set, among other things.
-      columns: a field of new text (see `Family.fields`) -> its name in the table of training, where
-        that is another one.
+      settings: the result of `Task.tune`, and perhaps more.
+      columns: a field of new text (see `Family.fields`) -> its column in the table of training,
+        where that has another name.
       summary: lines to print about it.
     """
 
-    family: Family
     settings: Mapping[str, Any]
     columns: Mapping[str, str]
     summary: str
 
     @property
+    def family(self) -> Family:
+        """The form of its examples and predictions."""
+
+    @property
     def cut(self) -> Counter[int]:
-        """How many of the texts so far were cut, by the tokens that were left of them."""
+        """A length in tokens -> how many texts so far were cut to it."""
 
     def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
         """A prediction for each example.
 
         Args:
           origin: where the examples come from, for messages.
-          what: is being done, for the progress.
+          what: the work, as the progress calls it.
         """
 
 
@@ -63,14 +63,14 @@ class OneModel:
         """Puts the weights on every device.
 
         Raises:
-          InputError: see `family_of`.
+          InputError: see `task_family_of`.
         """
-        self.family, max_length = family_of(pretrained)
+        self.family, max_length = task_family_of(pretrained)
         self.settings, self.summary = pretrained.task, pretrained.summary()
         self.columns = pretrained.task.get("columns", {})
         self.cut: Counter[int] = Counter()
         self._encode = encoder(self.family, pretrained, max_length)
-        placement = Placement(make_mesh(MeshSpec()), layout("data"))
+        placement = data_parallel()
         self._predictor = Predictor(
             encoder_with_head(self.family, pretrained.spec, pretrained.bilstm),
             TASK_OBJECTIVES[self.family.objective],
@@ -90,10 +90,10 @@ class OneModel:
 
 
 class Ensemble:
-    """Several models of one task, whose predictions become one: see `FineTuned`."""
+    """Several models of one task, whose predictions are combined: see `FineTuned`."""
 
     def __init__(self, members: Sequence[OneModel], by: str, settings: Mapping[str, Any]):
-        """Takes models that agree in their family.
+        """Takes models of one family.
 
         Args:
           by: see `Family.combine`.
@@ -116,18 +116,17 @@ class Ensemble:
 
 
 def open_fine_tuned(source: str) -> FineTuned:
-    """Opens what launch/finetune_*.py and launch/ensemble.py made, or what `open_model` opens.
+    """Opens what launch/finetune.py and launch/ensemble.py made, or what `open_model` opens.
 
     Args:
       source: as for `open_model`; or RUN/CHOICE, for a tagger over fixed features.
 
     Raises:
       InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
-        ensemble that is not finished, or of which a member is absent or has another model than
-        before.
+        unfinished ensemble, or one with a member that is missing or has another model since.
     """
     if is_tagger(source):
-        return FeatureTagger(read_folder(path_of(source) / TAGGER_FOLDER, source), source)
+        return FeatureTagger(read_tagger(path_of(source) / TAGGER_FOLDER, source), source)
     if not is_ensemble(source):
         return OneModel(open_model(source))
     results = read_ensemble(path_of(source))

@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, TypeVar
 
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.base.limits import check_numbers
+from bertjax.base.validation import check_numbers, converted
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.activations import CHOICES
 from bertjax.heads.bilstm import BiLstm
@@ -19,7 +19,7 @@ from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import check_tensors
 from bertjax.runs.sections import build, plain_config
 from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.rules import layout
+from bertjax.sharding.rules import sharding_layout
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.squad import Squad
@@ -28,7 +28,9 @@ from bertjax.tasks.table import Table
 from bertjax.tasks.task import Task
 from bertjax.tasks.triviaqa import TriviaQa
 
-TASKS = {
+Number = TypeVar("Number", int, float)
+
+TASKS: dict[str, type[Task]] = {
     **{"glue": Glue, "squad": Squad, "triviaqa": TriviaQa, "swag": Swag},
     **{"ner": Conll, "table": Table},
 }
@@ -39,26 +41,37 @@ class Grid:
     """The grid of hyperparameters (section A.3): each combination is tried `restarts` times.
 
     Attributes:
-      batch_size, learning_rate, epochs: the values of each hyperparameter.
-      restarts: the number of seeds (seed, seed + 1, ...); each gives another order of the examples
-        and, where the head is new, another one.
+      batch_size, learning_rate, epochs: the values of each hyperparameter, or its only one.
+      restarts: the number of seeds (seed, seed + 1, ...). A seed decides the order of the examples
+        and the initial parameters of a new head.
     """
 
-    batch_size: tuple[int, ...]
-    learning_rate: tuple[float, ...]
-    epochs: tuple[int, ...]
+    batch_size: tuple[int, ...] | int
+    learning_rate: tuple[float, ...] | float
+    epochs: tuple[int, ...] | int
     restarts: int = 1
 
     def __post_init__(self):
         for field in ("batch_size", "learning_rate", "epochs"):
-            values = getattr(self, field)
-            values = tuple(values) if isinstance(values, list | tuple) else (values,)
-            kind, word = (float, "") if field == "learning_rate" else (int, "whole ")
-            if not values or not all(isinstance(v, int | kind) and v > 0 for v in values):
-                raise ValueError(f"{field}={values}: must be one or more positive {word}numbers")
-            object.__setattr__(self, field, values)
+            values = _listed(getattr(self, field))
+            if not values or min(values) <= 0:
+                raise ValueError(f"{field}={values}: must be one or more positive numbers")
         if self.restarts < 1:
             raise ValueError(f"restarts={self.restarts}: must be at least 1")
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The values of `batch_size`."""
+        return _listed(self.batch_size)
+
+    def combinations(self) -> Iterator[tuple[int, float, int]]:
+        """Yields every combination of the values of (batch_size, learning_rate, epochs)."""
+        rates, epochs = _listed(self.learning_rate), _listed(self.epochs)
+        return itertools.product(self.batch_sizes, rates, epochs)
+
+
+def _listed(values: tuple[Number, ...] | Number) -> tuple[Number, ...]:
+    return values if isinstance(values, tuple) else (values,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,35 +90,8 @@ class Trial:
         return f"batch{self.batch_size}-rate{rate}-epochs{self.epochs}-seed{self.seed}"
 
 
-@dataclasses.dataclass(frozen=True)
-class OptimizerSettings:
-    """The section of the optimizer: `OptimizerSpec` without the rate, which the grid gives.
-
-    Attributes:
-      warmup_proportion: the share of the updates in which the rate rises.
-      bias_correction: where the reference's moments are not corrected: without it small tasks often
-        fail.
-    """
-
-    name: str = "adamw"
-    warmup_proportion: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    bias_correction: bool = True
-
-    def __post_init__(self):
-        if not 0 <= self.warmup_proportion < 1:
-            raise ValueError(f"warmup_proportion={self.warmup_proportion}: must be in [0, 1)")
-        self.spec(1e-5, 100)
-
-    def spec(self, learning_rate: float, total_steps: int) -> OptimizerSpec:
-        """The optimizer of one trial."""
-        fields = dataclasses.asdict(self)
-        warmup = int(fields.pop("warmup_proportion") * total_steps)
-        return OptimizerSpec(learning_rate=learning_rate, warmup_steps=warmup, **fields)
+# The fields of `config.optimizer` that differ from section A.2. The grid has the learning rate.
+OPTIMIZER = {"warmup_steps": 0, "warmup_proportion": 0.1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +126,7 @@ class BiLstmSettings:
             raise ValueError("hidden must be at least 0, depth at least 1, and dropout in [0, 1)")
 
     def module(self) -> BiLstm | None:
-        """The BiLSTM; None: there is none."""
+        """The BiLSTM, or None."""
         return BiLstm(self.hidden, self.depth, self.dropout) if self.hidden else None
 
 
@@ -149,16 +135,16 @@ class Features(BiLstmSettings):
     """The feature-based approach (section 5.3, Table 7).
 
     Attributes:
-      choices: of `bertjax.features.activations.CHOICES`: one or more.
-      hidden, depth, dropout: of the BiLSTM: see `bertjax.heads.bilstm.BiLstmTagger`.
+      choices: one or more keys of `bertjax.features.activations.CHOICES`.
+      hidden, depth, dropout: see `bertjax.heads.bilstm.BiLstmTagger`.
     """
 
-    choices: tuple[str, ...]
+    choices: tuple[str, ...] | str
     hidden: int = 768
 
     def __post_init__(self):
         super().__post_init__()
-        choices = (self.choices,) if isinstance(self.choices, str) else tuple(self.choices)
+        choices = (self.choices,) if isinstance(self.choices, str) else self.choices
         if not choices or not set(choices) <= set(CHOICES):
             raise ValueError(f"choices={choices}: must be one or more of {', '.join(CHOICES)}")
         object.__setattr__(self, "choices", choices)
@@ -179,7 +165,7 @@ class TaskRecipe:
     buckets: int
     accumulate: int
     model: Mapping[str, Any]
-    optimizer: OptimizerSettings
+    optimizer: OptimizerSpec
     mesh: MeshSpec
     layout: str
     intervals: TrialIntervals
@@ -188,7 +174,7 @@ class TaskRecipe:
     features: Features | None = None
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "TaskRecipe":
+    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> Self:
         """Reads a config such as `configs/finetune_*.py`.
 
         Raises:
@@ -198,13 +184,13 @@ class TaskRecipe:
         fields = dict(plain)
         fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
         sections = dict(
-            **dict(grid=Grid, optimizer=OptimizerSettings, bilstm=BiLstmSettings),
-            **dict(mesh=MeshSpec, intervals=TrialIntervals),
+            **dict(grid=Grid, bilstm=BiLstmSettings, mesh=MeshSpec, intervals=TrialIntervals),
         )
         if "features" in fields:
             sections["features"] = Features
         for key, section in sections.items():
             fields[key] = build(key, section, fields.get(key, {}))
+        fields["optimizer"] = _optimizer(fields.get("optimizer", {}))
         recipe = build("", cls, fields | dict(plain=plain))
         recipe._check()
         return recipe
@@ -219,7 +205,7 @@ class TaskRecipe:
             if getattr(self, name) < least:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least {least}")
         check_numbers("the last trial's config.seed", self.seed + self.grid.restarts - 1)
-        for size in self.grid.batch_size:
+        for size in self.grid.batch_sizes:
             if self.accumulate and size % self.accumulate:
                 raise InputError(
                     f"config.grid.batch_size={size} does not divide into "
@@ -235,17 +221,15 @@ class TaskRecipe:
                 f"config.bilstm.hidden={self.bilstm.hidden}: a tagger over fixed features has a "
                 "BiLSTM already, that of config.features: set it to 0"
             )
-        layout(self.layout)
+        sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
         """Every combination of the grid, with each seed."""
-        grid = self.grid
-        seeds = range(self.seed, self.seed + grid.restarts)
-        combinations = itertools.product(grid.batch_size, grid.learning_rate, grid.epochs, seeds)
-        return [Trial(*values) for values in combinations]
+        seeds = range(self.seed, self.seed + self.grid.restarts)
+        return [Trial(*values, seed) for values in self.grid.combinations() for seed in seeds]
 
     def spec(self, given: Pretrained) -> EncoderSpec:
-        """The given weights' sizes, with the switches of config.model.
+        """The spec of the given weights, with the switches of config.model.
 
         Raises:
           InputError: a sequence is longer than the weights have positions; switches contradict
@@ -264,9 +248,16 @@ class TaskRecipe:
         return spec
 
     def in_transformers(self, spec: EncoderSpec) -> bool:
-        """Whether transformers has such models as are trained, and so their form of storage."""
+        """Whether transformers has a class for the trained models; then they are stored for it."""
         kind = TASK_OBJECTIVES[self.task.family.objective].kind
         return not self.bilstm.hidden and has_model(spec, kind)
+
+
+def _optimizer(section: Any) -> OptimizerSpec:
+    section = converted(section, dict, "config.optimizer")
+    if "learning_rate" in section:
+        raise InputError("config.optimizer.learning_rate: give it as config.grid.learning_rate")
+    return build("optimizer", OptimizerSpec, OPTIMIZER | section)
 
 
 def _task(data: str, section: Any) -> Task:

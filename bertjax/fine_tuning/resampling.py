@@ -15,7 +15,7 @@ from bertjax.base.files import read_json, write_json
 from bertjax.tasks.question_answering import Question
 from bertjax.tasks.task import Task
 
-SAMPLES = 50  # the standard error from them has a standard error of a tenth of it
+SAMPLES = 50  # enough to estimate the standard error to a tenth of it
 
 RESAMPLED_FILE = "resampled.json"  # in the folder of a trial or of an ensemble
 
@@ -42,7 +42,7 @@ def write_resampled(
 def _scores(
     task: Task, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
 ) -> dict[str, list[float]]:
-    """The figures that every sample has: one lacks the types that its examples lack."""
+    """The scores that every sample has; a sample may lack an entity type, and so its scores."""
     units = _units(examples)
     number = len(units)
     draws = np.random.default_rng(number).integers(number, size=(SAMPLES, number))
@@ -56,7 +56,7 @@ def _scores(
 
 
 def _units(examples: Sequence[Any]) -> list[list[int]]:
-    """What is drawn: the numbers of single examples, or of a question with all its documents."""
+    """The units that are drawn: one example each, or all documents of one question."""
     units: dict[str | int, list[int]] = {}
     for number, example in enumerate(examples):
         key = example.id if isinstance(example, Question) else number
@@ -65,12 +65,12 @@ def _units(examples: Sequence[Any]) -> list[list[int]]:
 
 
 def _as_copy(example: Any, copy: int) -> Any:
-    """The example; a question that is drawn twice is two questions, with an id each."""
+    """The example; each copy of a question has an id of its own."""
     return example._replace(id=f"{copy}") if isinstance(example, Question) else example
 
 
 def read_resampled(folder: Path, split: str, metric: str) -> list[float] | None:
-    """The figures on all samples; None if the folder has none (it is of an older version)."""
+    """The figures on all samples; None if the folder has none."""
     path = folder / RESAMPLED_FILE
     if not path.exists():
         return None

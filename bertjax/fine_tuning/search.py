@@ -8,10 +8,11 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.files import atomic_write, write_json
+from bertjax.fine_tuning.best_model import BestModel
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.resampling import write_resampled
@@ -26,41 +27,35 @@ from bertjax.runs.run_folder import (
     trial_folder,
 )
 from bertjax.training.journal import METRICS_FILE, read_metrics
+from bertjax.training.model import Params
 
 
 class NothingScored(InputError):
     """No trial of a search has a score, because all diverged."""
 
 
-class BestModel(Protocol):
-    """The storage of the best model so far."""
-
-    def save(self, params: Any, trial: str, settings: Mapping[str, Any]) -> None:
-        """Replaces the stored model; `settings` is the result of `Task.tune`."""
-
-    def trial(self) -> str | None:
-        """The name of the stored model's trial; None if no model is stored yet."""
-
-    def load(self) -> Any:
-        """Loads the parameters of the stored model to the devices."""
-
-
 class Search:
     """The search in a run folder: the finished trials, and those that remain."""
 
     def __init__(
-        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, kept: BestModel
+        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, best: BestModel
     ):
         self._folder, self._recipe, self._task = folder, recipe, recipe.task
-        self._data, self._trials, self._kept = data, trials, kept
-        self._results = {trial: self._done(trial) for trial in recipe.trials()}
+        self._data, self._trials, self._best_model = data, trials, best
+        self._grid = list(dict.fromkeys(recipe.trials()))
+        self._finished = {trial: result for trial in self._grid if (result := self._read(trial))}
         # What the stored model predicts for dev, if it was trained by this process.
         self._predicted: dict[str, list[Any]] | None = None
 
+    @property
+    def _results(self) -> dict[Trial, dict[str, Any]]:
+        """The results of the finished trials, in the order of the grid."""
+        return {trial: self._finished[trial] for trial in self._grid if trial in self._finished}
+
     def announce(self) -> None:
         """Prints what will run, before the training begins."""
-        train, trials, first = self._data.train, self._trials, self._recipe.trials()[0]
-        epochs, lengths = trials.epochs(first), train.lengths
+        train, trials = self._data.train, self._trials
+        epochs, lengths = trials.epochs(self._grid[0]), train.lengths
         padded = epochs.steps_per_epoch * train.choices * epochs.tokens
         full = (lengths == self._recipe.max_length).mean()
         full = f"; {full:.0%} of them as long as config.max_length" if full else ""
@@ -71,13 +66,13 @@ class Search:
             f"{sum(trials.parameters.values()):,} parameters; batches in parts of {epochs.rows} x "
             f"{', '.join(map(str, trials.buckets))} tokens, "
             f"{1 - len(train.ids) / padded:.0%} of them padding\n"
-            f"{len(self._results)} trials, the first of {epochs.steps:,} steps",
+            f"{len(self._grid)} trials, the first of {epochs.steps:,} steps",
             flush=True,
         )
-        kept = self._kept.trial()
-        if kept is not None and kept not in {trial.name for trial in self._results}:
+        stored = self._best_model.trial()
+        if stored is not None and stored not in {trial.name for trial in self._grid}:
             print(
-                f"warning: the model in {self._folder} is of {kept}, which the grid does not have: "
+                f"warning: the model in {self._folder} is of {stored}, which is not in the grid: "
                 "the best model of this grid will replace it. To keep it, use another --workdir",
                 flush=True,
             )
@@ -91,40 +86,40 @@ class Search:
         Raises:
           NothingScored: every trial diverged.
         """
-        results = self._results
-        for number, trial in enumerate(results, start=1):
-            if results[trial] is None:
-                print(f"trial {number} of {len(results)}: {trial.name}", flush=True)
+        for number, trial in enumerate(self._grid, start=1):
+            if trial not in self._finished:
+                print(f"trial {number} of {len(self._grid)}: {trial.name}", flush=True)
                 if not self._try(trial):
                     return None
-        kept = self._kept.trial()
-        best = max(results, key=lambda trial: (_value(results[trial]), trial.name == kept))
+        results = self._results
+        stored = self._best_model.trial()
+        best = max(results, key=lambda trial: (_value(results[trial]), trial.name == stored))
         if _value(results[best]) == -math.inf:
             raise NothingScored(
                 f"no trial gave a {self._task.metric} ({results[best]['degenerate']}): lower "
                 "config.grid.learning_rate"
             )
-        if best.name != kept:
+        if best.name != stored:
             # The stored model is of another trial: the grid was larger before, or the run was
             # killed before it stored the model.
             print(f"once more, for its model: {best.name}", flush=True)
             if not self._try(best, keep=True):
                 return None
-            if self._kept.trial() != best.name:
+            if self._best_model.trial() != best.name:
                 raise InputError(
                     f"{self._folder_of(best)}: gave {_value(results[best]):.2f} before, and "
                     "diverged now: remove the folder, and start again"
                 )
         for trial in results:  # a trial may have been killed before this
             shutil.rmtree(checkpoints_folder(self._folder_of(trial)), ignore_errors=True)
-        return self._finished(best) or self._finish(best)
+        return self._run_before(best) or self._finish(best)
 
     # ------------------------------------------------------------------------ one trial
 
     def _folder_of(self, trial: Trial) -> Path:
         return trial_folder(self._folder, trial.name)
 
-    def _done(self, trial: Trial) -> dict[str, Any] | None:
+    def _read(self, trial: Trial) -> dict[str, Any] | None:
         """The results of a trial; None if it was not finished before.
 
         Raises:
@@ -168,18 +163,17 @@ class Search:
             write_resampled(folder, self._task, examples, predictions, result["settings"])
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
-            others = [other for other in self._results.values() if other]
-            if keep or all(_value(other) < _value(result) for other in others):
-                self._kept.save(params, trial.name, result["settings"])
+            if keep or all(_value(other) < _value(result) for other in self._finished.values()):
+                self._best_model.save(params, trial.name, result["settings"])
                 self._predicted = predictions
-        if self._results[trial] is None:  # a repeated trial keeps its first results
+        if trial not in self._finished:  # a repeated trial keeps its first results
             write_json(folder / RESULTS_FILE, result)
-            self._results[trial] = result
+            self._finished[trial] = result
         shutil.rmtree(checkpoints_folder(folder))
         print(f"  {in_a_line(result)}", flush=True)
         return True
 
-    def _predict_dev(self, params: Any) -> dict[str, list[Any]]:
+    def _predict_dev(self, params: Params) -> dict[str, list[Any]]:
         return {
             name: self._trials.predict(params, split, f"predicting {name}")
             for name, split in self._data.dev.items()
@@ -197,7 +191,7 @@ class Search:
     def _finish(self, best: Trial) -> dict[str, Any]:
         """Writes predictions in official form, results.json and metrics.jsonl of the best model."""
         folder, task = self._folder, self._task
-        params = self._kept.load()
+        params = self._best_model.load()
         predictions = self._predicted or self._predict_dev(params)
         scores = self._score(predictions)
         output = folder / PREDICTIONS_FOLDER
@@ -213,12 +207,12 @@ class Search:
         _print_results(results)
         return results
 
-    def _finished(self, best: Trial) -> dict[str, Any] | None:
+    def _run_before(self, best: Trial) -> dict[str, Any] | None:
         """The results.json of an earlier run, if it and the predictions are still valid."""
         if not (self._folder / RESULTS_FILE).exists():
             return None
         results = read_results(self._folder)
-        if results != self._run_results(best, self._results[best]):
+        if results != self._run_results(best, self._finished[best]):
             return None
         self._write_metrics()  # it contains times, so results.json has no digest of it
         _print_results(results)
@@ -274,7 +268,7 @@ def _summary(results: Mapping[Trial, dict[str, Any]]) -> list[dict[str, Any]]:
     for trial, members in groups.items():
         values = [each["value"] for each in members if each["value"] is not None]
         row = {key: value for key, value in dataclasses.asdict(trial).items() if key != "seed"}
-        row |= _spread(values) | {"restarts": len(members), "scored": len(values)}
+        row |= _mean_and_std(values) | {"restarts": len(members), "scored": len(values)}
         row["degenerate"] = sum(bool(each["degenerate"]) for each in members)
         row["dev"] = _spreads([each for each in members if each["value"] is not None])
         rows.append(row)
@@ -292,11 +286,13 @@ def _spreads(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         scored = [each["dev"].get(split, {}) for each in results]
         if len({each["data"].get(split) for each in results}) == 1:
             names = [name for name in figures if all(name in each for each in scored)]
-            spreads[split] = {name: _spread([each[name] for each in scored]) for name in names}
+            spreads[split] = {
+                name: _mean_and_std([each[name] for each in scored]) for name in names
+            }
     return spreads
 
 
-def _spread(values: list[float]) -> dict[str, float | None]:
+def _mean_and_std(values: list[float]) -> dict[str, float | None]:
     return {
         "mean": statistics.mean(values) if values else None,
         "deviation": statistics.stdev(values) if len(values) > 1 else None,

@@ -1,25 +1,28 @@
-"""Every model there is: an encoder of any family with heads, by its kind."""
+"""Every kind of model: an encoder of any family with its heads."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 from flax import linen as nn
 
+from bertjax.base.fields import INPUTS
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
 from bertjax.heads.bilstm import BiLstm
 from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.replaced_tokens import Discriminator
 
 
 class Architecture(NamedTuple):
     """A model of one of `bertjax.encoders.kinds`.
 
     Attributes:
-      kind: its kind.
-      build: (spec, number of classes) -> module; only classifiers look at the number.
-      axes: the shape of its input.
+      kind: the kind.
+      build: (spec, number of classes) -> module; only classifiers use the number.
+      axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
     """
 
     kind: str
@@ -27,7 +30,10 @@ class Architecture(NamedTuple):
     axes: tuple[str, ...] = ("B", "S")
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
-        """The top-level names of its parameters; of all heads a BiLSTM leaves the output layer."""
+        """The top-level names of its parameters.
+
+        A BiLSTM replaces every head but the output layer.
+        """
         heads = family_of(spec).heads[self.kind]
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
@@ -46,6 +52,7 @@ ARCHITECTURES = {
         Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
         Architecture(kinds.MASKED_LM, _masked_lm),
         Architecture(kinds.CAUSAL_LM, _masked_lm),
+        Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
         Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
         Architecture(
             kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
@@ -54,3 +61,14 @@ ARCHITECTURES = {
         Architecture(kinds.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
     )
 }
+
+
+def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of the inputs of an encoder.
+
+    Args:
+      sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
+    """
+    shape = tuple(sizes.values())
+    names = family_of(spec).text_inputs
+    return {name: jax.ShapeDtypeStruct(shape, INPUTS[name].dtype) for name in names}

@@ -3,6 +3,8 @@
 An LSTM as in PyTorch and cuDNN: gates i, f, g, o; c = f c + i g; h = o tanh(c).
 """
 
+from collections.abc import Callable, Mapping
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,6 +12,8 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.layers.dense import parameter
 from bertjax.layers.dropout import dropout, dropout_seed
+
+Pull = Callable[[jax.Array], tuple[jax.Array]]  # the gradient of a result -> of its input
 
 CONCAT, WEIGHTED_SUM = COMBINE = ("concat", "weighted_sum")
 
@@ -20,7 +24,7 @@ class BiLstm(nn.Module):
     Attributes:
       hidden: H, the width of each direction.
       depth: how many layers.
-      dropout: the probability of dropping an element of what goes into a layer.
+      dropout: the probability of dropping an element of a layer's input.
     """
 
     hidden: int
@@ -29,7 +33,7 @@ class BiLstm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, word_mask: jax.Array, *, deterministic: bool) -> jax.Array:
-        """x: [B, W, D]; word_mask: [B, W], 1 on words, then 0, where the result is 0, too."""
+        """x: [B, W, D]; word_mask: [B, W], 1 on words, and 0 after them. There the result is 0."""
         x = x.astype(jnp.float32)
         for number in range(self.depth):
             x = self.drop(x, deterministic)
@@ -37,7 +41,7 @@ class BiLstm(nn.Module):
         return x
 
     def drop(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        """Its dropout, for whatever reads the result."""
+        """Applies the dropout of a layer's input, also for a layer that reads the result."""
         if deterministic or not self.dropout:
             return x
         return dropout(x, dropout_seed(self), self.dropout)
@@ -58,9 +62,9 @@ class BiLstmTagger(nn.Module):
     Attributes:
       num_classes: C.
       combine: how the layers of the activations become one vector: "concat", side by side; or
-        "weighted_sum", with learned weights, the softmax of one number a layer (as in ELMo; the
-        paper does not say how they are made).
-      hidden, depth, dropout: see `BiLstm`; what goes into the output layer is dropped, too.
+        "weighted_sum", with learned weights: the softmax of one number for each layer (as in ELMo;
+        the paper does not say how they are made).
+      hidden, depth, dropout: see `BiLstm`; dropout is also applied before the output layer.
     """
 
     num_classes: int
@@ -71,10 +75,10 @@ class BiLstmTagger(nn.Module):
 
     @nn.compact
     def __call__(
-        self, activations: jax.Array, word_mask: jax.Array, *, deterministic: bool
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """activations: [B, W, K, D], of K layers; word_mask: see `BiLstm`."""
-        x = activations.astype(jnp.float32)
+        """Reads "activations" [B, W, K, D], of K layers, and "word_mask": see `BiLstm`."""
+        x, word_mask = inputs["activations"].astype(jnp.float32), inputs["word_mask"]
         if self.combine == WEIGHTED_SUM:
             scale = parameter(self, "scale", (axes.LAYERS,), x.shape[2:3], nn.initializers.zeros)
             x = jnp.einsum("bwkd,k->bwd", x, jax.nn.softmax(scale))
@@ -120,18 +124,18 @@ class Lstm(nn.Module):
         kernel = parameter(self, "kernel", names, shape, init.glorot_uniform())
         recurrent = parameter(self, "recurrent", names, (size, 4 * size), _orthogonal)
         bias = parameter(self, "bias", (axes.MLP,), (4 * size,), _forget_gate_open)
-        # All steps at once; only what depends on the step before is left to the scan.
+        # This product is of all steps at once; the scan has only what depends on the step before.
         return _recurrence(x @ kernel + bias, mask, recurrent)
 
 
-def _orthogonal(key: jax.Array, shape: tuple[int, int], dtype) -> jax.Array:
-    """Gate by gate."""
+def _orthogonal(key: jax.Array, shape: tuple[int, int], dtype: jax.typing.DTypeLike) -> jax.Array:
+    """An orthogonal matrix for each gate."""
     init = nn.initializers.orthogonal()
     parts = [init(key, (shape[0], shape[0]), dtype) for key in jax.random.split(key, 4)]
     return jnp.concatenate(parts, -1)
 
 
-def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype) -> jax.Array:
+def _forget_gate_open(key: jax.Array, shape: tuple[int], dtype: jax.typing.DTypeLike) -> jax.Array:
     """1 for the forget gate (Jozefowicz et al., 2015), else 0."""
     del key
     return jnp.repeat(jnp.array([0, 1, 0, 0], dtype), shape[0] // 4)
@@ -146,7 +150,9 @@ def _states(gates: jax.Array, mask: jax.Array, recurrent: jax.Array) -> jax.Arra
       recurrent: [H, 4 H].
     """
 
-    def step(state, inputs):
+    def step(
+        state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         h, c = state
         gates, mask = inputs
         i, f, g, o = jnp.split(gates + h @ recurrent, 4, -1)
@@ -158,14 +164,18 @@ def _states(gates: jax.Array, mask: jax.Array, recurrent: jax.Array) -> jax.Arra
     return jax.lax.scan(step, (zeros, zeros), (gates, mask))[1]
 
 
-def _forward(gates, mask, recurrent):
+def _forward(
+    gates: jax.Array, mask: jax.Array, recurrent: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, Pull]]:
     h, pull = jax.vjp(lambda gates: _states(gates, mask, recurrent), gates)
     return h, (h, pull)
 
 
-def _backward(kept, gradient):
-    """The gradient of `recurrent` as one product over all steps, where autodiff has one a step."""
-    h, pull = kept
+def _backward(
+    residuals: tuple[jax.Array, Pull], gradient: jax.Array
+) -> tuple[jax.Array, None, jax.Array]:
+    """The gradient of `recurrent` is one product of all steps; autodiff would have one a step."""
+    h, pull = residuals
     (dgates,) = pull(gradient)
     return dgates, None, jnp.einsum("wbh,wbg->hg", h[:-1], dgates[1:])
 

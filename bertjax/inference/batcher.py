@@ -1,7 +1,8 @@
-"""Runs a model over sequences of any lengths: the one way of batches in inference."""
+"""Runs a model over sequences of any lengths, in batches; all inference uses it."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ class Batcher:
     """Batches of sequences of similar length, the longest first.
 
     Each batch is padded to the shortest bucket that holds its longest sequence, so few shapes are
-    compiled. The next batch is launched before the last one is fetched.
+    compiled. The next batch is launched before the results of the previous one are fetched.
 
     Args:
       placement: the devices; each computes a share of every batch.
@@ -27,10 +28,11 @@ class Batcher:
         self._batch_tokens = inference_tokens(batch_tokens)
 
     def rows(self, tokens: int, examples: int | None = None) -> int:
-        """The rows of a batch of examples of `tokens` tokens: all devices are full.
+        """The rows of a batch that fills all devices.
 
         Args:
-          examples: a batch has no more rows than so many examples need; None: no limit.
+          tokens: the length of each row, with padding.
+          examples: their number, if a batch shall have no more rows than they need.
         """
         devices = self._placement.mesh.size
         rows = max(1, self._batch_tokens // tokens)
@@ -46,29 +48,30 @@ class Batcher:
         make: Callable[[np.ndarray, int, int], HostBatch],
         compute: Callable[[dict[str, jax.Array]], Any],
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yields, for each batch, the numbers of its sequences and the outputs, on the host.
+        """Yields (numbers of sequences, their outputs on the host) for each batch.
 
         Args:
-          lengths: of each sequence.
-          buckets: ascending; the last one holds the longest sequence.
+          lengths: the length of each sequence.
+          buckets: the lengths of batches, ascending; the last one holds the longest sequence.
           rows: bucket -> the rows of a batch.
-          make: (numbers of sequences, rows, bucket) -> the arrays of a batch, of so many rows.
+          make: (numbers of sequences, rows, bucket) -> the arrays of a batch with so many rows.
           compute: a batch on the devices -> its outputs.
         """
         launched: deque[tuple[np.ndarray, Any]] = deque()
         for numbers, bucket in in_order_of_length(lengths, buckets, rows):
             count = rows(bucket)
             arrays = make(numbers, count, bucket)
-            batch = self._placement.put(
-                lambda held, arrays=arrays: {name: array[held] for name, array in arrays.items()},
-                count,
-            )
+            batch = self._placement.put(partial(_rows_of, arrays), count)
             with self._placement.active():
                 launched.append((numbers, compute(batch)))
             if len(launched) > 1:
                 yield _fetched(*launched.popleft())
         while launched:
             yield _fetched(*launched.popleft())
+
+
+def _rows_of(arrays: HostBatch, held: slice) -> HostBatch:
+    return {name: array[held] for name, array in arrays.items()}
 
 
 def _fetched(numbers: np.ndarray, outputs: Any) -> tuple[np.ndarray, Any]:
@@ -81,7 +84,7 @@ def in_order_of_length(
     """Cuts sequences into batches, the longest first; yields (numbers of sequences, bucket).
 
     Args:
-      rows: bucket -> the most sequences of a batch in it.
+      rows: bucket -> the most sequences of a batch of this length.
     """
     order = np.argsort(-lengths, kind="stable")
     while len(order):

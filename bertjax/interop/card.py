@@ -12,6 +12,7 @@ _TASKS = {  # the hub's names
     kinds.ENCODER: "feature-extraction",
     kinds.PRE_TRAINING: "fill-mask",
     kinds.MASKED_LM: "fill-mask",
+    kinds.REPLACED_TOKENS: "feature-extraction",
     kinds.CAUSAL_LM: "text-generation",
     kinds.SEQUENCE_CLASSIFICATION: "text-classification",
     kinds.MULTIPLE_CHOICE: "multiple-choice",

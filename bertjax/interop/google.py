@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,15 +12,15 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
-from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.contract import EncoderSpec
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
-from bertjax.interop.json_files import config_of_family, read_json
+from bertjax.interop.json_files import read_config
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer
 
 _CONFIG_FILE = "bert_config.json"
 
-# The heads of run_classifier.py and run_squad.py stand outside the naming of the rest.
+# The heads of run_classifier.py and run_squad.py have names unlike the rest.
 _HEADS = {
     "output_weights": "classifier/output_weights",
     "output_bias": "classifier/output_bias",
@@ -27,7 +28,7 @@ _HEADS = {
     "cls/squad/output_bias": "qa_outputs/output_bias",
 }
 
-# What a checkpoint is, by the first of these parts that it has.
+# The kind of a checkpoint, by the first of these parts that it has.
 _BY_HEAD = {
     "classifier": kinds.SEQUENCE_CLASSIFICATION,
     "span": kinds.QUESTION_ANSWERING,
@@ -54,11 +55,11 @@ def read_release(path: Path, origin: str) -> Pretrained:
     tokenizer = read_tokenizer(checkpoint.parent)
     arrays, left_out = _read(checkpoint, origin)
     model = assemble(arrays, spec, _kind(arrays, origin), tokenizer, origin)
-    return dataclasses.replace(model, left_out=model.left_out | left_out)
+    return dataclasses.replace(model, left_out={**model.left_out, **left_out})
 
 
 def _checkpoint(path: Path, origin: str) -> Path:
-    """The checkpoint meant: a path to which ".index" and ".data-..." are added."""
+    """The path of the checkpoint's files, without ".index" and ".data-..."."""
     if path.is_dir():
         found = [file.with_suffix("") for file in sorted(path.glob("*.index"))]
         if len(found) > 1:
@@ -76,8 +77,8 @@ def _checkpoint(path: Path, origin: str) -> Path:
     return found[0]
 
 
-def _spec(folder: Path, origin: str) -> BertSpec:
-    config = read_json(folder / _CONFIG_FILE, config_of_family(BERT))
+def _spec(folder: Path, origin: str) -> EncoderSpec:
+    config = read_config(folder / _CONFIG_FILE, BERT)
     if config is None:
         raise InputError(
             f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
@@ -90,7 +91,9 @@ def _spec(folder: Path, origin: str) -> BertSpec:
 
 
 def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The weights in Hugging Face's terms; and what is no weight, with the reason."""
+    """The weights under Hugging Face's names; and the other variables, each with the reason."""
+    if importlib.util.find_spec("triton"):  # of PyTorch: imported after TensorFlow, it crashes
+        importlib.import_module("triton")
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -133,9 +136,9 @@ def _kind(variables: Iterable[str], origin: str) -> str:
 
 
 def in_hugging_face_terms(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
-    """A variable of google-research/bert in Hugging Face's terms: name and orientation.
+    """A variable of google-research/bert with the name and the axes of Hugging Face.
 
-    Products are stored [in, out] there, except the next-sentence head's.
+    google-research/bert stores kernels as [in, out], except the next-sentence head's.
     """
     if name.endswith("/kernel"):
         name, array = f"{name.removesuffix('/kernel')}/weight", array.T

@@ -1,6 +1,7 @@
 """Model folders as Hugging Face's transformers reads and writes them."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from bertjax.encoders import kinds, names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import ENCODERS, array_names, family_of
 from bertjax.interop import json_files
-from bertjax.interop.json_files import TASK_KEY, check_json, read_json
+from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from bertjax.text.tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -28,28 +30,28 @@ _PICKLE = "pytorch_model.bin"
 _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
-# ------------------------------------------------------------------------------------ in
+# ------------------------------------------------------------------------------- reading
 
 
-def read_folder(folder: Path, origin: str) -> Pretrained:
+def read_hugging_face(folder: Path, origin: str) -> Pretrained:
     """Reads config.json, the tokenizer, and model.safetensors (or its shards).
 
     Args:
       origin: what the user calls the folder, for messages.
 
     Raises:
-      InputError: not such a folder, no encoder of `ENCODERS`, an array that is missing, of another
-        shape, or with no place in the encoder; a pickle.
+      InputError: no such folder; an encoder that is not in `ENCODERS`; an array that is missing,
+        has another shape, or has no place in the encoder; weights in a pickle.
     """
-    config = read_json(folder / CONFIG_FILE, json_files.MODEL_CONFIG)
+    config = read_config(folder / CONFIG_FILE)
     if config is None:
         raise InputError(f"{origin}: no {CONFIG_FILE} in it: not the folder of a model")
     family = _family(config, origin)
-    check_json(config, json_files.config_of_family(family), folder / CONFIG_FILE)
+    read_config(folder / CONFIG_FILE, family)
     spec = spec_of(config, family, origin)
     files = _weight_files(folder, origin, config)
     tokenizer = read_tokenizer(folder)
-    raw = {}
+    raw: dict[str, np.ndarray] = {}
     for file in files:
         raw |= _read_safetensors(file, family)
     kind, classes = _kind(config, family, origin), _classes(config, origin)
@@ -61,14 +63,14 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
     model = assemble(raw, spec, kind, tokenizer, origin, classes)
     return dataclasses.replace(
         model,
-        left_out=model.left_out | _modules_beside(folder),
+        left_out={**model.left_out, **_modules_beside(folder)},
         task=_task(config, model.kind),
     )
 
 
 def _modules_beside(folder: Path) -> dict[str, str]:
     """The modules that sentence-transformers runs after the model."""
-    modules = read_json(folder / "modules.json", json_files.MODULES) or []
+    modules = read_optional(folder / "modules.json", json_files.MODULES) or []
     return {
         module["path"]: f"{module['type'].rpartition('.')[2]} of sentence-transformers"
         for module in modules
@@ -77,12 +79,12 @@ def _modules_beside(folder: Path) -> dict[str, str]:
 
 
 def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
-    """The family of a config.json; old ones of BERT do not name it."""
+    """The family of a config.json; old files of BERT do not name it."""
     name = config.get("model_type", "bert")
     if name not in ENCODERS:
         raise InputError(
-            f"{origin}: model_type={name!r} in {CONFIG_FILE}: only {' and '.join(ENCODERS)} can be "
-            "read"
+            f"{origin}: model_type={name!r} in {CONFIG_FILE}: only {', '.join(ENCODERS)} can "
+            "be read"
         )
     return ENCODERS[name]
 
@@ -90,7 +92,7 @@ def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
 def spec_of(
     config: Mapping[str, Any], family: EncoderFamily, origin: str, file: str = CONFIG_FILE
 ) -> EncoderSpec:
-    """The sizes in a config.json, or in Google's bert_config.json (`file`).
+    """The spec in a config.json, or in Google's bert_config.json (`file`).
 
     Raises:
       InputError: a model that the family does not compute, or values that do not fit.
@@ -137,7 +139,7 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
     if (folder / WEIGHTS_FILE).exists():
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).exists():
-        index = read_json(folder / INDEX_FILE, json_files.WEIGHTS_INDEX)
+        index = read_optional(folder / INDEX_FILE, json_files.WEIGHTS_INDEX) or {}
         shards = sorted(set((index.get("weight_map") or {}).values()))
         files = [inside(folder, name, folder / INDEX_FILE) for name in shards]
         absent = [file.name for file in files if not file.exists()]
@@ -161,16 +163,16 @@ def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[
 
 
 def _read_safetensors(path: Path, family: EncoderFamily) -> dict[str, np.ndarray]:
-    """The arrays of a file; floats of any width as float32 (exactly), others as None."""
+    """The arrays of a file: floats as float32, which is exact; other constants as bytes."""
     try:
         pairs = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
         raise InputError(f"{path}: damaged: {error}") from error
-    arrays, theirs = {}, family.hugging_face
+    arrays = {}
     for name, content in pairs:
         dtype = _FLOATS.get(content["dtype"])
         if dtype is None:
-            if theirs.one_spelling(name) not in theirs.buffers:
+            if not _is_buffer(name, family):
                 raise InputError(
                     f"{path}: {name} is of type {content['dtype']}: only weights in "
                     f"{', '.join(_FLOATS)} can be read"
@@ -187,19 +189,18 @@ def assemble(
     arrays: Mapping[str, np.ndarray],
     spec: EncoderSpec,
     kind: str,
-    tokenizer,
+    tokenizer: Tokenizer,
     origin: str,
     classes: tuple[str, ...] = (),
 ) -> Pretrained:
-    """A model from arrays under any of Hugging Face's names; each is used, or left out and named.
+    """Makes a model of arrays under any of Hugging Face's names; `left_out` names the unused ones.
 
     Args:
       kind: of `bertjax.encoders.kinds`.
 
     Raises:
-      InputError: an array of the encoder that has no place here, two for one place, one with a
-        value that is no number, a decoder that is not the embeddings' transpose; or as
-        `names.to_ours`.
+      InputError: an array of the encoder that has no place in it; two arrays for one place; a value
+        that is not finite; a decoder that is not tied to the embeddings; or as `names.to_ours`.
     """
     family = family_of(spec)
     theirs = family.hugging_face
@@ -209,23 +210,24 @@ def assemble(
         canonical = theirs.one_spelling(name)
         if canonical in found:
             raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
-        if canonical in theirs.buffers:
+        if _is_buffer(name, family):
             left_out[name] = "a constant"
         elif part_of(canonical, family, kind) is None:
             left_out[name] = f"not a part of {theirs.classes[kind]}"
         else:
             _check_finite(name, array, origin)
             found[canonical] = array
-    left_out |= _without_decoder(found, family, origin)
+    left_out |= _without_copies(found, family, origin)
     if not any(part_of(name, family, kind) == family.name for name in found):
         raise InputError(
             f"{origin}: no array of an encoder ({theirs.bare}embeddings..., embeddings...) among "
             f"its {len(arrays)}, which begin with {min(arrays, default='nothing')!r}"
         )
-    parts = dict.fromkeys(part_of(name, family, kind) for name in sorted(found))
+    owners = (part_of(name, family, kind) for name in sorted(found))
+    parts = dict.fromkeys(part for part in owners if part)
     width = len(classes)
     if "classifier" in parts:
-        weight = array_names(["classifier"], spec, 0)[0].theirs
+        weight = array_names(["classifier"], spec, kind, 0)[0].theirs
         width = len(found.get(weight, classes))
     if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
@@ -234,9 +236,9 @@ def assemble(
         )
     if len(classes) != width:
         classes = tuple(f"LABEL_{i}" for i in range(width))
-    entries = array_names(parts, spec, len(classes))
+    entries = array_names(parts, spec, kind, len(classes))
     params = names.to_ours(found, entries, origin)
-    # Models may have rows to spare, up to a multiple of 128.
+    # The table of a model may be padded to a multiple of 128 rows.
     if spec.vocab_size - tokenizer.vocabulary_size >= 128:
         raise InputError(
             f"{origin}: the vocabulary has {tokenizer.vocabulary_size} pieces, the model "
@@ -251,7 +253,7 @@ def assemble(
 
 
 def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
-    """The part of a model that an array of theirs belongs to; None: to none that we know.
+    """The part of a model that an array of transformers belongs to; None: no known part.
 
     Args:
       kind: of the model.
@@ -275,34 +277,34 @@ def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
         )
 
 
-def _without_decoder(
+def _is_buffer(name: str, family: EncoderFamily) -> bool:
+    """Whether an array of transformers is a constant, and not a weight."""
+    name = family.hugging_face.one_spelling(name)
+    return any(re.fullmatch(pattern, name) for pattern in family.hugging_face.buffers)
+
+
+def _without_copies(
     found: dict[str, np.ndarray], family: EncoderFamily, origin: str
 ) -> dict[str, str]:
-    """Takes out the decoder of the masked-LM head, which is the embeddings' transpose here."""
+    """Takes out the arrays that repeat others, such as a decoder that is tied to the embeddings."""
     left_out = {}
-    decoder, own_bias = family.hugging_face.decoder
-    weight, bias = f"{decoder}.weight", f"{decoder}.bias"
-    if weight in found:
-        embeddings = found.get(family.hugging_face.embeddings)
-        if embeddings is None or not np.array_equal(found.pop(weight), embeddings):
+    for name, original in family.hugging_face.copies.items():
+        if name not in found:
+            continue
+        copy = found.pop(name)
+        if not np.array_equal(found.setdefault(original, copy), copy):
             raise InputError(
-                f"{origin}: {weight} differs from the word embeddings: a decoder of its own "
-                "cannot be read, ours is tied to them"
+                f"{origin}: {name} differs from {original}: only a model in which they are one "
+                "array (tied) can be read"
             )
-        left_out[weight] = "the word embeddings once more"
-    if bias in found:
-        if not np.array_equal(found.setdefault(own_bias, found[bias]), found[bias]):
-            raise InputError(f"{origin}: {bias} and {own_bias} differ")
-        if bias != own_bias:
-            del found[bias]
-            left_out[bias] = f"{own_bias} once more"
+        left_out[name] = f"{original} once more"
     return left_out
 
 
-# ----------------------------------------------------------------------------------- out
+# ------------------------------------------------------------------------------- writing
 
 
-def write_folder(pretrained: Pretrained, folder: Path) -> None:
+def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     """Writes what transformers' `from_pretrained` loads: configuration, weights, tokenizer.
 
     Args:
@@ -311,12 +313,13 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
     Raises:
       InputError: a part of its architecture is missing, or transformers has no such model.
     """
-    pretrained.model()  # every part is there
+    pretrained.model()  # raises if a part is missing
     if pretrained.bilstm or not has_model(pretrained.spec, pretrained.kind):
         raise InputError(
-            f"{pretrained.origin}: transformers has no such model (a BiLSTM, or a class of a text "
-            "read left to right): launch/predict.py opens it, and launch/convert.py exports it "
-            "with --to=stablehlo:FOLDER"
+            f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
+            "(a BiLSTM, a class of a text read left to right, or another encoder than ELECTRA's "
+            "trained as it): launch/finetune.py and launch/predict.py open it, and "
+            "launch/convert.py exports it with --to=stablehlo:FOLDER"
         )
     config = config_of(pretrained)
     arrays = names.to_theirs(pretrained.params, pretrained.entries)
@@ -335,11 +338,13 @@ def write_folder(pretrained: Pretrained, folder: Path) -> None:
 
 
 def has_model(spec: EncoderSpec, kind: str) -> bool:
-    """Whether transformers computes the same with a model of this kind.
+    """Whether transformers has a model of this kind that computes the same.
 
-    Left to right, it predicts from [CLS], and `bertjax.heads.tasks` from the last token.
+    It has none for whole texts that are read left to right: it predicts from [CLS], and
+    `bertjax.heads.tasks` from the last token.
     """
-    return not (spec.causal and kind in kinds.OF_WHOLE_TEXTS)
+    is_class = kind in family_of(spec).hugging_face.classes
+    return is_class and not (spec.causal and kind in kinds.OF_WHOLE_TEXTS)
 
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:

@@ -1,98 +1,94 @@
-"""The JSON files of a model's folder, read only where each field is of the type that it must have.
+"""The types of the JSON files in a model's folder, on which their readers rely.
 
-A reader of such a file can rely on its table (`bertjax.base.json_kinds`).
-Fields that no table names are free.
+A field that its type does not name may have any value.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from bertjax.base.errors import InputError
-from bertjax.base.json_kinds import Either, OptionalFields, parse, problem_in
+from bertjax.base.validation import optional, parsed
 from bertjax.encoders.contract import EncoderFamily
+from bertjax.text.special_tokens import ROLES
 
 TASK_KEY = "bertjax_task"  # in config.json: `bertjax.interop.pretrained.Pretrained.task`
-SPECIAL_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 EXTRA_ROLES = ("additional_special_tokens", "extra_special_tokens")
 
-_TOKEN = Either((str, {"content": str}))
-_NAMED_TOKENS = dict.fromkeys(SPECIAL_ROLES, _TOKEN) | dict.fromkeys(
-    EXTRA_ROLES, Either(([_TOKEN], {str: _TOKEN}))
+
+class _TokenObject(TypedDict):
+    content: str
+
+
+class _Module(TypedDict):
+    path: str
+    type: str
+
+
+_TOKEN = str | _TokenObject
+_NAMED_TOKENS = {
+    **dict.fromkeys((f"{role}_token" for role in ROLES), _TOKEN),
+    **dict.fromkeys(EXTRA_ROLES, list[_TOKEN] | dict[str, _TOKEN]),
+}
+_TASK = optional(
+    **dict(name=str, trial=str, pairs=bool, document_context=bool, unanswerable=bool),
+    **dict(max_length=int, max_query_length=int, stride=int, choices=int),
+    **dict(max_answer_length=int, n_best=int, null_threshold=float, columns=dict[str, str]),
 )
-
-# config.json of transformers: what every model has there.
-MODEL_CONFIG = OptionalFields(
-    dict.fromkeys(("model_type", "problem_type"), str)
-    | {"architectures": [str], "id2label": {str: Either((str, int))}}
-    | {
-        TASK_KEY: OptionalFields(
-            dict.fromkeys(("name", "trial"), str)
-            | dict.fromkeys(("pairs", "document_context", "unanswerable"), bool)
-            | dict.fromkeys(("max_length", "max_query_length", "stride", "choices"), int)
-            | dict.fromkeys(("max_answer_length", "n_best"), int)
-            | {"null_threshold": float, "columns": {str: str}}
-        )
-    }
+# The fields of transformers' config.json for every model.
+_OF_MODEL = dict(
+    **dict(model_type=str, problem_type=str, architectures=list[str]),
+    **{"id2label": dict[str, str | int], TASK_KEY: _TASK},
 )
-
-
-def config_of_family(family: EncoderFamily) -> OptionalFields:
-    """The config.json of a family; and bert_config.json of google-research/bert."""
-    return OptionalFields({**MODEL_CONFIG.fields, **family.hugging_face.fields})
-
-
 # model.safetensors.index.json, and modules.json of sentence-transformers.
-WEIGHTS_INDEX = OptionalFields({"weight_map": {str: str}})
-MODULES = [{"path": str, "type": str}]
+WEIGHTS_INDEX = optional(weight_map=dict[str, str])
+MODULES = list[_Module]
 # tokenizer.json of the library `tokenizers`.
-LIBRARY = OptionalFields(
-    {
-        "model": OptionalFields(
-            dict.fromkeys(("type", "unk_token", "continuing_subword_prefix"), str)
-            | {"max_input_chars_per_word": int}
-            | {"vocab": Either(({str: int}, [(str, float)]))}  # the second of Unigram: with scores
-        ),
-        "normalizer": OptionalFields(
-            {"type": str, "clean_text": bool, "lowercase": bool}
-            | {"strip_accents": bool, "handle_chinese_chars": bool}
-        ),
-        "pre_tokenizer": OptionalFields({"type": str}),
-        "added_tokens": [_TOKEN],
-    }
+LIBRARY = optional(
+    model=optional(
+        **dict(type=str, unk_token=str, continuing_subword_prefix=str),
+        max_input_chars_per_word=int,
+        vocab=dict[str, int] | list[tuple[str, float]],  # the second is Unigram's, with scores
+    ),
+    normalizer=optional(
+        **dict(type=str, clean_text=bool, lowercase=bool),
+        **dict(strip_accents=bool, handle_chinese_chars=bool),
+    ),
+    pre_tokenizer=optional(type=str),
+    added_tokens=list[_TOKEN],
 )
-TOKENIZER_CONFIG = OptionalFields(
-    dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars"), bool)
-    | {"add_prefix_space": bool, "tokenizer_class": str, "added_tokens_decoder": {str: _TOKEN}}
-    | _NAMED_TOKENS
+TOKENIZER_CONFIG = optional(
+    **dict(do_lower_case=bool, strip_accents=bool, tokenize_chinese_chars=bool),
+    **dict(add_prefix_space=bool, tokenizer_class=str, added_tokens_decoder=dict[str, _TOKEN]),
+    **_NAMED_TOKENS,
 )
-SPECIAL_TOKENS_MAP = OptionalFields(_NAMED_TOKENS)
-ADDED_TOKENS = {str: int}
+SPECIAL_TOKENS_MAP = optional(**_NAMED_TOKENS)
+PIECES = dict[str, int]  # added_tokens.json, vocab.json
 
 
-def read_json(path: Path, kind: Any) -> Any | None:
+def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, Any] | None:
+    """Reads and checks a config.json, or a bert_config.json; returns None without the file.
+
+    Args:
+      family: of the model; None: only the fields of every model are checked.
+
+    Raises:
+      InputError: as `read_optional`; or a number outside its limits.
+    """
+    fields = family.hugging_face.fields if family else {}
+    return read_optional(path, optional(**_OF_MODEL, **fields), limited=True)
+
+
+def read_optional(path: Path, kind: Any, *, limited: bool = False) -> Any | None:
     """Reads and checks a file; returns None without the file.
 
     Args:
-      kind: one of the tables above.
+      kind: one of the types above.
+      limited: see `bertjax.base.validation.parsed`.
 
     Raises:
-      InputError: not JSON, or a field of another type or with a number that cannot be meant.
+      InputError: not JSON, or a field of another type.
     """
     try:
-        value = parse(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise InputError(f"{path}: damaged: {error}: download it again") from error
-    check_json(value, kind, path)
-    return value
-
-
-def check_json(value: Any, kind: Any, path: Path) -> None:
-    """Checks what a file contains.
-
-    Raises:
-      InputError: a field of another type, or with a number that cannot be meant.
-    """
-    if problem := problem_in(value, kind, limited=True):
-        raise InputError(f"{path}: {problem}: correct it, or download it again")
+    return parsed(data, kind, path, "correct it, or download it again", limited=limited)

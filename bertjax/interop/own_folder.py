@@ -12,6 +12,7 @@ from safetensors.numpy import load, save
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, write_json
+from bertjax.base.validation import record
 from bertjax.encoders.registry import ENCODERS
 from bertjax.heads.bilstm import BiLstm
 from bertjax.interop.pretrained import Pretrained
@@ -20,11 +21,11 @@ from bertjax.text.tokenizer import Tokenizer
 MODEL_FILE = "model.json"  # all but the arrays and the tokenizer
 WEIGHTS_FILE = "parameters.safetensors"
 _CURE = "repeat the fine-tuning in another --workdir"
-_FIELDS = {"kind": str, "encoder": str, "spec": {}, "bilstm": {}, "classes": [str], "task": {}}
+_FIELDS = record(kind=str, encoder=str, spec=dict, bilstm=dict, classes=list[str], task=dict)
 
 
 def write_folder(pretrained: Pretrained, folder: Path) -> None:
-    """Writes a model whole, for `read_folder`.
+    """Writes a complete model, which `read_folder` reads.
 
     Args:
       folder: an empty one.
@@ -64,22 +65,20 @@ def read_folder(folder: Path, origin: str) -> Pretrained:
 
 
 def write_described(described: Mapping[str, Any], params: Mapping[str, Any], folder: Path) -> None:
-    """Writes a tree of arrays, and what else is to be known of a model."""
+    """Writes the parameters of a model, and a description of it."""
     arrays = flatten_dict(dict(params), sep="/")
-    # safetensors writes the memory without regard to strides.
+    # safetensors ignores strides.
     in_order = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     write_json(folder / MODEL_FILE, described)
 
 
-def read_described(
-    folder: Path, origin: str, fields: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads what `write_described` wrote.
 
     Args:
       origin: see `read_folder`.
-      fields: what is to be known, see `bertjax.base.json_kinds`.
+      fields: the type of the description: see `bertjax.base.validation`.
 
     Raises:
       InputError: a file is absent or damaged.

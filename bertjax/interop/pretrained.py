@@ -1,4 +1,4 @@
-"""Weights from anywhere, as everything here takes them."""
+"""A trained model on the host, wherever its weights come from."""
 
 import dataclasses
 import hashlib
@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import names
+from bertjax.encoders import kinds, names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
@@ -31,11 +31,11 @@ class Pretrained:
       params: nested float32 numpy arrays in plain storage (`bertjax.encoders.storage`).
       tokenizer: the one it was trained with.
       classes: the names of a classifier's classes.
-      left_out: arrays of the source that have no place here, each with the reason.
-      task: what it was fine-tuned for and how new text is to be put to it, where that is known:
+      left_out: the name of each array of the source that is not used -> the reason.
+      task: what it was fine-tuned for and how it reads new text, where that is known:
         the fields of a task's family, "max_length", the "columns" of a table, and what was decided
         on its dev set.
-      bilstm: over the encoder; None: there is none.
+      bilstm: the BiLSTM over the encoder, if there is one.
     """
 
     origin: str
@@ -67,8 +67,9 @@ class Pretrained:
 
     @property
     def class_name(self) -> str:
-        """The name of its class in transformers."""
-        return self.family.hugging_face.classes[self.kind]
+        """The name of its class in transformers, or its kind where there is none."""
+        classes = self.family.hugging_face.classes
+        return classes.get(self.kind, f"{self.family.name} for {self.kind}")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -82,11 +83,13 @@ class Pretrained:
 
     @property
     def entries(self) -> list[Entry]:
-        """The arrays of its architecture, with their names elsewhere; of the encoder alone where a
-        BiLSTM is over it."""
+        """The arrays of its architecture and their names in transformers.
+
+        With a BiLSTM, which transformers lacks, only those of the encoder.
+        """
         parts = (self.spec.encoder,) if self.bilstm else self.parts
         found = [part for part in parts if part in self.params]
-        return array_names(found, self.spec, len(self.classes))
+        return array_names(found, self.spec, self.kind, len(self.classes))
 
     @property
     def additional(self) -> tuple[str, ...]:
@@ -95,7 +98,7 @@ class Pretrained:
 
     @property
     def identity(self) -> str:
-        """Hex hash over all that determines its function."""
+        """A hash, in hexadecimal, of all that determines its outputs."""
         digest = hashlib.sha256(f"{self.spec} {self.tokenizer.identity}".encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
@@ -105,18 +108,21 @@ class Pretrained:
         """The module that these weights are for.
 
         Args:
-          kind: another one than its own, of which it must have every part.
+          kind: another kind than its own; it must have every part of it.
 
         Raises:
-          InputError: it has not.
+          InputError: it lacks a part.
         """
         wanted = ARCHITECTURES[kind or self.kind]
         bilstm = self.bilstm if wanted is self.architecture else None
         absent = [part for part in wanted.parts(self.spec, bilstm) if part not in self.params]
         if absent:
+            others = "others"
+            if self.kind == kinds.REPLACED_TOKENS:
+                others = "the generator beside it (of a run: launch/convert.py --part=generator)"
             raise InputError(
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
-                f"which {self.family.hugging_face.classes[kind or self.kind]} has: take others"
+                f"which {self.family.hugging_face.classes[kind or self.kind]} has: take {others}"
             )
         module = wanted.build(self.spec, len(self.classes))
         return module.clone(bilstm=bilstm) if bilstm else module
@@ -124,13 +130,13 @@ class Pretrained:
     def beginning(
         self, kind: str, classes: tuple[str, ...] = (), bilstm: BiLstm | None = None
     ) -> dict[str, Any]:
-        """The parts that training of a kind of model begins from.
+        """The parts with which the training of a model of this kind begins.
 
-        An output layer, and a BiLSTM, are among them only if they have learned the same: they are
-        of a model of the same kind, with the same BiLSTM or none, and a classifier's classes are
-        `classes`, in this order. A part that only the other kind has is made of the arrays that
-        have the same names in transformers, such as the head before the decoder that a classifier
-        of ModernBERT keeps.
+        Output layers and a BiLSTM are among them only if this model has learned the same: it is of
+        the same kind, has the same BiLSTM or none, and a classifier's classes are `classes`, in
+        this order. A part that this model lacks is made of its arrays that have the same names in
+        transformers, if it has them all. So a classifier of ModernBERT keeps the head before the
+        decoder.
         """
         parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec, bilstm)))
         same = (self.kind, self.bilstm) == (kind, bilstm)
@@ -139,7 +145,7 @@ class Pretrained:
         found = {part: self.params[part] for part in wanted if part in self.params}
         arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
         for part in set(wanted) - set(found):
-            entries = array_names([part], self.spec, 0)
+            entries = array_names([part], self.spec, kind, 0)
             if all(entry.theirs in arrays for entry in entries):
                 found |= names.to_ours(arrays, entries, self.origin)
         return found

@@ -1,4 +1,4 @@
-"""Proves that written weights are the same model: it computes the outputs before and after."""
+"""Proves that written weights are the same model: compares its outputs before and after."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -21,7 +21,7 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     """Makes random texts of all lengths, one of them with its padding in front.
 
     Returns:
-      int32 input_ids, input_mask and token_type_ids, [6, S], or [2, 3, S] for multiple choice.
+      The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice.
     """
     spec, rng = pretrained.spec, np.random.default_rng(0)
     length = min(61, spec.max_position_embeddings)
@@ -30,20 +30,24 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     mask = places < ends
     mask[1] = mask[1, ::-1]
     segments = (places >= ends // 2) & mask
+    # A model may recognize padding by its id, so no other token gets it.
+    pad_id, size = pretrained.tokenizer.pad_id, pretrained.tokenizer.vocabulary_size
+    ids = (pad_id + rng.integers(1, size, mask.shape)) % size
     inputs = {
-        "input_ids": rng.integers(0, pretrained.tokenizer.vocabulary_size, mask.shape),
+        "input_ids": np.where(mask, ids, pad_id),
         "input_mask": mask,
         "token_type_ids": segments % max(1, spec.type_vocab_size),
     }
     choices = (_CHOICES,) if "C" in pretrained.architecture.axes else ()
     shape = (-1, *choices, length)
-    return {name: array.reshape(shape).astype(np.int32) for name, array in inputs.items()}
+    names = pretrained.family.text_inputs
+    return {name: inputs[name].reshape(shape).astype(np.int32) for name in names}
 
 
 def outputs(module: nn.Module, params: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The outputs of a module for `random_inputs`, by name, without dropout."""
     infer = jax.jit(partial(module.apply, deterministic=True))
-    return jax.tree.map(np.asarray, infer({"params": params}, *inputs.values()))
+    return jax.tree.map(np.asarray, infer({"params": params}, dict(inputs)))
 
 
 def greatest_difference(
@@ -54,12 +58,12 @@ def greatest_difference(
 ) -> float:
     """The greatest absolute difference of two sets of outputs.
 
-    Outputs at padding do not count, because they have no meaning; and outputs of a whole sequence
-    do not where padding is in the place of [CLS].
+    Outputs at padding have no meaning and do not count. An output of a whole sequence does not
+    count if the first position, which is [CLS] otherwise, is padding.
 
     Args:
-      wanted, found: outputs by name; of `found`, other names do not count.
-      inputs: what they are the outputs for.
+      wanted, found: outputs by name; those that only `found` has do not count.
+      inputs: the inputs of both models.
       dtype: the dtype of the computation.
 
     Raises:

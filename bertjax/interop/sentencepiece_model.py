@@ -1,20 +1,25 @@
-"""A SentencePiece model as the library `tokenizers` has it, with the same ids.
+"""Converts a SentencePiece model to the library `tokenizers`, with its own ids or fairseq's.
 
-Two settings of a model are needed that SentencePiece's own library does not tell: its kind, and
+This needs two settings that SentencePiece's own library does not give: the kind of the model, and
 its map of characters. They are read from the file, a protocol buffer (sentencepiece_model.proto).
 """
 
-from collections.abc import Iterator
-from typing import Any
+import base64
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import Tokenizer
+from bertjax.text.unigram import WORD_MARK
 
-# Numbers of fields, by message.
+if TYPE_CHECKING:
+    import tokenizers
+
+# The numbers of the fields in each message.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3  # ModelProto
-_SCORE, _TYPE = 2, 3  # SentencePiece
+_TEXT, _SCORE, _TYPE = 1, 2, 3  # SentencePiece
 _MODEL_TYPE, _SUFFIX = 3, 24  # TrainerSpec
 _CHARACTER_MAP, _PREFIX, _EXTRA_SPACE, _ESCAPE = 2, 3, 4, 5  # NormalizerSpec
 
@@ -22,32 +27,29 @@ _UNIGRAM, _BPE = 1, 2
 _USER_DEFINED, _UNUSED, _BYTE = 4, 5, 6
 
 
-def as_library(tokenizer: Tokenizer):
+def as_library(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
     """A `tokenizers.Tokenizer` with the ids of a SentencePiece tokenizer, without special tokens.
 
-    Three differences remain. Its arithmetic is in double precision, SentencePiece's in single: of
-    two splits of a word that are equally probable to 6 digits, each may take another. Of a letter
-    with two or more combining marks it maps the first two characters and drops the rest, or none.
-    And of an uncased model that does not itself fold case, it lower-cases a sigma that ends a word
-    as any other, where Python does not.
+    Three differences remain:
+
+    * It computes in double precision, SentencePiece in single. Where two splits of a word are
+      equally probable to 6 digits, the two libraries may choose different ones.
+    * For a letter with two or more combining marks, it either maps the first two characters and
+      drops the rest, or maps none.
+    * If the model is uncased and does not fold case itself, a sigma at the end of a word is
+      lower-cased as any other sigma. Python lower-cases it to another letter.
 
     Raises:
-      InputError: a model with settings that have no equal there.
+      InputError: the model has settings that `tokenizers` lacks.
     """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Library
 
-    fields = list(_fields(tokenizer.vocabulary))
-    pieces, (trainer,), (normalizer,) = (
-        [dict(_fields(value)) for number, value in fields if number == wanted]
-        for wanted in (_PIECE, _TRAINER, _NORMALIZER)
-    )
-    _refuse(pieces, trainer, normalizer)
-
-    scores = np.array([piece.get(_SCORE, 0) for piece in pieces], np.uint32).view(np.float32)
+    pieces, trainer, normalizer = parts = _parts(tokenizer.vocabulary)
+    _refuse(*parts, "this SentencePiece model")
     model = _unigram if trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM else _bpe
-    library = Library(model(tokenizer, scores.tolist()))
-    steps = [] if tokenizer.cased else [normalizers.Lowercase()]
+    library = Library(model(tokenizer, _scores(pieces)))
+    steps: list[normalizers.Normalizer] = [] if tokenizer.cased else [normalizers.Lowercase()]
     if character_map := normalizer.get(_CHARACTER_MAP):
         steps.append(normalizers.Precompiled(character_map))
     steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" +"), " ")]
@@ -57,7 +59,77 @@ def as_library(tokenizer: Tokenizer):
     return library
 
 
-def _refuse(pieces: list[dict], trainer: dict, normalizer: dict) -> None:
+def fairseq(
+    data: bytes, origin: str, names: Mapping[str, str], *, is_camembert: bool
+) -> dict[str, Any]:
+    """The tokenizer.json of a model with the ids of fairseq's dictionary, without added tokens.
+
+    It has the special tokens first, then the model's other pieces, and <mask> last, as in
+    transformers (`convert_slow_tokenizer.py`, XLMRobertaConverter and CamembertConverter).
+
+    Args:
+      data: the SentencePiece model.
+      origin: its name, for messages.
+      names: the names of the special tokens, by role.
+      is_camembert: whether the ids are CamemBERT's, else XLM-R's.
+
+    Raises:
+      InputError: no SentencePiece model, or one with settings that `tokenizers` lacks.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        pieces, trainer, normalizer = parts = _parts(data)
+        texts = [piece[_TEXT].decode() for piece in pieces]
+    except (DecodeError, KeyError, ValueError) as error:
+        raise InputError(f"{origin}: not a SentencePiece model.") from error
+    _refuse(*parts, origin)
+    pad, unknown, bos, eos = (names[role] for role in ("pad", "unk", "bos", "eos"))
+    if is_camembert:  # the model's own <s> and </s> are used, not fairseq's before them
+        own = 1
+        first = [("<s>NOTUSED", 0), (pad, 0), ("</s>NOTUSED", 0), (unknown, 0)]
+        first.append(("<unk>NOTUSED", -100))
+    else:
+        own = 3
+        first = [(bos, 0), (pad, 0), (eos, 0), (unknown, 0)]
+    if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
+        raise InputError(f"{origin}: a BPE, where XLM-R and CamemBERT have a unigram model")
+    if texts[:3] != [unknown, bos, eos]:
+        raise InputError(
+            f"{origin}: its first pieces are {', '.join(map(repr, texts[:3]))}, where a model of "
+            f"fairseq has {unknown!r}, {bos!r}, {eos!r}: bertjax cannot give the ids of this "
+            "tokenizer"
+        )
+    rest = zip(texts[own:], _scores(pieces)[own:], strict=True)
+    character_map = normalizer.get(_CHARACTER_MAP)
+    steps = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": WORD_MARK}]
+    return {
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": [*first, *rest, (names["mask"], 0)]},
+        "normalizer": character_map
+        and {
+            "type": "Precompiled",
+            "precompiled_charsmap": base64.b64encode(character_map).decode(),
+        },
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+    }
+
+
+def _parts(data: bytes) -> tuple[list[dict], dict, dict]:
+    """(pieces, settings of training, settings of normalization), each by numbers of fields."""
+    fields = list(_fields(data))
+    pieces, (trainer,), (normalizer,) = (
+        [dict(_fields(value)) for number, value in fields if number == wanted]
+        for wanted in (_PIECE, _TRAINER, _NORMALIZER)
+    )
+    return pieces, trainer, normalizer
+
+
+def _scores(pieces: list[dict]) -> list[float]:
+    bits = np.array([piece.get(_SCORE, 0) for piece in pieces], np.uint32)
+    return bits.view(np.float32).tolist()
+
+
+def _refuse(pieces: list[dict], trainer: dict, normalizer: dict, origin: str) -> None:
     kinds = {piece.get(_TYPE) for piece in pieces}
     reasons = {
         "it is neither unigram nor BPE": trainer.get(_MODEL_TYPE, _UNIGRAM) not in (_UNIGRAM, _BPE),
@@ -72,19 +144,22 @@ def _refuse(pieces: list[dict], trainer: dict, normalizer: dict) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise InputError(
-                f"this SentencePiece model has no equal as a tokenizer.json: {reason}. Train one "
-                "without that setting (launch/prepare_corpus.py --tokenizer=sentencepiece does)."
+                f"{origin} has no equal as a tokenizer.json: {reason}. Train one without that "
+                "setting (launch/prepare_corpus.py --tokenizer=sentencepiece does)."
             )
 
 
-def _unigram(tokenizer: Tokenizer, scores: list[float]):
+def _unigram(tokenizer: Tokenizer, scores: list[float]) -> "tokenizers.models.Unigram":
     from tokenizers.models import Unigram
 
     return Unigram(list(zip(tokenizer.tokens, scores, strict=True)), unk_id=tokenizer.unk_id)
 
 
-def _bpe(tokenizer: Tokenizer, scores: list[float]):
-    """Merges in the order of what they make: SentencePiece has a score for each piece alone."""
+def _bpe(tokenizer: Tokenizer, scores: list[float]) -> "tokenizers.models.BPE":
+    """A BPE with its merges in the order of the pieces that they make.
+
+    SentencePiece has no merges, only a score for each piece.
+    """
     from tokenizers.models import BPE
 
     ids = {piece: number for number, piece in enumerate(tokenizer.tokens)}
@@ -101,10 +176,10 @@ def _bpe(tokenizer: Tokenizer, scores: list[float]):
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of the fields of a message: a whole number, or bytes.
+    """Yields (number, value) of each field of a message; a value is a whole number, or bytes.
 
-    The numbers stand for the names of sentencepiece.sentencepiece_model_pb2: that module of
-    sentencepiece 0.2.3 needs protobuf 7, and Apache Beam needs an older one.
+    The fields' names are in sentencepiece.sentencepiece_model_pb2, which cannot be used: in
+    sentencepiece 0.2.3 it needs protobuf 7, and Apache Beam needs an older one.
     """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet

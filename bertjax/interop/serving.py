@@ -1,6 +1,8 @@
 """Exports a model for serving: it runs with JAX alone, without this package."""
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 from safetensors.numpy import load_file, save
 
+from bertjax.base.fields import INPUTS
 from bertjax.base.files import write_json
 from bertjax.encoders import kinds
+from bertjax.heads.architectures import text_inputs
 from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
@@ -22,11 +26,8 @@ WEIGHTS_FILE = "weights.safetensors"
 SIGNATURE_FILE = "signature.json"
 
 _PLATFORMS = ("cpu", "cuda", "tpu")
-_INPUTS = {
-    "input_ids": "ids of the pieces",
-    "input_mask": "1 for a piece, 0 for padding",
-    "token_type_ids": "0 in the first text, 1 in the second",
-}
+# The library `tokenizers`' names of a model's inputs.
+_IN_TOKENIZERS = {"input_ids": "ids", "input_mask": "attention_mask", "token_type_ids": "type_ids"}
 
 _README = """\
 # {architecture}
@@ -49,12 +50,12 @@ with open("{model}", "rb") as file:
     model = jax.jit(export.deserialize(file.read()).call)
 
 texts = tokenizer.encode_batch({texts})
-fields = ("ids", "attention_mask", "type_ids")
+fields = {fields}
 inputs = [[getattr(text, field) for text in texts] for field in fields]
 outputs = model(weights, *np.array({inputs}, np.int32))
 ```
 
-`model(weights, input_ids, input_mask, token_type_ids)` takes int32 arrays {shape} and returns a
+`model(weights, {names})` takes int32 arrays {shape} and returns a
 dictionary of float32 arrays; `{signature}` has their shapes. B{choices} and S are free, S up to
 {longest}. Each new shape is compiled once: in a server, pad to a few lengths.
 {answer}
@@ -67,9 +68,9 @@ months read it; export again with a newer one in time.
 def write_serving(pretrained: Pretrained, folder: Path) -> float:
     """Writes a model's inference function, weights and tokenizer, and a description of the call.
 
-    The function takes the weights by name, as in weights.safetensors, and int32 input_ids,
-    input_mask and token_type_ids [B, S] ([B, C, S] for multiple choice), with B, C and S free. It
-    computes in the compute dtype of the spec and returns the module's outputs, in float32. What
+    The function takes the weights by name, as in weights.safetensors, and the inputs of the encoder
+    in their order, int32 [B, S] ([B, C, S] for multiple choice), with B, C and S free. It computes
+    in the compute dtype of the spec and returns the module's outputs, in float32. What
     was written is read back and compared.
 
     Args:
@@ -87,8 +88,8 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
     weights = flatten_dict(weights, sep="/")
     # "fused" attention would use kernels of the machine that exports.
     portable = module.clone(spec=dataclasses.replace(module.spec, attention="einsum"))
-    exported = _export(portable, weights, pretrained.architecture.axes)
-    # safetensors writes the memory without regard to strides.
+    exported = _export(portable, weights, pretrained)
+    # safetensors ignores strides.
     in_order = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     (folder / MODEL_FILE).write_bytes(exported.serialize())
@@ -104,32 +105,37 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
 
 
 def _export(
-    module: nn.Module, weights: dict[str, np.ndarray], axes: tuple[str, ...]
+    module: nn.Module, weights: dict[str, np.ndarray], pretrained: Pretrained
 ) -> export.Exported:
+    axes, names = pretrained.architecture.axes, pretrained.family.text_inputs
+
     @jax.jit
-    def infer(weights, input_ids, input_mask, token_type_ids):
+    def infer(weights: Mapping[str, jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
         params = unflatten_dict(weights, sep="/")
-        inputs = (input_ids, input_mask, token_type_ids)
-        return module.apply({"params": params}, *inputs, deterministic=True)
+        inputs = dict(zip(names, arrays, strict=True))
+        return module.apply(  # type: ignore[return-value]  # a tuple only with `mutable`
+            {"params": params}, inputs, deterministic=True
+        )
 
     shape = export.symbolic_shape(
         ", ".join(axes), constraints=[f"S <= {module.spec.max_position_embeddings}"]
     )
-    inputs = [jax.ShapeDtypeStruct(shape, np.int32)] * len(_INPUTS)
+    sizes: dict[str, Any] = dict(zip(axes, shape, strict=True))
+    inputs = text_inputs(module.spec, **sizes).values()
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), weights)
     return export.export(infer, platforms=_PLATFORMS)(shapes, *inputs)
 
 
 def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, Any]:
-    axes = list(pretrained.architecture.axes)
+    axes, names = list(pretrained.architecture.axes), pretrained.family.text_inputs
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     return {
         "architecture": pretrained.class_name,
-        "call": f"model(weights, {', '.join(_INPUTS)})",
+        "call": f"model(weights, {', '.join(names)})",
         "weights": WEIGHTS_FILE,
         "inputs": {
-            name: {"dtype": "int32", "shape": axes, "meaning": meaning}
-            for name, meaning in _INPUTS.items()
+            name: {"dtype": INPUTS[name].dtype, "shape": axes, "meaning": INPUTS[name].meaning}
+            for name in names
         },
         "outputs": {
             name: {
@@ -149,6 +155,7 @@ def _signature(pretrained: Pretrained, exported: export.Exported) -> dict[str, A
 
 def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
     spec, axes = pretrained.spec, pretrained.architecture.axes
+    names = pretrained.family.text_inputs
     choices = "C" in axes
     return _README.format(
         architecture=pretrained.class_name,
@@ -164,6 +171,8 @@ def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
         texts='[("A question", "one answer"), ("A question", "another answer")]'
         if choices
         else '["One text.", "Another, a longer one."]',
+        names=", ".join(names),
+        fields=json.dumps([_IN_TOKENIZERS[name] for name in names]),
         inputs="[[choices] for choices in inputs]" if choices else "inputs",
         shape=f"[{', '.join(axes)}]",
         choices=", C" if choices else "",
@@ -188,6 +197,6 @@ def _prove(pretrained: Pretrained, module: nn.Module, folder: Path) -> float:
     """The greatest difference between the outputs of the written function and of the module."""
     inputs = proof.random_inputs(pretrained)
     wanted = proof.outputs(module, pretrained.params, inputs)
-    written = jax.jit(export.deserialize((folder / MODEL_FILE).read_bytes()).call)
+    written = jax.jit(export.deserialize(bytearray((folder / MODEL_FILE).read_bytes())).call)
     found = written(load_file(folder / WEIGHTS_FILE), *inputs.values())
     return proof.greatest_difference(wanted, found, inputs, module.spec.compute_dtype)

@@ -1,7 +1,7 @@
-"""Tokenizer files as `tokenizers` and transformers have them, read and written.
+"""Reads and writes the tokenizer files of `tokenizers` and transformers.
 
-Read: a Hugging Face folder (tokenizer.json of the library `tokenizers`, or vocab.txt, with
-tokenizer_config.json), Google's releases (vocab.txt alone), and what is written here.
+It reads a Hugging Face folder (tokenizer.json of the library `tokenizers`, or the files of the
+vocabulary, with tokenizer_config.json), a release of Google's (vocab.txt alone), and what it wrote.
 """
 
 import json
@@ -12,29 +12,32 @@ from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, write_json
-from bertjax.interop import json_files, sentencepiece_model
-from bertjax.interop.json_files import EXTRA_ROLES, SPECIAL_ROLES, read_json
+from bertjax.interop import json_files, library_folder, sentencepiece_model
+from bertjax.interop.json_files import read_optional
+from bertjax.interop.library_folder import LIBRARY_FILE, PLAIN_CLASSES
+from bertjax.interop.named_tokens import (
+    CONFIG_FILE,
+    SPECIAL_FILE,
+    NamedTokens,
+    content_of,
+    first_of,
+)
+from bertjax.text.special_tokens import BERT
+from bertjax.text.template import TokenSequence
 from bertjax.text.tokenizer import (
     BPE,
     DESCRIPTION_FILE,
     SENTENCEPIECE,
-    SPECIAL_TOKENS,
+    UNIGRAM,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
     bert_wordpiece,
 )
 
-LIBRARY_FILE = "tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
-SPECIAL_FILE = "special_tokens_map.json"
-ADDED_FILE = "added_tokens.json"
-
-# Classes that build the tokenizer anew from tokenizer_config.json, and those that take
-# tokenizer.json as it is.
-_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-_PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# Rules of normalization: names in tokenizer_config.json, and in tokenizer.json.
+# This class builds the tokenizer anew from tokenizer_config.json.
+_BERT_CLASS = "BertTokenizer"
+# Rules of normalization: name in tokenizer_config.json -> name in tokenizer.json.
 _RULES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -53,83 +56,58 @@ _REQUIRED = {
 
 
 class Difference(NamedTuple):
-    """A text whose pieces in a folder are not ours; both with [CLS] and [SEP]."""
+    """A text that a folder's tokenizer splits into other pieces, with special tokens."""
 
     text: str
     ours: list[str]
     theirs: list[str]
 
 
-# ------------------------------------------------------------------------------------ in
+# ------------------------------------------------------------------------------- reading
 
 
 def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     """Reads the tokenizer of a Hugging Face folder, or of a release of Google's.
 
-    How text is normalized (lower case, accents, Chinese characters) says tokenizer_config.json,
-    as to transformers' BertTokenizer; what that does not say, tokenizer.json; with neither, a
-    vocabulary with upper case is a cased one. Of both vocab.txt and tokenizer.json, each must
-    hold the same pieces. A byte-level BPE is its tokenizer.json.
+    tokenizer_config.json says how text is normalized (lower case, accents, Chinese characters), as
+    for transformers' BertTokenizer. What it does not say is taken from tokenizer.json. Without
+    either, a vocabulary with upper case is cased. If a folder has both vocab.txt and
+    tokenizer.json, they must hold the same pieces. For byte-level BPE and unigram models, see
+    `bertjax.interop.library_folder`.
 
     Raises:
       InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
-        BPE, or a SentencePiece written here; special tokens under other names; tokens added to a
-        WordPiece, or to a BPE outside its tokenizer.json.
+        BPE, unigram, or a SentencePiece written here; a WordPiece with added tokens, or special
+        tokens under other names than BERT's; another kind with added tokens outside its vocabulary.
     """
     folder = Path(folder)
-    config = read_json(folder / CONFIG_FILE, json_files.TOKENIZER_CONFIG) or {}
+    named = NamedTokens.read(folder)
     library = _read_library(folder / LIBRARY_FILE)
     model_file = folder / VOCABULARY_FILES[SENTENCEPIECE]
     if model_file.exists():
-        cased = not config.get("do_lower_case", False)
+        cased = not named.config.get("do_lower_case", False)
         tokenizer = Tokenizer(SENTENCEPIECE, model_file.read_bytes(), str(model_file), cased=cased)
-    elif _is_bpe(folder, library):
-        return _read_bpe(folder, config, library)
+    elif (folder / VOCABULARY_FILES[WORDPIECE]).exists() or not (
+        kind := library_folder.kind_of(folder, library)
+    ):
+        tokenizer = _read_wordpiece(named, library)
     else:
-        tokenizer = _read_wordpiece(folder, config, library)
+        return library_folder.read(named, kind, library)
     if library is not None:
         _check_same_pieces(folder, tokenizer, _pieces(folder / LIBRARY_FILE, library))
     return tokenizer
 
 
-def _is_bpe(folder: Path, library: dict[str, Any] | None) -> bool:
-    if library is None or (folder / VOCABULARY_FILES[WORDPIECE]).exists():
-        return False
-    return library["model"].get("type") == "BPE"
-
-
-def _read_bpe(folder: Path, config: dict[str, Any], library: dict[str, Any]) -> Tokenizer:
-    """Reads a byte-level BPE; `bertjax.text.byte_level` checks its tokenizer.json."""
-    _check_class(folder / CONFIG_FILE, config, _PLAIN_CLASSES)
-    if config.get("add_prefix_space"):
-        raise InputError(
-            f"{folder / CONFIG_FILE}: add_prefix_space is true: bertjax reads tokenizers that "
-            "encode a text as it is"
-        )
-    special = _check_roles(folder, config)
-    known = set(map(_content, library.get("added_tokens") or ()))
-    for file, tokens in _tokens_outside(folder, config, special).items():
-        extra = [name for name in map(_content, tokens) if name not in known]
-        if extra:
-            raise InputError(
-                f"{folder / file}: {len(extra)} tokens that {LIBRARY_FILE} does not have among its "
-                f"added_tokens ({_first(extra)}): save the tokenizer again with transformers"
-            )
-    path = folder / LIBRARY_FILE
-    return Tokenizer(BPE, path.read_bytes(), str(path))
-
-
-def _read_wordpiece(
-    folder: Path, config: dict[str, Any], library: dict[str, Any] | None
-) -> Tokenizer:
-    vocabulary_file = folder / VOCABULARY_FILES[WORDPIECE]
-    _check_class(folder / CONFIG_FILE, config, (*_BERT_CLASSES, *_PLAIN_CLASSES))
-    rules = _rules_in(config, {name: name for name in _RULES})
+def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Tokenizer:
+    folder, vocabulary_file = named.folder, named.folder / VOCABULARY_FILES[WORDPIECE]
+    named.check_class((_BERT_CLASS, *PLAIN_CLASSES))
+    rules = _rules_in(named.config, {name: name for name in _RULES})
     if library is not None:
         _check_is_bert(folder / LIBRARY_FILE, library)
         said = _rules_in(library["normalizer"], _RULES)
-        rules = said if config.get("tokenizer_class") in _PLAIN_CLASSES else said | rules
-    _check_no_added_tokens(folder, config, library or {}, _check_roles(folder, config))
+        rules = said if named.class_name in PLAIN_CLASSES else said | rules
+    _check_roles(named)
+    _check_no_added_tokens(named, library or {})
     if vocabulary_file.exists():
         origin, vocabulary = vocabulary_file, vocabulary_file.read_bytes()
     elif library is not None:
@@ -145,15 +123,15 @@ def _read_wordpiece(
     return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, **rules)
 
 
-def _rules_in(said: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """The rules of normalization in a file; null says nothing, but of accents: as upper case."""
+def _rules_in(said: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """The rules in a file. null is no rule; but for strip_accents it means: as do_lower_case."""
     rules = {name: said[key] for name, key in keys.items() if key in said}
     return {n: rule for n, rule in rules.items() if rule is not None or n == "strip_accents"}
 
 
 def _read_library(path: Path) -> dict[str, Any] | None:
-    """A tokenizer.json with a model in it; None without the file."""
-    library = read_json(path, json_files.LIBRARY)
+    """Reads a tokenizer.json, which must have a model; None without the file."""
+    library = read_optional(path, json_files.LIBRARY)
     described = path.with_name(DESCRIPTION_FILE)
     if library is None and described.exists():
         raise InputError(
@@ -161,77 +139,35 @@ def _read_library(path: Path) -> dict[str, Any] | None:
         )
     if library is not None and (library.get("model") or {}).get("vocab") is None:
         raise InputError(
-            f"{path}: no model with a vocabulary in it, as the library tokenizers writes it. "
-            "(Older runs and corpora of bertjax have another file of this name: name their folder "
-            "without hf:.)"
+            f"{path}: no model with a vocabulary in it, as the library tokenizers writes it: "
+            "download it again"
         )
     return library
 
 
-def _check_class(path: Path, config: dict[str, Any], known: Sequence[str]) -> None:
-    name = config.get("tokenizer_class")
-    if name is not None and name not in known:
-        raise InputError(
-            f"{path}: tokenizer_class is {name!r}; bertjax reads {', '.join(known)}. If the "
-            f"tokenizer is of this kind all the same, write {known[0]} there."
-        )
-
-
-def _check_roles(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Refuses special tokens of other names; returns special_tokens_map.json."""
-    special = read_json(folder / SPECIAL_FILE, json_files.SPECIAL_TOKENS_MAP) or {}
-    for file, named in ((CONFIG_FILE, config), (SPECIAL_FILE, special)):
-        for role, expected in zip(SPECIAL_ROLES, SPECIAL_TOKENS, strict=True):
-            name = _content(named.get(role))
-            if name not in (None, expected):
+def _check_roles(named: NamedTokens) -> None:
+    """Refuses special tokens under other names than BERT's."""
+    for file, tokens in ((CONFIG_FILE, named.config), (SPECIAL_FILE, named.special)):
+        for role, expected in BERT.items():
+            name = content_of(tokens.get(f"{role}_token") or expected)
+            if name != expected:
                 raise InputError(
-                    f"{folder / file}: {role} is {name!r}, where BERT has {expected}: bertjax "
-                    "knows only BERT's names. Rename it in this folder's files; ids stay as they "
-                    "are."
+                    f"{named.folder / file}: {role}_token is {name!r}, where BERT has {expected}: "
+                    "bertjax knows only BERT's names in a WordPiece. Rename it in this folder's "
+                    "files; ids stay as they are."
                 )
-    return special
 
 
-def _tokens_outside(
-    folder: Path, config: dict[str, Any], special: dict[str, Any]
-) -> dict[str, Iterable[Any]]:
-    """The tokens that are added in other files than tokenizer.json, by file."""
-    return {
-        ADDED_FILE: read_json(folder / ADDED_FILE, json_files.ADDED_TOKENS) or (),
-        CONFIG_FILE: [*(config.get("added_tokens_decoder") or {}).values(), *_extra(config)],
-        SPECIAL_FILE: _extra(special),
-    }
-
-
-def _check_no_added_tokens(
-    folder: Path, config: dict[str, Any], library: dict[str, Any], special: dict[str, Any]
-) -> None:
-    """Refuses tokens besides the vocabulary's."""
+def _check_no_added_tokens(named: NamedTokens, library: dict[str, Any]) -> None:
+    """Refuses added tokens, except BERT's special ones."""
     added = {LIBRARY_FILE: library.get("added_tokens") or ()}
-    for file, tokens in (added | _tokens_outside(folder, config, special)).items():
-        extra = [name for name in map(_content, tokens) if name not in SPECIAL_TOKENS]
-        if extra:
+    for file, tokens in (added | named.added()).items():
+        if extra := [name for name in map(content_of, tokens) if name not in BERT.values()]:
             raise InputError(
-                f"{folder / file}: {len(extra)} added tokens ({_first(extra)}): bertjax knows the "
-                "pieces of a vocabulary only. Remove them there; those with ids behind the "
-                "vocabulary, append to it, where they are found as whole words."
+                f"{named.folder / file}: {len(extra)} added tokens ({first_of(extra)}): bertjax "
+                "knows the pieces of a vocabulary only. Remove them there; or, if their ids follow "
+                "the vocabulary's, append them to it: then they are found as whole words."
             )
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first names of a list."""
-    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
-
-
-def _extra(named: dict[str, Any]) -> list[Any]:
-    """The tokens of no role of BERT's, which stand in a list or under names of their own."""
-    groups = [named.get(role) or [] for role in EXTRA_ROLES]
-    return [t for group in groups for t in (group.values() if isinstance(group, dict) else group)]
-
-
-def _content(token: Any) -> str | None:
-    """A token that stands in a file as its text, or as an object with its settings."""
-    return token["content"] if isinstance(token, dict) else token
 
 
 def _check_is_bert(path: Path, library: dict[str, Any]) -> None:
@@ -274,7 +210,7 @@ def _check_same_pieces(folder: Path, tokenizer: Tokenizer, pieces: Sequence[str]
         )
 
 
-# ----------------------------------------------------------------------------------- out
+# ------------------------------------------------------------------------------- writing
 
 
 def write_tokenizer(
@@ -282,23 +218,23 @@ def write_tokenizer(
 ) -> None:
     """Writes what transformers' AutoTokenizer and `tokenizers.Tokenizer.from_file` load.
 
-    tokenizer.json, tokenizer_config.json, special_tokens_map.json; of a WordPiece vocab.txt, and of
-    a SentencePiece sentencepiece.model (for `read_tokenizer` alone). Ids are those of
-    `tokenizer.encode(texts, special=True)`, in the template [CLS] A [SEP] B [SEP].
+    It writes tokenizer.json, tokenizer_config.json and special_tokens_map.json; for a WordPiece
+    also vocab.txt, and for a SentencePiece sentencepiece.model, which only `read_tokenizer` reads.
+    Ids are those of `tokenizer.encode(texts, special=True)`, in the tokenizer's template.
 
     Args:
       tokenizer: what to write.
       folder: an existing one.
-      max_length: tokens that the model takes; transformers truncates there where asked to.
+      max_length: the most tokens that the model takes; transformers truncates to it on request.
       token_types: whether the model takes token_type_ids.
 
     Raises:
-      InputError: a SentencePiece model that has no equal in `tokenizers`.
+      InputError: a SentencePiece model with settings that `tokenizers` lacks.
     """
     folder = Path(folder)
     serialized = _serialized(tokenizer)
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    names = dict(zip(SPECIAL_ROLES, _special_pieces(tokenizer), strict=True))
+    names = _names(tokenizer)
     config: dict[str, Any] = {
         "do_lower_case": not tokenizer.cased,
         "model_max_length": max_length,
@@ -317,7 +253,10 @@ def write_tokenizer(
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
         }
-    if tokenizer.kind != BPE:  # whose file is tokenizer.json
+    if tokenizer.kind in (BPE, UNIGRAM):  # whose file is tokenizer.json
+        if json.loads(tokenizer.vocabulary)["pre_tokenizer"].get("add_prefix_space"):
+            config["add_prefix_space"] = True  # transformers 4 takes it from here
+    else:
         with atomic_write(folder / VOCABULARY_FILES[tokenizer.kind]) as file:
             file.write(tokenizer.vocabulary)
     with atomic_write(folder / LIBRARY_FILE, "w") as file:
@@ -326,42 +265,55 @@ def write_tokenizer(
     write_json(folder / CONFIG_FILE, config)
 
 
-def _special_pieces(tokenizer: Tokenizer) -> list[str]:
-    """The pieces in the order of `SPECIAL_TOKENS`; SentencePiece may name the first two its way."""
-    t = tokenizer
-    return [t.tokens[number] for number in (t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id)]
-
-
 def _serialized(tokenizer: Tokenizer) -> str:
-    """The tokenizer.json, with BERT's special tokens and template."""
-    from tokenizers import AddedToken, processors
-    from tokenizers import Tokenizer as Library
+    """The tokenizer.json, with the special tokens and the template."""
+    from tokenizers import AddedToken
 
-    if tokenizer.kind == BPE:
-        library = Library.from_buffer(tokenizer.vocabulary)
-    elif tokenizer.kind == WORDPIECE:
-        library = bert_wordpiece(
-            {piece: number for number, piece in enumerate(tokenizer.tokens)},
-            cased=tokenizer.cased,
-            strip_accents=tokenizer.strip_accents,
-            tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
-        )
+    names = _names(tokenizer)
+    if tokenizer.kind in (BPE, UNIGRAM):  # their vocabulary is this file without the template
+        content = json.loads(tokenizer.vocabulary)
     else:
-        library = sentencepiece_model.as_library(tokenizer)
-    if tokenizer.kind != BPE:  # which has them
-        pieces = _special_pieces(tokenizer)
-        library.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in pieces])
-    library.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)],
-    )
-    serialized = library.to_str(pretty=True)
-    if tokenizer.kind == BPE:  # it is its file, to which only the template comes
-        template = json.loads(serialized)["post_processor"]
-        whole = json.loads(tokenizer.vocabulary) | {"post_processor": template}
-        serialized = json.dumps(whole, ensure_ascii=False, indent=2)
-    return serialized
+        if tokenizer.kind == WORDPIECE:
+            library = bert_wordpiece(
+                {piece: number for number, piece in enumerate(tokenizer.tokens)},
+                cased=tokenizer.cased,
+                strip_accents=tokenizer.strip_accents,
+                tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
+            )
+        else:
+            library = sentencepiece_model.as_library(tokenizer)
+        library.add_special_tokens(
+            [AddedToken(name, normalized=False, special=True) for name in names.values()]
+        )
+        content = json.loads(library.to_str())
+    content["post_processor"] = _post_processor(tokenizer)
+    return json.dumps(content, ensure_ascii=False, indent=2)
+
+
+def _names(tokenizer: Tokenizer) -> dict[str, str]:
+    """The special tokens by their keys in the files of transformers, such as "cls_token"."""
+    return {f"{role}_token": tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
+
+
+def _post_processor(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The template, as tokenizer.json has it."""
+    texts = {-1: "A", -2: "B"}  # no token has these ids
+    used: dict[str, Any] = {}
+
+    def laid_out(sequence: TokenSequence) -> list[dict[str, Any]]:
+        parts = []
+        for token, its_type in zip(*sequence, strict=True):
+            if token in texts:
+                parts.append({"Sequence": {"id": texts[token], "type_id": its_type}})
+            else:
+                name = tokenizer.tokens[token]
+                used[name] = {"id": name, "ids": [token], "tokens": [name]}
+                parts.append({"SpecialToken": {"id": name, "type_id": its_type}})
+        return parts
+
+    template = tokenizer.template
+    single, pair = laid_out(template.sequence([-1])), laid_out(template.sequence([-1], [-2]))
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": used}
 
 
 def differences(
@@ -369,7 +321,7 @@ def differences(
 ) -> list[Difference]:
     """The texts to which `folder`'s tokenizer.json gives other ids than `tokenizer`.
 
-    "[MASK]" and the like in a text are the special tokens to both.
+    Both read "[MASK]" and the like in a text as special tokens.
     """
     from tokenizers import Tokenizer as Library
 
@@ -378,9 +330,8 @@ def differences(
     library.no_truncation()
     library.no_padding()
     theirs = [encoding.ids for encoding in library.encode_batch_fast(texts)]
-    ours = [
-        [tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in tokenizer.encode(texts, special=True)
-    ]
+    encoded = tokenizer.encode(texts, special=True)
+    ours = [tokenizer.template.sequence(ids).ids for ids in encoded]
     return [
         Difference(text, [tokenizer.tokens[i] for i in a], [str(library.id_to_token(i)) for i in b])
         for text, a, b in zip(texts, ours, theirs, strict=True)

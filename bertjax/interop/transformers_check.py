@@ -1,18 +1,18 @@
 """Computes the outputs of transformers for an exported folder, if it is installed."""
 
 import importlib.util
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-# Our outputs in the terms of transformers' ModelOutput classes.
-_OUTPUTS = {
+# Our outputs -> their names in transformers' ModelOutput classes.
+OUTPUTS = {
     "sequence": ("last_hidden_state",),
     "pooled": ("pooler_output",),
     "masked_lm": ("prediction_logits", "logits"),
     "next_sentence": ("seq_relationship_logits",),
+    "replaced": ("logits",),
     "logits": ("logits",),
     "start": ("start_logits",),
     "end": ("end_logits",),
@@ -33,15 +33,15 @@ def outputs(
 ) -> dict[str, np.ndarray]:
     """The outputs of transformers' model of that folder, in float64, under our names.
 
-    In float64 they have no rounding of their own, which can be larger than ours.
+    In float32 their rounding errors could be larger than ours.
 
     Args:
       class_name: transformers' name of its class.
-      batch: input_ids, input_mask and token_type_ids.
-      names: of our outputs.
+      batch: the inputs of our encoder.
+      names: those of our outputs that are wanted.
 
     Raises:
-      RuntimeError: it does not load each weight, or finds others than it wants.
+      RuntimeError: transformers misses a weight, or finds one that it does not use.
     """
     import torch
     import transformers
@@ -56,9 +56,9 @@ def outputs(
         "input_ids": torch.tensor(batch["input_ids"]).long(),
         "attention_mask": torch.tensor(batch["input_mask"]),
     }
-    if "token_type_ids" in inspect.signature(model.forward).parameters:
+    if "token_type_ids" in batch:
         inputs["token_type_ids"] = torch.tensor(batch["token_type_ids"]).long()
     with torch.inference_mode():
         result = model.eval()(**inputs)
-    found = {name: next(key for key in _OUTPUTS[name] if key in result) for name in names}
+    found = {name: next(key for key in OUTPUTS[name] if key in result) for name in names}
     return {name: result[key].numpy() for name, key in found.items()}

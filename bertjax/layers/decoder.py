@@ -1,30 +1,32 @@
-"""The decoder of masked-LM heads, which is tied to the embeddings of the tokens."""
+"""The decoder of language-model heads: a product with a table that has a row for each piece."""
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.layers.dense import parameter, product
+from bertjax.layers.dense import Precision, product
 
 
-def tied_logits(module: nn.Module, hidden: jax.Array, token_embedding: jax.Array) -> jax.Array:
-    """The product with the embeddings, and a bias: [B, P, D], [V, D] -> [B, P, V], float32.
-
-    The rows that pad the vocabulary get the lowest logit, so that they change no loss.
+def decode(
+    x: jax.Array,
+    table: jax.Array,
+    bias: jax.Array | None,
+    *,
+    vocab_size: int,
+    precision: Precision,
+) -> jax.Array:
+    """The logit of each piece: [B, P, D], [V, D] and [V] -> [B, P, V], float32.
 
     Args:
-      module: a head with a `spec`, called in its compact method; it gets the parameter "bias".
+      table: the token embeddings if the decoder is tied to them, otherwise a kernel of its own.
+      bias: None means no bias.
+      vocab_size: rows from this one on pad the vocabulary. They get the lowest logit, so that they
+        change no loss.
     """
-    spec = module.spec
-    bias = parameter(
-        module, "bias", (axes.VOCAB,), (spec.padded_vocab_size,), nn.initializers.zeros
-    )
-    logits = product("bpd,vd->bpv", hidden, token_embedding, spec, jnp.dtype("float32"))
-    logits = nn.with_logical_constraint(
-        logits + bias, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_VOCAB)
-    )
-    if spec.padded_vocab_size == spec.vocab_size:
+    logits = product("bpd,vd->bpv", x, table, precision, "float32")
+    logits = logits if bias is None else logits + bias
+    logits = nn.with_logical_constraint(logits, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_VOCAB))
+    if len(table) == vocab_size:
         return logits
-    real = jnp.arange(spec.padded_vocab_size) < spec.vocab_size
-    return jnp.where(real, logits, jnp.finfo(jnp.float32).min)
+    return jnp.where(jnp.arange(len(table)) < vocab_size, logits, jnp.finfo(jnp.float32).min)

@@ -1,12 +1,8 @@
-"""Parameters with logical axes, and the dense product.
+"""Parameters with logical axes, and the dense product."""
 
-A `spec` below is that of an encoder: `bertjax.encoders.contract.EncoderSpec`.
-"""
-
-import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
@@ -17,7 +13,7 @@ from bertjax.layers.mesh_axes import mesh_axes
 
 
 class Parameter(nn.LogicallyPartitioned):
-    """The box of a parameter while a model is initialized: its logical axes, and how it is used.
+    """The box of a parameter while a model is initialized: its logical axes and a dtype.
 
     Attributes:
       gathered_as: the dtype in which a step may gather it; it is stored in float32.
@@ -27,37 +23,41 @@ class Parameter(nn.LogicallyPartitioned):
 
 
 def parameter(
-    module: nn.Module, name: str, axes: Sequence[str], shape, init, gathered_as: str = "float32"
+    module: nn.Module,
+    name: str,
+    axes: Sequence[str],
+    shape: Iterable[int],
+    init: Callable[..., jax.Array],
+    gathered_as: str = "float32",
 ) -> jax.Array:
     """A float32 parameter with a logical axis (`bertjax.base.axes`) for each dimension."""
 
-    def boxed(*arguments):
+    def boxed(*arguments: Any) -> Any:
         return Parameter(init(*arguments), tuple(axes), gathered_as=gathered_as)
 
     return module.param(name, boxed, tuple(shape), jnp.float32)
 
 
-def gathered_as(spec: Any) -> str:
-    """The dtype for matrices of products: that of the products, if their gradients have it too."""
-    return spec.compute_dtype if spec.compute_dtype == spec.gradient_dtype else "float32"
+class Precision(NamedTuple):
+    """The dtypes of a product; its parameters are always float32.
 
-
-def truncated_normal(spec: Any):
-    """The reference's initializer: normal cut at two sigmas (modeling.py, create_initializer).
-
-    Cut, not rescaled: the deviation that results is 0.88 of `initializer_range`, as there.
+    Attributes:
+      compute: the dtype of the factors and of the result.
+      gradient: the dtype in which the kernel's gradient is summed over devices.
     """
-    return nn.initializers.truncated_normal(spec.initializer_range)
 
+    compute: str = "float32"
+    gradient: str = "float32"
 
-def normal(spec: Any):
-    """The initializer of transformers, and of most published fine-tuning: normal, not cut."""
-    return nn.initializers.normal(spec.initializer_range)
+    @property
+    def gathered_as(self) -> str:
+        """The dtype in which a step may gather a kernel: float32 if its gradient needs it."""
+        return self.compute if self.compute == self.gradient else "float32"
 
-
-def exact(spec: Any) -> Any:
-    """For a layer that gives logits of classes: bfloat16's few values would make ties of them."""
-    return dataclasses.replace(spec, compute_dtype="float32")
+    @property
+    def exact(self) -> "Precision":
+        """The same in float32, for logits of classes: in bfloat16 many of them would be equal."""
+        return self._replace(compute="float32")
 
 
 @jax.custom_vjp
@@ -72,7 +72,7 @@ def _bias_gradient(bias_dims: int, gradient: jax.Array) -> jax.Array:
 
 
 def _bias_gradient_by_product(bias_dims: int, gradient: jax.Array) -> jax.Array:
-    """The same by the matrix unit of a TPU, with 8 equal rows, the least it takes."""
+    """The same by the matrix unit of a TPU, with 8 equal rows, the fewest that it takes."""
     rows = tuple(range(gradient.ndim - bias_dims))
     ones = jnp.ones((8, *gradient.shape[: len(rows)]), gradient.dtype)
     sums = jax.lax.dot_general(
@@ -96,41 +96,51 @@ def _add_bias_backward(bias_dims: int, gradient: jax.Array) -> tuple[jax.Array, 
 add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backward)
 
 
-def product(subscripts: str, x: jax.Array, kernel: jax.Array, spec: Any, dtype) -> jax.Array:
-    """einsum(subscripts, x, kernel) in the compute dtype.
-
-    The kernel's gradient leaves each device in `spec.gradient_dtype`, and is summed so.
+def product(
+    subscripts: str, x: jax.Array, kernel: jax.Array, precision: Precision, dtype: str
+) -> jax.Array:
+    """einsum(subscripts, x, kernel), computed in `precision`.
 
     Args:
-      subscripts: "rows of x, kernel -> result", as of einsum.
-      dtype: of the result.
+      subscripts: "x,kernel->result", as of einsum.
+      dtype: the dtype of the result.
     """
-    if spec.compute_dtype == spec.gradient_dtype == "float32":
+    if precision == Precision("float32", "float32"):
         # Autodiff's gradient is the same, in an order that XLA:CPU computes faster.
         return jnp.einsum(subscripts, x.astype("float32"), kernel, preferred_element_type=dtype)
-    return _product(subscripts, x, kernel, spec, dtype)
+    return _product(subscripts, x, kernel, precision, dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3, 4))
-def _product(subscripts, x, kernel, spec, dtype):
-    return _product_forward(subscripts, x, kernel, spec, dtype)[0]
+def _product(
+    subscripts: str, x: jax.Array, kernel: jax.Array, precision: Precision, dtype: str
+) -> jax.Array:
+    return _product_forward(subscripts, x, kernel, precision, dtype)[0]
 
 
-def _product_forward(subscripts, x, kernel, spec, dtype):
+def _product_forward(
+    subscripts: str, x: jax.Array, kernel: jax.Array, precision: Precision, dtype: str
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     like = jnp.empty((0,), x.dtype), jnp.empty((0,), kernel.dtype)
-    x, kernel = x.astype(spec.compute_dtype), kernel.astype(spec.compute_dtype)
+    x, kernel = x.astype(precision.compute), kernel.astype(precision.compute)
     y = jnp.einsum(subscripts, x, kernel, preferred_element_type=dtype)
     return y, (x, kernel, *like)
 
 
-def _product_backward(subscripts, spec, dtype, kept, gradient):
-    x, kernel, like_x, like_kernel = kept
+def _product_backward(
+    subscripts: str,
+    precision: Precision,
+    dtype: str,
+    residuals: tuple[jax.Array, ...],
+    gradient: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel, like_x, like_kernel = residuals
     inputs, result = subscripts.split("->")
     of_x, of_kernel = inputs.split(",")
-    gradient = gradient.astype(spec.compute_dtype)
+    gradient = gradient.astype(precision.compute)
     d_x = jnp.einsum(f"{result},{of_kernel}->{of_x}", gradient, kernel)
     d_kernel = jnp.einsum(
-        f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=spec.gradient_dtype
+        f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=precision.gradient
     )
     return d_x.astype(like_x.dtype), d_kernel.astype(like_kernel.dtype)
 
@@ -143,33 +153,33 @@ class Dense(nn.Module):
 
     Attributes:
       inputs, outputs: logical axis -> size, of the kernel's two sides.
-      kernel_init: spec -> the kernel's initializer.
+      kernel_init: the kernel's initializer.
+      precision: the dtypes of the product.
       use_bias: whether a bias is added.
       joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
         A TPU lays out such a result without gaps, as kernels of attention read and write it.
     """
 
-    spec: Any
     inputs: dict[str, int]
     outputs: dict[str, int]
-    kernel_init: Callable[[Any], nn.initializers.Initializer] = truncated_normal
+    kernel_init: nn.initializers.Initializer
+    precision: Precision = Precision()
     use_bias: bool = True
     joined: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape_in, shape_out = tuple(self.inputs.values()), tuple(self.outputs.values())
-        axes = (*self.inputs, *self.outputs)
-        spec, shape = self.spec, shape_in + shape_out
-        kernel_init = self.kernel_init(spec)
-        kernel = parameter(self, "kernel", axes, shape, kernel_init, gathered_as(spec))
+        axes, shape = (*self.inputs, *self.outputs), shape_in + shape_out
+        precision = self.precision
+        kernel = parameter(self, "kernel", axes, shape, self.kernel_init, precision.gathered_as)
         batch = x.shape[: x.ndim - len(shape_in)]
         if self.joined:
             shape_in, shape_out = _joined(self.inputs), _joined(self.outputs)
         rows, ins, outs = "abc"[: len(batch)], "ij"[: len(shape_in)], "opq"[: len(shape_out)]
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
         x, kernel = x.reshape(batch + shape_in), kernel.reshape(shape_in + shape_out)
-        y = product(subscripts, x, kernel, spec, jnp.dtype(spec.compute_dtype))
+        y = product(subscripts, x, kernel, precision, precision.compute)
         if self.use_bias:
             zeros = nn.initializers.zeros
             bias = parameter(self, "bias", tuple(self.outputs), self.outputs.values(), zeros)

@@ -1,12 +1,11 @@
 """Dropout whose mask is a function of position, recomputed where it is needed.
 
-The mask of an array is a hash of (seed, index of the element). So it is never kept for
+The mask of an array is a hash of (seed, index of the element). So it is never stored for
 the backward pass, costs a few integer operations fused into its neighbours, and does not
 depend on how the array is sharded: each device hashes the global indices it holds.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +22,10 @@ def mix(x: jax.Array) -> jax.Array:
 def random_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """uint32 bits of `shape` from a uint32 `seed`.
 
-    Each row is a stretch of one fixed sequence of 2**32 numbers, from a place that is a hash of
-    (seed, row). So two rows may share a part of their stretches, at other columns: of B rows of n
-    elements, B**2 n / 2**32 pairs on average (3 of [256, 12, 128, 128], 64 of
-    [256, 16, 512, 512]). No training was seen to be the worse for it.
+    Each row is a section of one fixed sequence of 2**32 numbers, which begins at a hash of (seed,
+    row). So the sections of two rows may overlap, at different columns: of B rows of n elements,
+    B**2 n / 2**32 pairs on average (3 of [256, 12, 128, 128], 64 of [256, 16, 512, 512]). No
+    training run was seen to suffer from it.
     """
     bits = row_bits(seed, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
     index = jnp.uint32(0)
@@ -37,11 +36,11 @@ def random_bits(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def row_bits(seed: jax.Array, rows: int) -> jax.Array:
-    """uint32 [rows]: where each row's stretch begins."""
+    """uint32 [rows]: where each row's section begins."""
     return mix(jnp.arange(rows, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + seed)
 
 
-def kept(seed: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+def keep_mask(seed: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
     """The mask: bool, False with probability `rate`."""
     return random_bits(seed, shape) >= jnp.uint32(round(rate * 2**32))
 
@@ -56,15 +55,17 @@ def dropout(x: jax.Array, seed: jax.Array, rate: float) -> jax.Array:
       rate: static, in [0, 1).
     """
     return jnp.where(
-        kept(seed, x.shape, rate), x * jnp.asarray(1 / (1 - rate), x.dtype), jnp.zeros((), x.dtype)
+        keep_mask(seed, x.shape, rate),
+        x * jnp.asarray(1 / (1 - rate), x.dtype),
+        jnp.zeros((), x.dtype),
     )
 
 
-def _forward(x, seed, rate):
+def _forward(x: jax.Array, seed: jax.Array, rate: float) -> tuple[jax.Array, jax.Array]:
     return dropout(x, seed, rate), seed
 
 
-def _backward(rate, seed, gradient):
+def _backward(rate: float, seed: jax.Array, gradient: jax.Array) -> tuple[jax.Array, None]:
     return dropout(gradient, seed, rate), None
 
 
@@ -80,15 +81,13 @@ class Dropout(nn.Module):
     """Dropout of activations; the identity when deterministic.
 
     Attributes:
-      field: the field of the spec that has the probability.
+      rate: the probability of dropping an element, in [0, 1).
     """
 
-    spec: Any
-    field: str = "hidden_dropout_prob"
+    rate: float
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        rate = getattr(self.spec, self.field)
-        if deterministic or not rate:
+        if deterministic or not self.rate:
             return x
-        return dropout(x, dropout_seed(self), rate)
+        return dropout(x, dropout_seed(self), self.rate)

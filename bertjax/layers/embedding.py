@@ -1,39 +1,30 @@
-"""The embeddings of tokens."""
-
-from typing import Any
+"""The look-up of token embeddings."""
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-
-from bertjax.base import axes
-from bertjax.layers.dense import gathered_as, parameter
-
-
-def token_table(module: nn.Module, init: Any) -> jax.Array:
-    """The parameter "token" of a module with a `spec`: [V, D]."""
-    spec = module.spec
-    names, shape = (axes.VOCAB, axes.EMBED), (spec.padded_vocab_size, spec.hidden_size)
-    return parameter(module, "token", names, shape, init, gathered_as(spec))
 
 
 @jax.custom_vjp
 def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
     """The rows of `table`, [V, D], that have these numbers: [..., D], float32.
 
-    The gradient of a row is summed in float32, because a frequent token is there thousands of
-    times. Then it gets the dtype of the table, as the decoder's gradient has it. So XLA adds both
-    before it sums them over the devices.
+    The gradient of a row is summed in float32, because a frequent token occurs thousands of times.
+    Then it is cast to the dtype of the table, which is also that of the decoder's gradient. So XLA
+    adds the two before it sums over the devices.
     """
     return table[ids].astype(jnp.float32)
 
 
-def _look_up_forward(table, ids):
+def _look_up_forward(
+    table: jax.Array, ids: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return look_up(table, ids), (jnp.empty((0, *table.shape), table.dtype), ids)
 
 
-def _look_up_backward(kept, gradient):
-    like, ids = kept
+def _look_up_backward(
+    residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, None]:
+    like, ids = residuals
     whole = jax.ShapeDtypeStruct(like.shape[1:], jnp.float32)
     (d_table,) = jax.linear_transpose(lambda table: table[ids], whole)(gradient)
     return d_table.astype(like.dtype), None

@@ -1,4 +1,4 @@
-"""The layout that is active: over which mesh axes it splits an array."""
+"""The mesh axes over which the active layout splits an array."""
 
 from collections.abc import Sequence
 

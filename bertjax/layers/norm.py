@@ -1,7 +1,5 @@
 """Layer normalization."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,10 +8,16 @@ from bertjax.layers.dense import parameter
 
 
 class LayerNorm(nn.Module):
-    """Layer normalization over the last axis (D), with statistics in float32."""
+    """Layer normalization over the last axis (D), with statistics in float32.
 
-    spec: Any
+    Attributes:
+      axis: the logical axis of D.
+      eps: a number that is added to the variance.
+      use_bias: whether a bias is added.
+    """
+
     axis: str
+    eps: float
     use_bias: bool = True
 
     @nn.compact
@@ -23,7 +27,7 @@ class LayerNorm(nn.Module):
         wide = x.astype(jnp.float32)
         mean = wide.mean(-1, keepdims=True)
         variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
-        normal = (wide - mean) * jax.lax.rsqrt(variance + self.spec.layer_norm_eps)
+        normal = (wide - mean) * jax.lax.rsqrt(variance + self.eps)
         y = normal * scale
         if self.use_bias:
             y += parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)

@@ -10,7 +10,8 @@ import numpy as np
 class Rotation(NamedTuple):
     """The cosines and sines of every position: float32, [S, 3, 1, H] or [B, S, 3, 1, H].
 
-    They are those of queries, keys and values; values have angles of 0, so they stay as they are.
+    The axis of size 3 is that of queries, keys and values. The angles of values are 0, so values do
+    not change.
     """
 
     cosine: jax.Array
@@ -33,10 +34,10 @@ def rotation(positions: jax.Array, width: int, theta: float) -> Rotation:
 
 
 def rotated(qkv: jax.Array, by: Rotation) -> jax.Array:
-    """Queries and keys turned by the angles of their positions, beside the values: [B, S, 3, N, H].
+    """Turns queries and keys by the angles of their positions, and keeps values: [B, S, 3, N, H].
 
     Column i and column i + H / 2 are the two coordinates of one plane, as in transformers. All
-    three are computed alike, because a TPU takes longer to cut the array and join it again.
+    three are computed alike, because a TPU would take longer to split the array and join it again.
     """
     turned = jax.lax.platform_dependent(qkv, tpu=_turned_by_product, default=_turned)
     wide = qkv.astype(jnp.float32) * by.cosine + turned.astype(jnp.float32) * by.sine

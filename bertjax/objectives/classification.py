@@ -1,21 +1,24 @@
-"""Classes: of sequences, of tokens, and of choices (sections 4.1, 4.4 and 5.3)."""
+"""Objectives of classification: of sequences, tokens and choices (sections 4.1, 4.4 and 5.3)."""
 
+import jax
 import jax.numpy as jnp
 
-from bertjax.base.fields import INPUT, Field
+from bertjax.base.fields import TEXT, Field
 from bertjax.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
+from bertjax.training.model import Arrays
+from bertjax.training.objective import LossWeights
 
 
-class SequenceClassification(TaskObjective):
+class ClassificationObjective(TaskObjective):
     """A class for each sequence."""
 
     name = "sequence_classification"
     kind = kinds.SEQUENCE_CLASSIFICATION
-    fields = {**INPUT, **IS_REAL, "label_ids": Field("B", "int32")}
+    fields = {**TEXT, **IS_REAL, "label_ids": Field("B", "int32")}
 
-    def values(self, outputs, batch):
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "logits" [B, C] with the labels; they are [B, S, C] if tokens are classified."""
         logits, labels = outputs["logits"], batch["label_ids"]
         return {
@@ -26,36 +29,36 @@ class SequenceClassification(TaskObjective):
         }
 
 
-class MultipleChoice(SequenceClassification):
+class ChoiceObjective(ClassificationObjective):
     """One of C sequences; "logits" [B, C] are their scores."""
 
     name = "multiple_choice"
     kind = kinds.MULTIPLE_CHOICE
     fields = {
-        **{name: Field("BCS", "int32") for name in INPUT},
+        **{name: Field("BCS", "int32") for name in TEXT},
         **IS_REAL,
         "label_ids": Field("B", "int32"),
     }
 
 
-class TokenClassification(SequenceClassification):
+class TaggingObjective(ClassificationObjective):
     """A class for some tokens of each sequence."""
 
     name = "token_classification"
     kind = kinds.TOKEN_CLASSIFICATION
     fields = {
-        **INPUT,
+        **TEXT,
         **IS_REAL,
         "label_ids": Field("BS", "int32"),  # -1 on tokens that are not classified
     }
     of_tokens = True
 
-    def weights(self, batch):
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each token that is classified."""
         real, labels = batch["is_real_example"], batch["label_ids"]
         return {"task_loss": real[:, None] * (labels >= 0)}
 
 
-SEQUENCE_CLASSIFICATION = SequenceClassification()
-MULTIPLE_CHOICE = MultipleChoice()
-TOKEN_CLASSIFICATION = TokenClassification()
+SEQUENCE_CLASSIFICATION = ClassificationObjective()
+MULTIPLE_CHOICE = ChoiceObjective()
+TOKEN_CLASSIFICATION = TaggingObjective()

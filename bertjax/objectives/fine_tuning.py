@@ -1,7 +1,8 @@
 """The base class of the objectives of fine-tuning (section 4)."""
 
 from bertjax.base.fields import Field
-from bertjax.objectives.objective import Objective
+from bertjax.training.model import Arrays
+from bertjax.training.objective import LossWeights, Objective
 
 IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a batch
 
@@ -9,7 +10,7 @@ IS_REAL = {"is_real_example": Field("B", "float32")}  # 0 on rows that fill up a
 class TaskObjective(Objective):
     """An objective with the labels of a task; a batch without labels is for prediction.
 
-    Its losses are "task_loss" and, but for a regression, the metric "accuracy".
+    Its loss is "task_loss". All but a regression also have the metric "accuracy".
 
     Attributes:
       kind: the model that learns it: one of `bertjax.encoders.kinds`.
@@ -22,6 +23,6 @@ class TaskObjective(Objective):
     of_tokens: bool = False
     has_classes: bool = True
 
-    def weights(self, batch):
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each example."""
         return {"task_loss": batch["is_real_example"]}

@@ -1,61 +1,64 @@
 """Masked tokens (section 3.1, Task #1), with and without the next sentence (Task #2; Table 5)."""
 
-import jax.numpy as jnp
+import dataclasses
+from collections.abc import Mapping
 
-from bertjax.base.fields import DOCUMENTS, INPUT
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
 from bertjax.encoders import kinds
-from bertjax.examples.corruption import MaskedTokens
-from bertjax.examples.layout import PAIRS, SINGLE_SPANS
-from bertjax.examples.packed_layout import PACKED_DOCUMENTS
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.examples.corruption import Corruption, MaskedTokens
+from bertjax.examples.layout import PAIRS
+from bertjax.examples.masking import MaskingRule
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.token_prediction import TokenPrediction
+from bertjax.training.model import Arrays
+from bertjax.training.objective import LossWeights
 
 
+@dataclasses.dataclass(frozen=True)
 class MaskedLM(TokenPrediction):
-    """Hidden tokens of one span are predicted (Table 5, "No NSP")."""
+    """Masked tokens are predicted (Table 5, "No NSP")."""
 
     name = "masked_lm"
-    layout = SINGLE_SPANS
     kind = kinds.MASKED_LM
-    inputs = (*INPUT, "masked_lm_positions")
     targets = ("masked_lm_ids", "masked_lm_weights")
 
-    def corruption(self, rule):
-        """Tokens or whole words are hidden."""
+    def corruption(self, rule: MaskingRule) -> Corruption:
+        """Tokens or whole words are masked."""
         return MaskedTokens(rule)
 
-    def loss_without_context(self, frequencies, rule):
-        """Less than the entropy of the words, where the predicted token is shown."""
-        return rule.loss_without_context(frequencies)
+    def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:
+        """It is below the entropy of the words if the rule leaves predicted tokens unchanged."""
+        return rule.unigram_baseline(frequencies)
 
 
-class PackedMaskedLM(MaskedLM):
-    """The same in rows of packed documents."""
-
-    layout = PACKED_DOCUMENTS
-    named_inputs = tuple(DOCUMENTS)
-
-
+@dataclasses.dataclass(frozen=True)
 class MaskedLMNextSentence(MaskedLM):
-    """Both tasks of BERT: hidden tokens of two spans, and whether the second follows the first."""
+    """Both tasks of BERT: masked tokens of two spans, and whether the second follows the first."""
+
+    text: str = "pairs"
 
     name = "masked_lm_next_sentence"
-    layout = PAIRS
+    layouts = {"pairs": PAIRS}
     kind = kinds.PRE_TRAINING
     loss_weights = {"mlm_loss": 1.0, "nsp_loss": 1.0}
     columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
     warned = "constant next-sentence"
 
-    def model(self, spec):
+    def module(self, spec: EncoderSpec) -> nn.Module:
         """With the masked-LM head, the pooler and the next-sentence head."""
         return PreTrainingModel(spec)
 
-    def weights(self, batch):
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """Adds a weight of 1 for each sequence."""
         return super().weights(batch) | {"nsp_loss": batch["next_sentence_labels"].size}
 
-    def values(self, outputs, batch):
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Adds "next_sentence" [B, 2]; "nsp_random_answers" counts the answers that B is random."""
         logits, labels = outputs["next_sentence"], batch["next_sentence_labels"]
         answers = logits.argmax(-1)
@@ -66,9 +69,9 @@ class MaskedLMNextSentence(MaskedLM):
         }
         return super().values(outputs, batch) | {"nsp_loss": next_sentence}
 
-    def warning(self, metrics):
-        """Says so where the next-sentence head gave one answer to all it was asked."""
-        share = metrics.get("nsp_random_answers")  # older runs do not have it
+    def warning(self, metrics: Mapping[str, float]) -> str:
+        """Warns if the next-sentence head gives the same answer to every example."""
+        share = metrics["nsp_random_answers"]
         if share not in (0.0, 1.0):
             return ""
         answer = "B is random" if share else "B follows A"
@@ -78,8 +81,3 @@ class MaskedLMNextSentence(MaskedLM):
             "that is too high, a warm-up that is too short, and documents of one sentence, which "
             "have no B that follows A: change these, or set config.objective='masked_lm'"
         )
-
-
-MASKED_LM = MaskedLM()
-PACKED_MASKED_LM = PackedMaskedLM()
-MASKED_LM_NEXT_SENTENCE = MaskedLMNextSentence()

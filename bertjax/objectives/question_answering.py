@@ -1,20 +1,22 @@
 """Answers that are spans of the text (sections 4.2 and 4.3)."""
 
+import jax
 import jax.numpy as jnp
 
-from bertjax.base.fields import INPUT, Field
+from bertjax.base.fields import TEXT, Field
 from bertjax.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
+from bertjax.training.model import Arrays
 
 
-class QuestionAnswering(TaskObjective):
+class SpanObjective(TaskObjective):
     """The mean of the losses of start and end (run_squad.py), over the tokens without padding."""
 
     name = "question_answering"
     kind = kinds.QUESTION_ANSWERING
     fields = {
-        **INPUT,
+        **TEXT,
         **IS_REAL,
         "start_positions": Field("B", "int32"),  # both 0, [CLS], where there is no answer
         "end_positions": Field("B", "int32"),
@@ -22,7 +24,7 @@ class QuestionAnswering(TaskObjective):
     of_tokens = True
     has_classes = False
 
-    def values(self, outputs, batch):
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "start" and "end" [B, S] with the answer's positions."""
         losses, correct = [], []
         for side in ("start", "end"):
@@ -38,4 +40,4 @@ class QuestionAnswering(TaskObjective):
         }
 
 
-QUESTION_ANSWERING = QuestionAnswering()
+QUESTION_ANSWERING = SpanObjective()

@@ -5,30 +5,18 @@ from bertjax.objectives.classification import (
     SEQUENCE_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
 )
+from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.objectives.fine_tuning import TaskObjective
-from bertjax.objectives.left_to_right import LEFT_TO_RIGHT, PACKED_LEFT_TO_RIGHT
-from bertjax.objectives.masked_lm import (
-    MASKED_LM,
-    MASKED_LM_NEXT_SENTENCE,
-    PACKED_MASKED_LM,
-)
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
 
-# `config.objective` of pre-training.
-OBJECTIVES: dict[str, PretrainingObjective] = {
-    objective.name: objective
-    for objective in (
-        MASKED_LM_NEXT_SENTENCE,
-        MASKED_LM,
-        LEFT_TO_RIGHT,
-    )
-}
-
-# The same with `config.packed`: those that have a form for rows of packed documents.
-PACKED_OBJECTIVES: dict[str, PretrainingObjective] = {
-    objective.name: objective for objective in (PACKED_MASKED_LM, PACKED_LEFT_TO_RIGHT)
+# `config.objective.name` of pre-training.
+_OBJECTIVES = (MaskedLMNextSentence, MaskedLM, LeftToRight, ReplacedTokenDetection)
+OBJECTIVES: dict[str, type[PretrainingObjective]] = {
+    objective.name: objective for objective in _OBJECTIVES
 }
 
 # `Family.objective` of fine-tuning (`bertjax.tasks.task`).
@@ -42,23 +30,3 @@ TASK_OBJECTIVES: dict[str, TaskObjective] = {
         QUESTION_ANSWERING,
     )
 }
-
-
-def find_objective(objective: str, packed: bool = False) -> PretrainingObjective:
-    """The objective of pre-training with a name.
-
-    Args:
-      packed: whether several documents stand in a row.
-
-    Raises:
-      ValueError: there is none.
-    """
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective={objective!r}: must be one of {', '.join(OBJECTIVES)}")
-    if packed and objective not in PACKED_OBJECTIVES:
-        choices = ", ".join(PACKED_OBJECTIVES)
-        raise ValueError(
-            f"packed=True: objective={objective!r} cannot have packed documents: set packed=False, "
-            f"or objective to one of {choices}"
-        )
-    return (PACKED_OBJECTIVES if packed else OBJECTIVES)[objective]

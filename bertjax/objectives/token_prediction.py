@@ -1,45 +1,90 @@
 """The base class of the objectives that predict tokens."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 import jax
 import numpy as np
+from flax import linen as nn
 
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.examples.layout import SINGLE_SPANS, TextLayout
+from bertjax.examples.masking import MaskingRule
+from bertjax.examples.packed_layout import PACKED_DOCUMENTS
+from bertjax.examples.sentence_layout import DOC_SENTENCES, FULL_SENTENCES
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy, label_logit
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.training.model import Arrays
+from bertjax.training.objective import LossWeights
+
+PACKED = "packed"
 
 
+@dataclasses.dataclass(frozen=True)
 class TokenPrediction(PretrainingObjective):
     """Some tokens are predicted by the masked-LM head; "mlm_loss" is the mean loss of a token.
 
     Attributes:
+      text: how text is laid out: "spans", one span of a document in a row; "packed", several
+        documents in a row, each of which sees only itself (also `config.packed=True`);
+        "full_sentences", whole sentences also of several documents, which see each other; or
+        "doc_sentences", whole sentences of one document (RoBERTa, section 4.2).
       targets: the names of the arrays of a batch with the tokens that are predicted, and with the
         weight of each.
     """
 
-    loss_weights = {"mlm_loss": 1.0}
-    columns = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
-    targets: tuple[str, str]
+    text: str = "spans"
 
-    def model(self, spec):
+    columns: ClassVar[tuple[str, ...]] = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
+    headline, accuracy = "mlm_loss", "mlm_accuracy"
+    advice = (
+        "Usual causes: a learning rate that is too high or too low for so many layers, a warm-up "
+        "that is too short, or few updates. Try a third of the rate, and three times the rate; or "
+        "config.model.encoder='modernbert', which leaves it sooner"
+    )
+    layouts: ClassVar[Mapping[str, TextLayout]] = {
+        "spans": SINGLE_SPANS,
+        PACKED: PACKED_DOCUMENTS,
+        "full_sentences": FULL_SENTENCES,
+        "doc_sentences": DOC_SENTENCES,
+    }
+    targets: ClassVar[tuple[str, str]]
+
+    def __post_init__(self):
+        if self.text not in self.layouts:
+            raise ValueError(f"text={self.text!r}: must be one of {', '.join(self.layouts)}")
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """See `Objective`."""
+        return {"mlm_loss": 1.0}
+
+    @property
+    def layout(self) -> TextLayout:
+        """See `text`."""
+        return self.layouts[self.text]
+
+    def module(self, spec: EncoderSpec) -> nn.Module:
         """The encoder with the masked-LM head."""
         return PreTrainingModel(spec, next_sentence=False)
 
-    def loss_without_context(self, frequencies, rule):
+    def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:
         """The entropy of the words."""
         del rule
         return float(-(frequencies * np.log(np.where(frequencies > 0, frequencies, 1.0))).sum())
 
-    def weights(self, batch):
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each token that is predicted, and 0 on the places that fill up a row."""
         return {"mlm_loss": batch[self.targets[1]]}
 
-    def values(self, outputs, batch):
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "masked_lm" [B, P, V] with the tokens [B, P]."""
         return {"mlm_loss": token_values(outputs["masked_lm"], batch[self.targets[0]])}
 
-    def derived(self, metrics):
+    def derived(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The perplexity: exp(loss), which stays finite; exp(710) would overflow."""
         return {"mlm_perplexity": math.exp(min(metrics["mlm_loss"], 700.0))}
 

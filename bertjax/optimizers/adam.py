@@ -1,5 +1,7 @@
 """Forms of Adam that Optax does not have: BERT's without bias correction, and StableAdamW's."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -10,7 +12,9 @@ def scale_by_adam_without_bias_correction(
 ) -> optax.GradientTransformation:
     """m / (sqrt(v) + eps) with the raw moments, as in the reference's AdamWeightDecayOptimizer."""
 
-    def update(updates, state, params=None):
+    def update(
+        updates: optax.Updates, state: optax.ScaleByAdamState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.ScaleByAdamState]:
         del params
         mu = optax.tree.update_moment(updates, state.mu, b1, 1)
         nu = optax.tree.update_moment(updates, state.nu, b2, 2)
@@ -27,19 +31,21 @@ def scale_by_stable_adam(
 
     They are AdamW's, divided in each tensor by max(1, RMS), where RMS is the root of the tensor's
     mean of g^2 / max(v, eps^2). So a gradient that is far greater than those before it moves the
-    parameters no further than they do.
+    parameters no further than those did.
 
     Args:
       decay: adds the decayed weights, which are divided too.
     """
     adamw = optax.chain(optax.scale_by_adam(b1, b2, eps), decay)
 
-    def update(gradient, state, params=None):
+    def update(
+        gradient: optax.Updates, state: Any, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, Any]:
         directions, state = adamw.update(gradient, state, params)
         moments = state[0]
         second = optax.tree.bias_correction(moments.nu, b2, moments.count)
 
-        def cut(direction, g, v):
+        def cut(direction: jax.Array, g: jax.Array, v: jax.Array) -> jax.Array:
             rms = jnp.sqrt(jnp.mean(jnp.square(g) / jnp.maximum(v, eps**2)))
             return direction / jnp.maximum(1.0, rms)
 

@@ -1,4 +1,4 @@
-"""Muon for the matrices of the layers (arXiv 2502.16982), whatever the arrays that store them."""
+"""Muon for the matrices of the layers (arXiv 2502.16982), however these are stored."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,15 +34,15 @@ def scale_matrices_by_muon(names: Any) -> optax.GradientTransformation:
     """Orthogonalized momentum, scaled to AdamW's size; other parameters' updates pass unchanged.
 
     The Newton-Schulz iteration has the five steps and the coefficients of the first Muon (Jordan
-    2024). The momentum is Nesterov's with 0.95, as there, and is corrected for bias, as in Optax
-    and not there: so the first updates mix the gradient and those before it in other shares, and
-    the way of 40 updates differs from Jordan's by a few per cent.
+    2024). The momentum is Nesterov's with 0.95, as in that code, and is corrected for bias, as in
+    Optax but not in that code. So the first updates weight the gradient and those before it
+    differently, and the sum of 40 updates differs from Jordan's by a few per cent.
 
     Args:
       names: see `of_matrices`.
     """
 
-    def sides(names):
+    def sides(names: Sequence[str]) -> MuonDimensionNumbers | optax.MaskedNode:
         if not is_matrix(names):
             return optax.MaskedNode()
         places = [place for place, name in enumerate(names) if name in _SIDES]
@@ -50,7 +50,7 @@ def scale_matrices_by_muon(names: Any) -> optax.GradientTransformation:
 
     numbers = jax.tree.map(sides, names, is_leaf=lambda leaf: isinstance(leaf, tuple))
 
-    def like_adamw(updates, params):
+    def like_adamw(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
         del params
         return jax.tree.map(_scaled, updates, numbers)
 

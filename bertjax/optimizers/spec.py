@@ -23,11 +23,12 @@ class OptimizerSpec:
       schedule: after the warm-up, "linear" falls to 0 until the run's end. "wsd" (warm-up, stable,
         decay) stays at the peak, and falls to 0 in the last `decay_steps` updates.
       warmup_steps: updates of linear warm-up.
-      decay_steps: of "wsd" only; 0: the rate never falls.
-      beta1, beta2, epsilon: of Adam's moments.
-      weight_decay: of matrices and embeddings; never of LayerNorm or biases. An update takes the
-        rate times this of a weight.
-      clip_norm: the gradient's global norm is cut to this; not by stable_adamw, which has no need.
+      warmup_proportion: in place of `warmup_steps`, the share of the run's updates.
+      decay_steps: the updates in which "wsd" falls to 0; 0: the rate never falls.
+      beta1, beta2, epsilon: Adam's parameters.
+      weight_decay: an update subtracts the rate times this from a weight, as a share of it. Only
+        matrices and embeddings decay, not LayerNorm or biases.
+      clip_norm: the gradient's global norm is cut to this. stable_adamw does not clip.
       bias_correction: False for the reference's form of Adam; stable_adamw is defined with it.
 
     Raises:
@@ -38,6 +39,7 @@ class OptimizerSpec:
     learning_rate: float = 1e-4
     schedule: str = LINEAR
     warmup_steps: int = 10_000
+    warmup_proportion: float = 0.0
     decay_steps: int = 0
     beta1: float = 0.9
     beta2: float = 0.999
@@ -56,15 +58,20 @@ class OptimizerSpec:
         for field in ("learning_rate", "epsilon", "clip_norm"):
             if not getattr(self, field) > 0:
                 raise ValueError(f"optimizer {field}={getattr(self, field)}: must be positive")
-        for field in ("beta1", "beta2", "weight_decay"):
+        for field in ("beta1", "beta2", "weight_decay", "warmup_proportion"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"optimizer {field}={getattr(self, field)}: must be in [0, 1)")
         for field in ("warmup_steps", "decay_steps"):
             if getattr(self, field) < 0:
                 raise ValueError(f"optimizer {field}={getattr(self, field)}: must not be negative")
+        if self.warmup_steps and self.warmup_proportion:
+            raise ValueError(
+                f"optimizer warmup_proportion={self.warmup_proportion}: set it to 0, or "
+                f"warmup_steps={self.warmup_steps} to 0"
+            )
         if self.decay_steps and self.schedule != WSD:
             raise ValueError(
-                f"optimizer decay_steps={self.decay_steps}: is of schedule={WSD!r}, and the "
+                f"optimizer decay_steps={self.decay_steps}: needs schedule={WSD!r}, but the "
                 f"schedule is {self.schedule!r}: set it to 0, or change the schedule"
             )
         if self.name == STABLE_ADAMW and not self.bias_correction:
@@ -72,3 +79,7 @@ class OptimizerSpec:
                 f"optimizer bias_correction=False: {STABLE_ADAMW} is defined with corrected "
                 "moments: set it to True"
             )
+
+    def warmup_of(self, total_steps: int) -> int:
+        """The updates of warm-up in a run of `total_steps`."""
+        return self.warmup_steps or int(self.warmup_proportion * total_steps)

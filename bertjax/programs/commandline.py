@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
 
@@ -20,7 +20,9 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.signals import end, end_by_signals
 
-flags.disclaim_key_flags()  # a flag that is defined here is the caller's, also in its --help
+flags.disclaim_key_flags()  # flags that are defined here are in the --help of the caller
+
+T = TypeVar("T")
 
 EXIT_BAD_INPUT = 2
 EXIT_NOT_READ = 141  # the exit code in shells of a program whose output is closed
@@ -38,9 +40,9 @@ _NO_PLACE = (
 
 
 def DEFINE_config() -> flags.FlagHolder:
-    """Defines --config=FILE, and a flag --config.KEY for every key, as a flag of the caller's.
+    """Defines --config=FILE, and a flag --config.KEY for every key, for the caller.
 
-    A key that the file lacks may be given, too: the recipe knows them all.
+    A key that the file lacks may be given, too: the recipe knows all keys.
     """
     from ml_collections import config_flags
 
@@ -98,13 +100,13 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         raise InputError(_wrong_flag(error)) from error
     if flags.FLAGS["verbosity"].using_default_value:
         # absl's default is INFO, at which the libraries log every file that they write.
-        flags.FLAGS.verbosity = logging.WARNING
+        logging.set_verbosity(logging.WARNING)
     _refuse_sums(argv)
     return arguments
 
 
 def _wrong_flag(error: flags.Error) -> str:
-    """The message of an error in the flags: for a value in the config, what would be right."""
+    """The message of an error in the flags; for a value of the config, it says what is right."""
     given = re.match(r"flag --(config\.[^=]+)=", str(error))
     if not given or given[1] not in flags.FLAGS:
         return str(error)
@@ -130,7 +132,9 @@ def _refuse_sums(argv: Sequence[str]) -> None:
             )
 
 
-def _without_arguments(main: Callable) -> Callable:
+def _without_arguments(
+    main: Callable[[Sequence[str]], int | None],
+) -> Callable[[Sequence[str]], int | None]:
     def checked(argv: Sequence[str]) -> int | None:
         if len(argv) > 1:
             raise InputError(f"{argv[1]!r} is no flag: write --name=value")
@@ -139,7 +143,7 @@ def _without_arguments(main: Callable) -> Callable:
     return checked
 
 
-def _guarded(function: Callable, argv: Sequence[str]):
+def _guarded(function: Callable[[Sequence[str]], T], argv: Sequence[str]) -> T:
     try:
         return function(argv)
     except KeyboardInterrupt:  # a library has restored Python's own handler
@@ -175,7 +179,7 @@ def _for_the_user(error: Exception) -> str | None:
     return None
 
 
-def _config_of(error: Exception) -> str | None:
+def _config_of(error: BaseException) -> str | None:
     """The --config whose file raised an error, or could not be run; None for other errors."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_qualname == "ConfigFileFlagParser.parse":

@@ -17,8 +17,8 @@ from bertjax.runs.open_model import open_model
 def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     """Prints and draws the cosines between the vectors of a word, at its first place in each text.
 
-    The vectors come from the last layer. The mean over all words of all texts is subtracted,
-    because all vectors have it in common, and would otherwise be similar.
+    The vectors come from the last layer. The mean over all words of all texts is subtracted: all
+    vectors have it in common, and it would make them all similar.
 
     Args:
       model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
@@ -70,7 +70,7 @@ def _cosines(vectors: Sequence[np.ndarray], places: Sequence[int]) -> np.ndarray
 
 def _draw(cosines: np.ndarray, word: str, texts: Sequence[str], output: str) -> None:
     count = len(texts)
-    numbers = range(1, count + 1)
+    numbers = [str(number) for number in range(1, count + 1)]
     size = 2.5 + 0.08 * max(map(len, texts)) + 0.6 * count, 1 + 0.6 * count  # inches
     with figures.png(output, figsize=size) as figure:
         plot = figure.subplots()

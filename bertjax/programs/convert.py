@@ -1,4 +1,4 @@
-"""Hands a trained model on: to Hugging Face users, or to a server, proved to be the same."""
+"""Exports a trained model for transformers or for a server, and proves that it is the same."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ from flax import linen as nn
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import new_folder, read_json
+from bertjax.base.validation import record
 from bertjax.interop import proof, transformers_check
 from bertjax.interop.card import model_card
-from bertjax.interop.hugging_face import read_folder, write_folder
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
@@ -28,16 +29,18 @@ from bertjax.runs.run_folder import (
 )
 from bertjax.runs.sections import flat
 from bertjax.training.journal import HELDOUT, read_metrics
+from bertjax.training.model import Params
 
 HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
 
-# Of a config: where it ran and how often it looked. The corpus is named without its path.
+# Keys of a config that a card leaves out: where the run ran, and how often it logged. A card names
+# the corpus without its path.
 _NOT_THE_RECIPE = (
     *("corpus", "init_from", "decay_from", "mesh", "layout", "dry_run", "intervals"),
     *("eval_batch_size",),
     *("keep_checkpoints", "keep_checkpoint_every"),
     *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
-    "bilstm",  # no model that has a card has one
+    "bilstm",  # a model that has one gets no card
 )
 
 _PROOF = "Greatest difference of outputs, before and after"
@@ -45,15 +48,16 @@ _PROOF = "Greatest difference of outputs, before and after"
 _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
 
 
-def run(model: str, target: str) -> dict[str, float]:
-    """Writes a folder that is whole or absent.
+def run(model: str, target: str, part: str = "") -> dict[str, float]:
+    """Exports a model to a folder, which is complete or absent.
 
     Args:
       model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
       target: "hf:FOLDER", for transformers, or "stablehlo:FOLDER", for a server.
+      part: the part of a run's model, such as "generator"; "": the one that all programs open.
 
     Returns:
-      The greatest differences found, by what was compared with what; also printed.
+      The greatest difference of outputs in each comparison, by its name; also printed.
 
     Raises:
       InputError: no such model or target; a target that is there already, or cannot be written.
@@ -66,16 +70,20 @@ def run(model: str, target: str) -> dict[str, float]:
     with new_folder(output) as folder:
         fine_tuned = is_fine_tuned(model)
         trained = load_run(model) if is_run(model) and not fine_tuned else None
-        pretrained = of_run(trained, model) if trained else open_model(model)
+        if part and not trained:
+            raise InputError(f"--part={part}: {model} is no run of pre-training: leave it out")
+        pretrained = of_run(trained, model, part) if trained else open_model(model)
         if fine_tuned:
-            read_results(path_of(model))  # its trials are done
+            read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())
         if serving:
             found = {"the artifact": write_serving(pretrained, folder)}
         else:
-            write_folder(pretrained, folder)
-            found = _prove(trained, pretrained, folder)
-            recipe, figures = {}, {}
+            write_hugging_face(pretrained, folder)
+            as_trained = trained.part(part) if trained else None
+            found = _prove(as_trained, pretrained, folder)
+            recipe: dict[str, Any] = {}
+            figures: dict[str, Any] = {}
             if trained:
                 recipe, figures = _history(trained, path_of(model))
             elif fine_tuned:
@@ -89,17 +97,22 @@ def run(model: str, target: str) -> dict[str, float]:
     return found
 
 
-def _prove(trained: LoadedRun | None, pretrained: Pretrained, folder: Path) -> dict[str, float]:
-    """Compares what is now in a folder with what it came from."""
-    again = read_folder(folder, str(folder))
+def _prove(
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, folder: Path
+) -> dict[str, float]:
+    """Compares an exported model with the original.
+
+    Args:
+      trained: the module and parameters of a run, which may have scanned layers and a padded
+        vocabulary; None if the model is not of a run.
+    """
+    again = read_hugging_face(folder, str(folder))
     given = {part: pretrained.params[part] for part in again.params}
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
         raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
     _same_tokenizer(pretrained, folder)
     inputs = proof.random_inputs(pretrained)
-    module, params = pretrained.model(), pretrained.params
-    if trained:  # as it was trained: with its own storage of layers and vocabulary
-        module, params = trained.model, trained.params
+    module, params = trained or (pretrained.model(), pretrained.params)
     before = proof.outputs(_in_float32(module), params, inputs)
     after = proof.outputs(_in_float32(again.model()), again.params, inputs)
     # Columns that pad a vocabulary do not count.
@@ -116,7 +129,7 @@ def _in_float32(module: nn.Module) -> nn.Module:
 
 
 def _same_tokenizer(pretrained: Pretrained, folder: Path) -> None:
-    """Every piece of the vocabulary, in texts of a thousand, and some that are hard."""
+    """Raises RuntimeError if the exported tokenizer differs for any piece, or for hard texts."""
     tokens = pretrained.tokenizer.tokens
     texts = [*_TEXTS, *(" ".join(tokens[i : i + 1000]) for i in range(0, len(tokens), 1000))]
     wrong = differences(pretrained.tokenizer, folder, texts)
@@ -157,7 +170,7 @@ def _figures(folder: Path, step: int) -> dict[str, dict[str, Any]]:
     results = {}
     if evaluation.exists():
         cure = "remove it, or run launch/evaluate.py again"
-        results = read_json(evaluation, {"step": int}, cure=cure)
+        results = read_json(evaluation, record(step=int), cure=cure)
     if results.get("step") == step:
         return {
             f"Held-out text in sequences of {length}, at step {results['step']}": metrics

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, inside, local_folder, sha256_of_file, write_json
 from bertjax.fine_tuning.data import digest, read_examples
-from bertjax.fine_tuning.family import family_of
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.resampling import RESAMPLED_FILE, write_resampled
 from bertjax.fine_tuning.scores import digests, in_a_line, scored
+from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import is_fine_tuned, open_model
 from bertjax.runs.run_folder import (
@@ -39,7 +39,7 @@ class _Member(NamedTuple):
       run: its folder, absolute.
       identity: of the model.
       trial: the name of the model's trial.
-      data: the hash of each split that the trial knew.
+      data: split -> the hash of its examples when the trial was run.
     """
 
     run: str
@@ -52,7 +52,7 @@ class _Member(NamedTuple):
 
 
 def run(runs: Sequence[str], workdir: str, by: str) -> None:
-    """Combines the predictions of runs, and scores and writes them; a finished one is only printed.
+    """Combines, scores and writes the predictions of runs; a finished ensemble is only printed.
 
     Args:
       runs: the folders of finished runs, two or more. Their encoders and vocabularies may differ.
@@ -61,8 +61,8 @@ def run(runs: Sequence[str], workdir: str, by: str) -> None:
       by: how they are combined: see `bertjax.tasks.probabilities.combined`.
 
     Raises:
-      InputError: before anything is computed: runs that cannot be one model; a folder that holds
-        something else.
+      InputError: runs that cannot be one model, or a folder that holds something else; it is
+        raised before anything is computed.
     """
     if not workdir:
         raise InputError("--workdir is empty: say where the ensemble shall lie")
@@ -116,10 +116,10 @@ def _member(run: str) -> _Member:
         raise InputError(f"{run}: not a run of fine-tuning: name folders of launch/finetune.py")
     model = open_model(run)
     results = read_results(Path(run))
-    trial = model.task.get("trial")
-    known = read_trial(inside(Path(run) / "trials", trial, f"{run}: its model"))
+    trial = inside(Path(run) / "trials", model.task.get("trial"), f"{run}: its model")
+    data = read_trial(trial)["data"]
     task = TaskRecipe.from_config(read_config(run)).task
-    return _Member(run, task, model, model.identity, trial, known["data"], results["init_from"])
+    return _Member(run, task, model, model.identity, trial.name, data, results["init_from"])
 
 
 def _common_task(members: Sequence[_Member]) -> Task:
@@ -133,7 +133,7 @@ def _common_task(members: Sequence[_Member]) -> Task:
             )
         for field in dataclasses.fields(first.task):
             theirs, ours = (getattr(each.task, field.name) for each in (member, first))
-            if field.name != "data" and theirs != ours:  # where the data lie is free
+            if field.name != "data" and theirs != ours:  # the data may lie elsewhere
                 raise InputError(
                     f"{member.run}: config.task.{field.name} is {theirs!r}, in {first.run} it is "
                     f"{ours!r}: an ensemble is of one task"
@@ -151,7 +151,7 @@ def _check_data(members: Sequence[_Member], data: dict[str, str], task: Task) ->
                     f"{member.run}: was run with another {what} than is in {task.data} (its "
                     "content differs): name runs of the same data"
                 )
-        family, _ = family_of(member.model)
+        family, _ = task_family_of(member.model)
         if family.classes != task.family.classes:
             raise InputError(
                 f"{member.run}: its classes are {', '.join(family.classes)}, in this order; those "

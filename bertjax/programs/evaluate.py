@@ -1,11 +1,13 @@
-"""Evaluation of a run on held-out documents."""
+"""Evaluates a run on held-out documents."""
 
-from bertjax.base.cloud_storage import reach
+from bertjax.base.cloud_storage import checked_path
+from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.base.limits import check_numbers
+from bertjax.base.validation import check_numbers
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.runs.assembly import held_out_examples, make_loss
+from bertjax.runs.assembly import held_out_examples
+from bertjax.runs.initialize import frozen_params, open_sources
 from bertjax.runs.run_folder import EVALUATION_FILE, load_run, source_of
 from bertjax.training.evaluation import Evaluator
 
@@ -25,19 +27,26 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
       `Evaluator.evaluate`.
 
     Raises:
-      InputError: no such run, a corpus of another tokenizer, or batches without end.
+      InputError: no such run, a corpus of another tokenizer, or too many batches.
     """
     check_numbers("--batches", batches)
-    folder = reach(source_of(model)[0], write=True)
+    folder = checked_path(source_of(model)[0], write=True)
     loaded = load_run(model)
     recipe = loaded.recipe
     corpora = [corpus] if corpus else recipe.corpus
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
-    evaluator = Evaluator(make_loss(loaded.model, recipe.objective), loaded.placement)
-    results = {}
+    evaluator = Evaluator(recipe.objective, loaded.model, loaded.placement)
+    given = open_sources(recipe, begun=True)
+    frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
+    if not identities.items() <= loaded.data.items():
+        raise InputError(
+            f"{model}: config.init_from={recipe.init_from} has other weights now than the run was "
+            "begun with: give it those"
+        )
+    params, results = {**loaded.params, **frozen}, {}
     for phase in {phase.length: phase for phase in recipe.phases}.values():
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
-        results[str(phase.length)] = evaluator.evaluate(loaded.params, held_out, batches)
+        results[str(phase.length)] = evaluator.evaluate(params, held_out, batches)
     _print_table(
         results,
         recipe.objective,

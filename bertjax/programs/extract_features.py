@@ -67,7 +67,8 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
                 continue
             encoded = list(extractor.encoder.encode(mine))
             vectors = extractor.vectors(encoded, progress)
-            folder.write(number, vectors, None if pooled else [text.tokens for text in encoded])
+            tokens = [text.tokens for text in encoded if text.tokens is not None]
+            folder.write(number, vectors, None if pooled else tokens)
         folder.join()
     print(
         f"{output}: {total:,} texts, vectors of {extractor.width}; "

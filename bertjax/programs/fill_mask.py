@@ -8,23 +8,22 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.fields import INPUT
+from bertjax.base.fields import TEXT
 from bertjax.encoders import kinds
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import open_model
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.model import Arrays, Params
 
-_MASK = "[MASK]"
+_MASK = "[MASK]"  # in a text, for every model
 _STEP = 64  # batches are padded to a multiple of this, so few shapes are compiled
 
 
 class Guess(NamedTuple):
-    """A piece, as `Tokenizer.readable` has it, and how probable the model finds it."""
+    """A piece, as `Tokenizer.readable` has it, and its probability."""
 
     token: str
     probability: float
@@ -34,7 +33,7 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
     """Prints, and returns, the best guesses: for each text, for each [MASK] in it, `top` guesses.
 
     Raises:
-      InputError: no such model, or one that cannot; a text without [MASK], or one too long.
+      InputError: no such model, or one that cannot fill [MASK]; a text without it, or too long.
     """
     for text in texts:
         if _MASK not in text:
@@ -55,30 +54,28 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     tokenizer, spec = pretrained.tokenizer, pretrained.spec
     if not 1 <= top <= tokenizer.vocabulary_size:
         raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
-    rows = [
-        [tokenizer.cls_id, *ids, tokenizer.sep_id]
-        for ids in tokenizer.encode(list(texts), special=True)
-    ]
+    texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
+    rows = [tokenizer.template.sequence(ids).ids for ids in tokenizer.encode(texts, special=True)]
     for ids in rows:
         if len(ids) > spec.max_position_embeddings:
             raise InputError(
                 f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
             )
     model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
-    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    placement = data_parallel()
     params = jax.device_put(params, placement.replicated)
     lengths = np.array([len(ids) for ids in rows])
     masks = [[i for i, token in enumerate(ids) if token == tokenizer.mask_id] for ids in rows]
     most = max(map(len, masks), default=0)
 
     def make(numbers: np.ndarray, count: int, length: int) -> dict[str, np.ndarray]:
-        batch = {name: np.zeros((count, length), np.int32) for name in INPUT}
+        batch = {name: np.zeros((count, length), np.int32) for name in TEXT}
         batch["input_ids"][:] = tokenizer.pad_id
-        batch["positions"] = np.zeros((count, most), np.int32)
+        batch["masked_lm_positions"] = np.zeros((count, most), np.int32)
         for row, number in enumerate(numbers):
             batch["input_ids"][row, : lengths[number]] = rows[number]
             batch["input_mask"][row, : lengths[number]] = 1
-            batch["positions"][row, : len(masks[number])] = masks[number]
+            batch["masked_lm_positions"][row, : len(masks[number])] = masks[number]
         return batch
 
     longest = spec.max_position_embeddings
@@ -105,9 +102,12 @@ def _best(probabilities: np.ndarray, tokenizer: Tokenizer, top: int) -> list[Gue
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _probabilities(model: PreTrainingModel, vocabulary_size: int, params, batch) -> jax.Array:
+def _probabilities(
+    model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
+) -> jax.Array:
     """The probability of each piece at each position, float32 [B, P, V]."""
-    inputs = (batch[name] for name in (*INPUT, "positions"))
-    logits = model.apply({"params": params}, *inputs, deterministic=True)["masked_lm"]
+    outputs: Arrays = model.apply(  # type: ignore[assignment]  # a tuple only with `mutable`
+        {"params": params}, batch, deterministic=True
+    )
     # A model may have more rows than the vocabulary has pieces.
-    return jax.nn.softmax(logits[..., :vocabulary_size])
+    return jax.nn.softmax(outputs["masked_lm"][..., :vocabulary_size])

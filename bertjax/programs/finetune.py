@@ -18,7 +18,7 @@ def run(config: Any, workdir: str) -> int:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: before anything is compiled, for whatever cannot work.
+      InputError: something cannot work; it is raised before anything is compiled.
     """
     return _program_for(config)(config, workdir)
 

@@ -11,19 +11,19 @@ import jax
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
 from bertjax.features import activations
-from bertjax.fine_tuning import feature_tagger
+from bertjax.fine_tuning.best_model import BestModel
 from bertjax.fine_tuning.data import TaskData, read_examples
-from bertjax.fine_tuning.family import about_task
-from bertjax.fine_tuning.feature_tagger import Tagger
-from bertjax.fine_tuning.kept import KeptModel
+from bertjax.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
+from bertjax.fine_tuning.task_family import about_task
 from bertjax.fine_tuning.trials import Trials
 from bertjax.programs import finetune_task
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging
+from bertjax.training.model import Params
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
@@ -41,21 +41,23 @@ def run(config: Any, workdir: str) -> int:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: before anything is computed, for whatever cannot work.
+      InputError: something cannot work; it is raised before anything is computed.
     """
     free = (*finetune_task.FREE, "features.choices")
     recipe, folder = finetune_task.begin(config, workdir, free)
-    if recipe.task.family.objective != Tagging.objective:
+    features, family = recipe.features, recipe.task.family
+    assert features  # `finetune.run` chooses this program by them
+    if not isinstance(family, Tagging):
         raise InputError(
             f"config.features: {recipe.task.name} is no tagging: only a tagger learns from fixed "
             "features, as in configs/finetune_ner.py:features"
         )
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
-    spec, family = recipe.spec(given), recipe.task.family
+    spec = recipe.spec(given)
     chosen = {
         name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
-        for name in recipe.features.choices
+        for name in features.choices
     }
     examples = read_examples(recipe.task)
     # The windows overlap also in training, so each word's features come from its widest context.
@@ -92,15 +94,15 @@ def run(config: Any, workdir: str) -> int:
                 compute_dtype=spec.compute_dtype,
                 layers=layers,
                 combine=activations.CHOICES[name].combine,
-                hidden=recipe.features.hidden,
-                depth=recipe.features.depth,
-                dropout=recipe.features.dropout,
+                hidden=features.hidden,
+                depth=features.depth,
+                dropout=features.dropout,
                 classes=family.classes,
                 task=about_task(recipe.task, recipe.max_length),
             )
             trials = _trials(recipe, data, tagger)
-            kept = _kept(subfolder / TAGGER_FOLDER, tagger, trials)
-            search = Search(subfolder, recipe, data, trials, kept)
+            best = _best_model(subfolder / TAGGER_FOLDER, tagger, trials)
+            search = Search(subfolder, recipe, data, trials, best)
             search.announce()
             (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
             results[name] = search.complete()
@@ -122,12 +124,12 @@ def _trials(recipe: TaskRecipe, data: TaskData, tagger: Tagger) -> Trials:
     )
 
 
-def _kept(folder: Path, tagger: Tagger, trials: Trials) -> KeptModel:
-    def pack(params: Any, task: Mapping[str, Any]) -> Tagger:
+def _best_model(folder: Path, tagger: Tagger, trials: Trials) -> BestModel:
+    def pack(params: Params, task: Mapping[str, Any]) -> Tagger:
         return dataclasses.replace(tagger, params=params, task={**tagger.task, **task})
 
-    def unpack(kept: Tagger) -> Any:
+    def unpack(stored: Tagger) -> Params:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, trials.abstract_params)
-        return jax.device_put(kept.params, shardings)
+        return jax.device_put(stored.params, shardings)
 
-    return KeptModel(folder, feature_tagger, pack, unpack)
+    return BestModel(folder, write_tagger, read_tagger, pack, unpack)

@@ -9,15 +9,15 @@ from bertjax.base.files import write_json
 from bertjax.fine_tuning.search import NothingScored
 from bertjax.programs import finetune_task
 from bertjax.runs.run_folder import PREDICTIONS_FOLDER, RESULTS_FILE, SUBMISSION_FILE, read_results
-from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.glue import SETS, SUBMITTED, submission
+from bertjax.tasks.task import TRAIN, Task
 
 
 def run(config: Any, workdir: str) -> int:
     """Fine-tunes on each task with `bertjax.programs.finetune_task`.
 
     Args:
-      config: as that of one task, but its name is not used.
+      config: as for one task; the task's name in it is not used.
       workdir: RUN: gets a folder of each task's name, results.json and `SUBMISSION_FILE`.
 
     Returns:
@@ -68,7 +68,7 @@ def submit(runs: Mapping[str, Path], folder: Path) -> None:
     print(f"{folder / SUBMISSION_FILE}: the file for the leaderboard", flush=True)
 
 
-def check(task: Glue) -> None:
+def check(task: Task) -> None:
     """Reads all files of a task.
 
     Raises:

@@ -16,26 +16,25 @@ from bertjax.base.files import (
 from bertjax.encoders.computation import plain
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
+from bertjax.fine_tuning.best_model import BestModel
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
-from bertjax.fine_tuning.family import about_task
-from bertjax.fine_tuning.kept import Form, KeptModel
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
+from bertjax.fine_tuning.task_family import about_task
 from bertjax.fine_tuning.trials import Trials
-from bertjax.interop import hugging_face, own_folder
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
-from bertjax.sharding.mesh import make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
-from bertjax.training.hardware import keep_freed_memory
+from bertjax.sharding.placement import make_placement
+from bertjax.training.model import Params
 
-# What may differ when a run goes on: where it runs, where its data and weights lie (their content
-# may not), how often it looks, and how much is tried.
+# Keys that may change when a run continues: where it runs, where its data and weights lie (their
+# content may not), how often it logs and saves, and which trials it has.
 FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens")
 
 
@@ -51,38 +50,36 @@ def run(config: Any, workdir: str) -> int:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: before anything is compiled, for whatever cannot work.
+      InputError: something cannot work; it is raised before anything is compiled.
     """
     recipe, folder = begin(config, workdir)
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
-    # Every trial begins from these parts; the others are new in it.
+    # Every trial starts from these parts, and initializes the others.
     bilstm = recipe.bilstm.module()
     kind = TASK_OBJECTIVES[family.objective].kind
-    taken = dataclasses.replace(given, params=given.beginning(kind, class_names(family), bilstm))
+    source = dataclasses.replace(given, params=given.beginning(kind, class_names(family), bilstm))
     encode = encoder(family, given, recipe.max_length)
-    data = TaskData.of(recipe.task, read_examples(recipe.task), encode, taken.identity)
+    data = TaskData.of(recipe.task, read_examples(recipe.task), encode, source.identity)
     on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
+    model = encoder_with_head(family, spec, bilstm)
     trials = Trials(
         recipe,
         data,
-        encoder_with_head(family, spec, bilstm),
+        model,
         max_length=recipe.max_length,
         flops_per_token=lambda length: spec.flops_per_token(length, predicted=0) + on_top,
         pad_id=given.tokenizer.pad_id,
-        start=lambda params: load_into(params, taken, spec),
+        start=lambda params: load_into(params, source, model),
     )
     with exclusive(folder):
         write_json(folder / "config.json", recipe.plain)
-        theirs = recipe.in_transformers(spec)
-        where = MODEL_FOLDER if theirs else PARAMETERS_FOLDER
-        form = hugging_face if theirs else own_folder
-
-        kept = _kept(folder / where, form, recipe, given, spec, trials)
-        search = Search(folder, recipe, data, trials, kept)
+        where = MODEL_FOLDER if recipe.in_transformers(spec) else PARAMETERS_FOLDER
+        best = _best_model(folder / where, recipe, given, spec, trials)
+        search = Search(folder, recipe, data, trials, best)
         search.announce()
-        fresh = [part for part in trials.parameters if part not in taken.params]
+        fresh = [part for part in trials.parameters if part not in source.params]
         print(
             f"new in every trial: {', '.join(fresh)}"
             if fresh
@@ -105,7 +102,6 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
       InputError: a bad config, a folder that holds another run, batches that do not divide over
         the devices.
     """
-    keep_freed_memory()
     recipe = TaskRecipe.from_config(config)
     if jax.process_count() > 1:
         raise InputError("fine-tuning runs in one process: start it on one host, on its devices")
@@ -113,29 +109,24 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
     check_same_config(folder, recipe.plain, free)
-    placement = Placement(make_mesh(recipe.mesh), layout(recipe.layout))
-    for size in recipe.grid.batch_size:
+    placement = make_placement(recipe.mesh, recipe.layout)
+    for size in recipe.grid.batch_sizes:
         placement.host_rows(size // max(1, recipe.accumulate))
     return recipe, folder
 
 
-def _kept(
+def _best_model(
     folder: Path,
-    form: Form,
     recipe: TaskRecipe,
     given: Pretrained,
     spec: EncoderSpec,
     trials: Trials,
-) -> KeptModel:
-    """The storage of the best model so far.
-
-    Args:
-      form: `hugging_face` or `own_folder`.
-    """
+) -> BestModel:
+    """The store of the best model: a folder of transformers, if it has such models, or of ours."""
     family = recipe.task.family
     about = about_task(recipe.task, recipe.max_length)
 
-    def pack(params: Any, task: Mapping[str, Any]) -> Pretrained:
+    def pack(params: Params, task: Mapping[str, Any]) -> Pretrained:
         return Pretrained(
             origin=str(folder),
             kind=TASK_OBJECTIVES[family.objective].kind,
@@ -143,11 +134,14 @@ def _kept(
             params=to_plain(params, spec),
             tokenizer=given.tokenizer,
             classes=class_names(family),
-            task=about | task,
+            task={**about, **task},
             bilstm=recipe.bilstm.module(),
         )
 
-    def unpack(model: Pretrained) -> Any:
-        return load_into(trials.fresh_state(0).params, model, spec)
+    def unpack(model: Pretrained) -> Params:
+        experiment = trials.experiment
+        return load_into(experiment.fresh_state(0).params, model, experiment.model)
 
-    return KeptModel(folder, form, pack, unpack)
+    if recipe.in_transformers(spec):
+        return BestModel(folder, write_hugging_face, read_hugging_face, pack, unpack)
+    return BestModel(folder, write_folder, read_folder, pack, unpack)

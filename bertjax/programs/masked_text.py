@@ -1,13 +1,13 @@
-"""Masked text on which models of any objective are compared: its loss depends on the model alone.
+"""Evaluates models of any objective on the same masked text, so that their losses compare.
 
-Spans of 128 tokens of held-out documents of a corpus, in which 15 % of the tokens are to be
-predicted: 80 % of them are [MASK], 10 % another token, 10 % themselves (section 3.1). Losses of
-other collators differ by up to a nat from these.
+The text is spans of 128 tokens of held-out documents of a corpus. 15 % of the tokens are predicted:
+80 % of these become [MASK], 10 % another token, and 10 % stay (section 3.1). Other ways of masking
+change the loss by up to a nat.
 """
 
 import jax
 
-from bertjax.base.cloud_storage import reach
+from bertjax.base.cloud_storage import checked_path
 from bertjax.base.files import write_json
 from bertjax.corpus.shards import HELDOUT
 from bertjax.corpus.store import TokenStore
@@ -16,14 +16,13 @@ from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.corruption import MaskedTokens
 from bertjax.examples.layout import SINGLE_SPANS
 from bertjax.examples.masking import MaskingRule
-from bertjax.objectives.masked_lm import MASKED_LM
-from bertjax.runs.assembly import make_loss
+from bertjax.heads.architectures import text_inputs
+from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, load_run, source_of
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 from bertjax.training.evaluation import Evaluator, HeldOut
+from bertjax.training.model import Model
 
 LENGTH, BATCH, BATCHES = 128, 32, 40
 
@@ -38,7 +37,7 @@ def run(model: str, corpus: str | None) -> dict[str, float]:
     Raises:
       InputError: no such run, or a corpus of another tokenizer.
     """
-    folder = reach(source_of(model)[0], write=True)
+    folder = checked_path(source_of(model)[0], write=True)
     loaded = load_run(model)
     of_corpus = corpus or loaded.recipe.corpus[0]
     found = evaluate(model, of_corpus)
@@ -69,8 +68,8 @@ def evaluate(model: str, corpus: str) -> dict[str, float]:
         short_probability=0.0,
     )
     held_out = HeldOut(Examples(store, given.tokenizer, spec).batch, BATCH)
-    placement = Placement(make_mesh(MeshSpec()), layout("data"))
+    placement = data_parallel()
     params = jax.device_put(given.params, placement.replicated)
-    loss = make_loss(given.model(kinds.MASKED_LM), MASKED_LM)
-    metrics = Evaluator(loss, placement).evaluate(params, held_out, BATCHES)
+    masked_lm = Model.of(given.model(kinds.MASKED_LM), text_inputs(given.spec, B=1, S=LENGTH))
+    metrics = Evaluator(MaskedLM(), masked_lm, placement).evaluate(params, held_out, BATCHES)
     return {name: metrics[name] for name in ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")}

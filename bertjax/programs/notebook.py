@@ -66,6 +66,7 @@ def run_with_curve(command: str, curve: str | os.PathLike) -> None:
         text=True,
         start_new_session=True,  # Jupyter's signal reaches only this process, which forwards it
     ) as process:
+        assert process.stdout  # it is the pipe above
         done = False
         while not done:
             try:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from bertjax.base.cloud_storage import in_bucket, path_of, reach
+from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.features.texts import decoded, read_texts
@@ -20,7 +20,7 @@ from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 STANDARD = "-"  # standard input, or output
 _STANDARD_INPUT = "standard input"  # in messages
 
-_Line = tuple[str, str]  # and where it stands, for messages
+_Line = tuple[str, str]  # a line and its place, for messages
 
 _AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
 
@@ -28,8 +28,8 @@ _AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
 def run(model: str, source: str, output: str) -> None:
     """Writes a JSON object for each line of the input, or row of a table, in the same order.
 
-    An empty line has an empty object. What else a row or an object of the input has, such as an id,
-    is in the answer, too; as "given_NAME" where the answer itself has NAME.
+    An empty line gives an empty object. Other fields of a row or an object, such as an id, are
+    copied to its answer; they become "given_NAME" if the answer itself has NAME.
 
     Args:
       model: RUN of fine-tuning (RUN/CHOICE over fixed features), an ensemble of such runs, or
@@ -73,7 +73,7 @@ def _check_output(output: str) -> None:
     if output == STANDARD:
         return
     target = path_of(output)
-    reach(target.parent, write=True)
+    checked_path(target.parent, write=True)
     if target.exists():
         raise InputError(f"--output={output}: is there already: choose another, or remove it")
     if not (in_bucket(target) or target.parent.is_dir()):
@@ -146,7 +146,7 @@ def _examples(model: FineTuned, lines: Iterable[_Line]) -> Iterator[tuple[Any, d
 
 
 def _with(further: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer behind the further fields of its line."""
+    """An answer, with the other fields of its line before it."""
     renamed = {}
     for name, value in further.items():
         while name in answer or name in renamed:

@@ -1,9 +1,8 @@
 """Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
-vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, report.json, and where
-asked for domain_words.json and installed-docs.txt. Run again with the same arguments it does what
-is missing and nothing else.
+vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, report.json, and on
+request domain_words.json and installed-docs.txt. The same arguments again do only what is missing.
 """
 
 import os
@@ -17,9 +16,8 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
-from bertjax.base.json_kinds import Either
-from bertjax.base.limits import check_numbers
 from bertjax.base.progress import Progress
+from bertjax.base.validation import check_numbers, record
 from bertjax.corpus.build import (
     Plan,
     build_store,
@@ -44,13 +42,13 @@ from bertjax.text.domain_words import (
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
     BPE,
+    DESCRIPTION_FILE,
     KINDS,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
-    description_file,
 )
 from bertjax.text.vocabulary import (
     MODEL_TYPES,
@@ -63,19 +61,20 @@ RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
 _REPORT_FILE = "report.json"
 _DOMAIN_WORDS_FILE = "domain_words.json"
-_DOMAIN_WORDS = {
-    "words": [str],
-    "sample_pieces_before": int,
-    "sample_pieces_after": int,
-    "saved_percent": Either((float, None)),
-}
+_DOMAIN_WORDS = record(
+    words=list[str],
+    sample_pieces_before=int,
+    sample_pieces_after=int,
+    saved_percent=float | None,
+)
 
 # The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
 # or about as many sentences as SentencePiece can take.
 _SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20, BPE: 128 << 20}
 # At most this multiple of the sample is read, to choose the sample from it.
 _READ_PER_SAMPLED = 8
-# Of so many documents the share of words with accents or other marks is told, from this on.
+# In so many documents words with accents or other marks are counted. A warning is printed if they
+# have more than this share.
 _DOCUMENTS_READ, _MANY_MARKED = 1000, 0.02
 
 
@@ -103,7 +102,8 @@ def run(
       sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
-      vocabulary: a vocab.txt, a SentencePiece .model, or the tokenizer.json of a byte-level BPE.
+      vocabulary: a vocab.txt, a SentencePiece .model, or the tokenizer.json of a byte-level BPE or
+        a unigram model.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
       tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece" or "bpe".
       model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
@@ -141,7 +141,7 @@ def run(
     request |= _domain_words_request(domain_words, vocabulary, cased)
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
-    asked = {
+    asked: dict[str, Any] = {
         "source": [spec for spec, _ in weighted],
         "held_out": held_out,
         "language": language,
@@ -164,7 +164,7 @@ def run(
     if not is_finished(output):
         check_documents(plan)
         _warn_of_marks(plan, request)
-    # It may lie in this folder, from which an unfinished corpus is removed.
+    # It is opened now, because it may lie in the unfinished corpus that is removed below.
     given = None if vocabulary is None else Tokenizer.open(vocabulary, cased)
     with exclusive(output):
         asked["files"] = plan.identity
@@ -174,7 +174,7 @@ def run(
 
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
-        new_vocabulary = not description_file(output).exists()
+        new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
             if given:
                 if domain_words:
@@ -199,7 +199,7 @@ def run(
         else:
             print(f"{output}: vocabulary and token store are there already.")
             cure = "remove it: the same command writes it again"
-            times = read_json(report_file, {"seconds": {}}, cure=cure)["seconds"]
+            times = read_json(report_file, record(seconds=dict), cure=cure)["seconds"]
         report = {**_report(output, plan), "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))
@@ -231,13 +231,13 @@ def _vocabulary_request(
     cased: bool | None,
 ) -> dict[str, Any]:
     """The requested vocabulary, in the form of plan.json."""
-    if (learn is None) == (path is None):
-        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
-    if path is not None:
+    if path is not None and learn is None:
         given = Tokenizer.open(path, cased)
         if kind not in (None, given.kind):
             raise InputError(f"--vocabulary={path}: is a {given.kind} one, not --tokenizer={kind}.")
         return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
+    if path is not None or learn is None:
+        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
     if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
@@ -278,15 +278,15 @@ def _domain_words_request(
 
 
 def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
-    """How another request differs for which `output` has an unfinished corpus; [] for the same.
+    """How the request for the corpus in `output` differs from this one; [] if it does not.
 
     Raises:
-      InputError: the corpus of another request is finished.
+      InputError: they differ, and that corpus is finished.
     """
     path = output / PLAN_FILE
     if not path.exists():
         return []
-    fields = dict.fromkeys(asked, object)
+    fields = record(**dict.fromkeys(asked, Any))
     earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
     changed = [
         "the source files have changed since, in number, names or sizes"
@@ -306,9 +306,9 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
 def _clear(output: Path) -> None:
     """Removes what an unfinished corpus of another request has left."""
     print(f"{output}: removing the unfinished corpus of another request", flush=True)
-    for name in (*VOCABULARY_FILES.values(), _DOMAIN_WORDS_FILE, _REPORT_FILE):
+    vocabulary = (*VOCABULARY_FILES.values(), DESCRIPTION_FILE)
+    for name in (*vocabulary, _DOMAIN_WORDS_FILE, _REPORT_FILE):
         (output / name).unlink(missing_ok=True)
-    description_file(output).unlink(missing_ok=True)
     if (store := store_directory(output)).exists():
         shutil.rmtree(store)
 

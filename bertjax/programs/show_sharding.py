@@ -1,7 +1,8 @@
 """Shows how a config splits a model over the devices: a table of its parameters, and pictures."""
 
+import dataclasses
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,14 +11,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
-from bertjax.runs.assembly import make_training
+from bertjax.runs.assembly import make_experiment
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.sharding.placement import Placement
 
 _MIB = 2**20
 
 
-class Row(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ShardingRow:
     """Parameters with the same role, shape and sharding; those of all layers are one row.
 
     Attributes:
@@ -25,8 +27,8 @@ class Row(NamedTuple):
       count: the number of these parameters.
       shape: the shape of each.
       logical: the names of `bertjax.base.axes`, one for each dimension.
-      mesh_axes: the mesh axis that splits each dimension in use; None means not split.
-      stored: the same between steps, as of the optimizer's state.
+      mesh_axes: the mesh axis that splits each dimension during a step; None means not split.
+      stored: the same between steps, and for the optimizer's state.
       device_bytes: the bytes that a device stores of all of them.
     """
 
@@ -39,7 +41,7 @@ class Row(NamedTuple):
     device_bytes: int
 
 
-def run(config: Any) -> list[Row]:
+def run(config: Any) -> list[ShardingRow]:
     """Prints the sharding of all parameters, and draws it; it computes and reads nothing.
 
     Args:
@@ -54,11 +56,11 @@ def run(config: Any) -> list[Row]:
     recipe = Recipe.from_config(config)
     if recipe.init_from:
         raise InputError("config.init_from: this program does not read weights: leave it empty")
-    training = make_training(recipe, recipe.spec(PAPER_VOCABULARY))
-    placement, state = training.placement, training.abstract
+    experiment = make_experiment(recipe, recipe.spec(PAPER_VOCABULARY))
+    placement, state = experiment.placement, experiment.state
     for phase in recipe.phases:
         placement.host_rows(phase.batch_size // phase.accumulate)  # raises if it does not divide
-    rows = parameter_rows(jax.eval_shape(training.init, jax.random.key(0)), placement)
+    rows = parameter_rows(experiment.abstract_params, placement)
 
     mesh = ", ".join(f"{axis}={size}" for axis, size in placement.mesh.shape.items())
     device = placement.mesh.devices.flat[0].device_kind
@@ -75,7 +77,7 @@ def run(config: Any) -> list[Row]:
     return rows
 
 
-def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
+def parameter_rows(boxed: Any, placement: Placement) -> list[ShardingRow]:
     """The rows of the table in the order of the tree; a parameter of all layers is one row.
 
     Args:
@@ -84,7 +86,7 @@ def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(
         boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
     )
-    found: dict[str, Row] = {}
+    found: dict[str, ShardingRow] = {}
     used, stored = (
         jax.tree.leaves(placement.shardings(boxed, stored=where)) for where in (False, True)
     )
@@ -92,7 +94,7 @@ def parameter_rows(boxed: Any, placement: Placement) -> list[Row]:
         key = jax.tree_util.keystr(path, simple=True, separator="/")
         name = re.sub(r"layer_\d+/", "layer_*/", key)
         before = found.get(name)
-        found[name] = Row(
+        found[name] = ShardingRow(
             name,
             before.count + 1 if before else 1,
             leaf.value.shape,
@@ -112,7 +114,7 @@ def _device_bytes(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> int:
     return int(np.prod(sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
 
 
-def _print_table(rows: list[Row]) -> None:
+def _print_table(rows: list[ShardingRow]) -> None:
     titles = ("parameter", "", "shape", "logical axes", "in use", "stored")
     cells = [(*titles, "bytes a device")]
     for row in rows:
@@ -134,11 +136,12 @@ def _print_table(rows: list[Row]) -> None:
     print()
 
 
-def _draw(recipe: Recipe, placement: Placement, rows: list[Row]) -> None:
+def _draw(recipe: Recipe, placement: Placement, rows: list[ShardingRow]) -> None:
     """Draws which device holds which part of the batch, and of each kind of split matrix."""
     phase = recipe.phases[0]
-    shape = phase.batch_size // phase.accumulate, phase.length
-    pictures = {"a batch": (shape, (axes.BATCH, axes.LENGTH), placement.batch)}
+    batch = phase.batch_size // phase.accumulate, phase.length
+    pictures: dict[str, tuple[tuple[int, ...], tuple[str, ...], NamedSharding]]
+    pictures = {"a batch": (batch, (axes.BATCH, axes.LENGTH), placement.batch)}
     splits = set()
     for row in rows:
         if len(row.shape) == 2 and any(row.mesh_axes) and row.mesh_axes not in splits:

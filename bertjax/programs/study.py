@@ -1,4 +1,4 @@
-"""Runs a study: all runs behind a table, each as its own process, and then the table."""
+"""Runs a study: all runs behind a table, each as its own process; then writes the table."""
 
 import functools
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
+from bertjax.base.validation import record
 from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.programs import ensemble, evaluate, finetune, finetune_glue, masked_text, pretrain
@@ -46,9 +47,9 @@ def run(
     """Runs every stage of a study that is not done, and writes its table.
 
     Args:
-      path: of the study, as `configs/studies/*.py`; see `read_study`.
+      path: the study's file, such as `configs/studies/*.py`; see `read_study`.
       scale: a name of `bertjax.studies.scales.SCALES`.
-      corpus: of all pre-training.
+      corpus: the corpus of every pre-training.
       data: the folder with the folders of the tasks' files.
       workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;
         logs/NAME.log, made/NAME.json, times.json; and the table: the study's name with .txt,
@@ -62,7 +63,7 @@ def run(
       0 when all is done, 1 when a stage has failed, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: before anything is started, for whatever cannot work.
+      InputError: something cannot work; it is raised before anything is started.
     """
     study, given = _read(path, scale, corpus, data, workdir, only)
     name, stages = Path(path.partition(":")[0]).stem, study.stages()
@@ -112,7 +113,7 @@ def run_stage(
     known = {each.name: each for each in study.stages()}
     if stage not in known:
         raise InputError(f"--stage={stage}: no such stage; there are {', '.join(known)}")
-    if known[stage].program == "pretrain":  # alone among the programs it runs on all hosts
+    if known[stage].program == "pretrain":  # the only program that runs on all hosts
         join_processes()
     origin = made_from(known[stage], given)
     code = PROGRAMS[known[stage].program](known[stage], given)
@@ -132,7 +133,7 @@ def _read(
     return study, Given(path.partition(":")[0], corpus, data, local_folder(workdir))
 
 
-# Each program is called with this, for a stage.
+# Program -> the call that runs one of its stages.
 PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
     "pretrain": lambda stage, given: pretrain.run(given.config(stage), _folder(stage, given)),
     "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
@@ -156,7 +157,7 @@ def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
     stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
     for path in sorted(folder.glob(f"*{_PLAN}")):
-        begun = read_json(path, {"rows": [str], "stages": {}}, cure="restore it from a copy")
+        begun = read_json(path, record(rows=list[str], stages=dict), cure="restore it from a copy")
         if path.name == f"{name}{_PLAN}" and begun["rows"] != study.plain()["rows"]:
             raise InputError(
                 f"{path}: the study was begun with the rows {', '.join(begun['rows'])}, and now "
@@ -189,7 +190,7 @@ def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, W
                 wrong |= dict.fromkeys(_missing(_task(stage, given)))
             elif stage.program == "ensemble":
                 if len({_task(run, given) for run in stage.start}) != 1:
-                    raise InputError("its runs are of different tasks, which make no one model")
+                    raise InputError("its runs are of different tasks: an ensemble is of one task")
                 if stage.settings["by"] == VOTES and isinstance(
                     _task(stage.start[0], given).family, Regression
                 ):
@@ -206,15 +207,16 @@ def _checked(study: Study, stages: Sequence[Stage], given: Given) -> dict[str, W
 
 
 def _done(stages: Sequence[Stage], given: Given) -> set[str]:
-    """The names of the stages that are done, after those that they need, and still as they were.
+    """The names of the finished stages that are not run again.
 
-    A finished stage of which nobody remembers what it was made from is run again: its program
-    compares that with its folder, and has nothing else to do.
+    A finished stage is run again if a stage that it needs is, or if there is no record of what it
+    was made from. Without a record, its program only compares its config with its folder.
 
     Raises:
-      InputError: names every stage that was made from something else, or whose results changed.
+      InputError: a stage was made from something else, or its results changed; names each of them.
     """
-    done, wrong = set(), []
+    done: set[str] = set()
+    wrong: list[str] = []
     for stage in stages:
         needed = {each.name for each in stage.start} <= done
         if needed and is_done(stage, given.folder) and is_remembered(stage, given.folder):
@@ -248,11 +250,11 @@ def _missing(task: Task) -> tuple[str, ...]:
 
 
 def _pace(scale: Scale, stages: Sequence[Stage], given: Given, at_once: int) -> Pace | None:
-    """The pace of the scale's chips; of those here, of a step of the first pre-training if any."""
+    """The pace of the scale's chips, or else of those here, in steps of the first pre-training."""
     if scale.rate:
         return Pace(scale.rate, start=0.0)
     first = next((stage for stage in stages if stage.program == "pretrain"), None)
-    return first and measured_pace(first, given, at_once)
+    return measured_pace(first, given, at_once) if first else None
 
 
 def _write(found: dict[str, Any], path: Path) -> None:

@@ -1,35 +1,24 @@
-"""The pieces of a run that a recipe describes: its model, its phases and what trains them."""
+"""The pieces of a run that a recipe describes: its phases, and the experiment that trains them."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
-import optax
-from flax import linen as nn
 
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.batches import Examples
-from bertjax.objectives.objective import PretrainingObjective
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.runs.recipe import PhaseSpec, Recipe
-from bertjax.sharding.mesh import make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import HostBatch, make_placement
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
-from bertjax.training.loop import Phase, Trainer
-from bertjax.training.state import (
-    TrainState,
-    abstract_state,
-    init_state,
-    logical_axes,
-    weights_in_use,
-)
-from bertjax.training.step import LossFunction
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Phase
+from bertjax.training.model import Model
+from bertjax.training.state import logical_axes
 
 
 def make_phases(
@@ -38,44 +27,49 @@ def make_phases(
     tokenizer: Tokenizer,
     train: TokenStore,
     held_out: TokenStore,
-    trains: Mapping[tuple[str, ...], TokenStore] | None = None,
+    own: Mapping[tuple[str, ...], TokenStore] | None = None,
 ) -> list[Phase]:
     """The run's phases over a corpus; phases without steps are left out.
 
     Args:
-      trains: what phases with a corpus of their own read, by `PhaseSpec.corpus`; all others read
-        `train`.
+      own: the text of phases that have a corpus of their own, by `PhaseSpec.corpus`; all others
+        read `train`.
 
     Raises:
       InputError: the corpus cannot give such examples.
     """
-    phases, loss_of = [], functools.cache(partial(phase_loss, recipe, spec))
+    phases, model_of = [], functools.cache(partial(phase_model, recipe, spec))
+    stores = {(): train, **(own or {})}
     for name, phase, steps in recipe.steps():
-        store = trains[phase.corpus] if phase.corpus else train
-        examples = Examples(store, tokenizer, recipe.example_spec(phase, name, phase.batch_size))
+        settings = recipe.example_spec(phase, name, phase.batch_size)
+        examples = Examples(stores[phase.corpus], tokenizer, settings)
         tokens = phase.batch_size * phase.length
+        predicted = examples.spec.predicted
         phases.append(
             Phase(
                 name=name,
                 first_step=steps.start,
                 last_step=steps.stop,
-                parts=lambda number, batch=examples.batch: [partial(batch, number)],
+                parts=partial(_one_part, examples),
                 held_out=held_out_examples(recipe, phase, tokenizer, held_out),
                 rows=phase.batch_size,
                 accumulate=phase.accumulate,
                 tokens=tokens,
-                flops=tokens * spec.flops_per_token(phase.length, examples.spec.predicted),
-                loss=loss_of(dataclasses.replace(spec, **phase.model)),
+                flops=tokens * recipe.objective.flops_per_token(spec, phase.length, predicted),
+                model=model_of(dataclasses.replace(spec, **phase.model)),
             )
         )
     return phases
 
 
-def phase_loss(recipe: Recipe, spec: EncoderSpec, of_phase: EncoderSpec) -> LossFunction | None:
-    """The loss of a phase that computes the model as `of_phase`; None where that is the run's."""
-    if of_phase == spec:
-        return None
-    return make_loss(make_model(of_phase, recipe.objective), recipe.objective)
+def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:
+    """Batch `number` as a list of one part, which makes the rows that are asked for."""
+    return [partial(examples.batch, number)]
+
+
+def phase_model(recipe: Recipe, spec: EncoderSpec, phase_spec: EncoderSpec) -> Model | None:
+    """The model of a phase that computes as `phase_spec` says; None if that is the run's spec."""
+    return None if phase_spec == spec else recipe.objective.model(phase_spec)
 
 
 def held_out_examples(
@@ -87,72 +81,23 @@ def held_out_examples(
     return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
 
 
-def make_model(spec: EncoderSpec, objective: PretrainingObjective) -> nn.Module:
-    """The model with the heads that an objective trains."""
-    return objective.model(spec)
-
-
-def make_loss(model: nn.Module, objective: PretrainingObjective) -> LossFunction:
-    """The loss of a model of `make_model`, as the training step wants it."""
-
-    def apply(params, batch, key: jax.Array | None):
-        return model.apply(
-            {"params": params},
-            *(batch[name] for name in objective.inputs),
-            **{name: batch[name] for name in objective.named_inputs},
-            deterministic=key is None,
-            rngs=None if key is None else {"dropout": key},
-        )
-
-    return objective.loss(apply)
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """The objects that train a recipe's model on given devices; nothing is computed yet."""
-
-    placement: Placement
-    optimizer: optax.GradientTransformation
-    init: Callable[[jax.Array], Any]
-    abstract: TrainState
-    trainer: Trainer
-
-    def fresh_state(self, seed: int) -> TrainState:
-        """The state at step 0, made on the devices that hold it."""
-        return init_state(self.init, self.optimizer, self.abstract, seed)
-
-
-def make_training(
+def make_experiment(
     recipe: Recipe, spec: EncoderSpec, devices: Sequence[jax.Device] | None = None
-) -> Training:
+) -> Experiment:
     """Puts a recipe's pieces together.
 
     Args:
-      devices: all of the job's by default.
+      devices: by default, all devices of the job.
 
     Raises:
-      InputError: a mesh or a layout that does not fit the devices.
+      InputError: the mesh or the layout does not fit the devices.
     """
-    placement = Placement(make_mesh(recipe.mesh, devices), layout(recipe.layout))
-    model = make_model(spec, recipe.objective)
-    init = partial(init_params, model)
-    optimizer = make_optimizer(
-        recipe.optimizer,
-        recipe.total_steps,
-        recipe.objective.frozen,
-        partial(logical_axes, init),
+    model = recipe.objective.model(spec)
+    return Experiment(
+        model=model,
+        objective=recipe.objective,
+        optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, model.init)),
+        placement=make_placement(recipe.mesh, recipe.layout, devices),
+        ema=recipe.ema,
+        rows=recipe.phases[0].batch_size,
     )
-    trainer = Trainer(
-        loss=make_loss(model, recipe.objective),
-        optimizer=optimizer,
-        placement=placement,
-        weights=weights_in_use(init, placement),
-    )
-    abstract = abstract_state(init, optimizer, placement, recipe.ema)
-    return Training(placement, optimizer, init, abstract, trainer)
-
-
-def init_params(model: nn.Module, key: jax.Array):
-    """Fresh parameters, each with its logical axes."""
-    ids = jax.numpy.zeros((1, 8), "int32")
-    return model.init(key, ids, ids, ids, deterministic=True)["params"]

@@ -1,4 +1,4 @@
-"""A run that decays apart: it goes on from another run's checkpoint, with a rate that falls.
+"""A branch: a run that goes on from another run's checkpoint, with a rate that falls.
 
 The other run keeps its rate constant (the schedule "wsd"), and is only read. The new run does what
 the other would have done, had its decay begun at that checkpoint: it has the same parameters,
@@ -19,17 +19,17 @@ from bertjax.runs.run_folder import (
     source_of,
 )
 from bertjax.training.checkpoint import Checkpoints, saved_steps
-from bertjax.training.loop import restore
+from bertjax.training.loop import Trainer, Window
 from bertjax.training.state import TrainState
 
 
 def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str, Any]:
-    """The whole config of a run that decays apart.
+    """The whole config of a branch.
 
     Args:
-      recipe: of the other run's config, with `decay_from` and the new `optimizer.decay_steps`.
-      workdir: of the new run. Once begun, it keeps the checkpoint that it has begun with, and no
-        longer needs the other run.
+      recipe: that of the other run's config, with `decay_from` and the new `optimizer.decay_steps`.
+      workdir: the folder of the new run. Once begun, the run keeps the checkpoint that it has begun
+        with, and no longer needs the other run.
       free: the keys, or parts of them, that may differ from the other run's.
 
     Returns:
@@ -37,8 +37,8 @@ def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str
       fallen to 0, and the shares of its phases leave every step in the phase that it was in.
 
     Raises:
-      InputError: there is no such run or checkpoint, its rate is not constant there, or the config
-        is not that run's.
+      InputError: there is no such run or checkpoint, the rate is not constant there, or the run has
+        another config.
     """
     run, step = source_of(recipe.decay_from)
     begun = recorded_config(workdir)
@@ -66,14 +66,14 @@ def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str
 
 
 def _with_sizes_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the model of another, if both began with weights, which brought its sizes."""
+    """A config with the model of another, if both began with weights, whose sizes it has."""
     given = plain.get("init_from")
     same = given and given == other.get("init_from")
     return {**plain, "model": other["model"]} if same else {**plain}
 
 
 def _with_steps_of(other: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the beginning, the steps and the shares of another."""
+    """A config with `decay_from`, the steps and the shares of phases of another."""
     shares = {
         key: {**plain[key], "share": other[key]["share"]}
         for key in phase_keys(plain)
@@ -103,9 +103,9 @@ def _checked_step(theirs: Recipe, run: str, step: int | None) -> int:
 
 
 def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
-    """The steps of each phase of a run that leaves another at `step`, in the phase that it is in.
+    """The steps of each phase of a run that leaves another at `step`, and stays in that phase.
 
-    At the end of a phase the next one begins; after the last step the last phase goes on.
+    At the end of a phase, the next one begins; after the last step, the last phase goes on.
     """
     ranges = theirs.ranges()
     within = [number for number, steps in enumerate(ranges) if step < steps.stop]
@@ -115,9 +115,9 @@ def _lengths(theirs: Recipe, step: int, total_steps: int) -> list[int]:
 
 
 def branch_state(
-    decay_from: str, abstract: TrainState, data: dict[str, str]
-) -> tuple[TrainState, dict[str, Any]]:
-    """The state that a run begins with: "RUN@STEP"'s; see `bertjax.training.loop.restore`.
+    decay_from: str, trainer: Trainer, data: Mapping[str, str]
+) -> tuple[TrainState, Window]:
+    """The state that a run begins with, that of "RUN@STEP", and its window; see `Trainer.restore`.
 
     Raises:
       InputError: the checkpoint is gone or damaged, or its run has other data.
@@ -127,7 +127,7 @@ def branch_state(
     if step in saved_steps(folder):
         checkpoints = Checkpoints(folder, keep=1, read_only=True)
         with contextlib.closing(checkpoints):
-            state, window = restore(checkpoints, abstract, data, step)
+            state, window = trainer.restore(checkpoints, data, step)
     if state is None:
         raise InputError(
             f"config.decay_from={decay_from}: that checkpoint is gone: begin with another one, in "

@@ -2,21 +2,27 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
+from flax import linen as nn
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders.computation import Computation
-from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.computation import AttentionComputation
 from bertjax.encoders.storage import from_plain
 from bertjax.interop.pretrained import Pretrained
+from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import Recipe
+from bertjax.sharding.placement import Placement
 from bertjax.text.domain_words import unused_ids
-from bertjax.text.tokenizer import BPE, Tokenizer
+from bertjax.text.tokenizer import BPE, UNIGRAM, Tokenizer
+from bertjax.training.model import Model
 
-# Fields of a spec that are how a model is trained, and which weights do not decide.
+# Fields of a spec that say how a model is trained; given weights do not determine them.
 _HOW = (
-    *(field.name for field in dataclasses.fields(Computation)),
+    *(field.name for field in dataclasses.fields(AttentionComputation)),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "causal"),
 )
 
@@ -27,11 +33,10 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
     Raises:
       InputError: the weights are of another family of encoders than the config's.
     """
-    wanted = model.get("encoder", "bert")  # configs from before there were others
-    if wanted != given.spec.encoder:
+    if model["encoder"] != given.spec.encoder:
         raise InputError(
             f"{given.origin}: the weights of a {given.spec.encoder}, and config.model.encoder="
-            f"{wanted!r}: take a config for {given.spec.encoder}, or other weights"
+            f"{model['encoder']!r}: take a config for {given.spec.encoder}, or other weights"
         )
     kept = {key: value for key, value in model.items() if key != "size"}
     sizes = {key: value for key, value in vars(given.spec).items() if key not in _HOW}
@@ -39,12 +44,12 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
-    """Checks that the weights and a corpus mean the same by an id.
+    """Checks that an id means the same in the weights and in a corpus.
 
     Where the weights have an [unusedN] piece, the corpus may have a word of its own.
 
     Raises:
-      InputError: they do not.
+      InputError: it does not.
     """
     unused = set(unused_ids(given.tokenizer))
     if _meaning(given.tokenizer, unused) != _meaning(tokenizer, unused):
@@ -58,30 +63,82 @@ def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
     """The settings and pieces that decide the ids of a text, whatever the form of the file."""
     normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
     used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
-    # The ids of a byte-level BPE depend on its merges, too.
-    rest = tokenizer.identity if tokenizer.kind == BPE else ""
-    return tokenizer.kind, *normalization, used, rest
+    # The ids of a byte-level BPE depend on its merges, too, and those of a unigram on its scores.
+    rest = tokenizer.vocabulary if tokenizer.kind in (BPE, UNIGRAM) else b""
+    return tokenizer.kind, *normalization, used, rest, tokenizer.template
 
 
-def load_into(params: dict[str, Any], given: Pretrained, spec: EncoderSpec) -> dict[str, Any]:
-    """Fresh parameters, with the parts that are given in their place on the devices.
+def open_sources(recipe: Recipe, *, begun: bool) -> dict[str, Pretrained]:
+    """The weights that `config.init_from` names, by part of the model.
 
     Args:
-      params: of a model with `spec`, each leaf a `jax.Array` where it shall lie.
+      begun: whether the run goes on, and so needs only the weights of frozen parts.
+
+    Raises:
+      InputError: the model does not have the part, or the part shares parameters with one without
+        weights; or a source cannot be read.
+    """
+    parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
+    names = ", ".join(filter(None, parts)) or "one without a name: give its weights as a text"
+    given = {}
+    for part, source in recipe.sources.items():
+        if part not in parts:
+            raise InputError(f"config.init_from.{part}: the model has no such part, but {names}")
+        for path, owner in parts[part].shared.items():
+            if owner not in recipe.sources:
+                raise InputError(
+                    f"config.init_from.{part}: its {path} are those of {owner}, which would begin "
+                    f"anew: give the weights of {owner}, too"
+                )
+        if not begun or parts[part].frozen:
+            given[part] = open_model(source)
+    return given
+
+
+def frozen_params(
+    model: Model, placement: Placement, given: Mapping[str, Pretrained], seed: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The parameters of the frozen parts on the devices, and their identities.
+
+    A part without weights to start from has the fresh parameters of the seed.
+    """
+    init = partial(model.init, frozen=True)
+    shardings = placement.shardings(jax.eval_shape(init, jax.random.key(0)))
+    fresh = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
+    params, identities = fresh(jax.random.key(seed)), {}
+    for part in shardings:
+        identities[f"frozen {part}"] = f"seed {seed}"
+        if part in given:
+            identities[f"frozen {part}"] = given[part].identity
+            params = load_into(params, given[part], model, part)
+    return params, identities
+
+
+def load_into(
+    params: dict[str, Any], given: Pretrained, model: Model, part: str = ""
+) -> dict[str, Any]:
+    """Replaces fresh parameters on the devices by the given weights.
+
+    Args:
+      params: the parameters of all parts of the model; they have the shardings of the result.
+      part: the part that the weights are for; "" if the model has one part.
 
     Returns:
-      `params` with those parts replaced; each process puts what its devices hold.
+      `params` with the given branches replaced; each process puts the shards of its devices.
     """
-    stored = from_plain(dict(given.params), spec)
+    stored = flatten_dict(from_plain(dict(given.params), model.parts[part].module.spec))
+    branches = {path[0] for path in stored}
 
-    def put(old: jax.Array, new) -> jax.Array:
+    def put(path: tuple[str, ...], old: jax.Array) -> jax.Array:
+        if path[0] not in branches:
+            return old
+        new = stored[path]
         if old.shape != new.shape:
             raise InputError(
                 f"{given.origin}: an array of shape {new.shape} where the model has {old.shape}"
             )
         return jax.make_array_from_callback(old.shape, old.sharding, lambda index: new[index])
 
-    return {
-        part: jax.tree.map(put, fresh, stored[part]) if part in stored else fresh
-        for part, fresh in params.items()
-    }
+    fresh = flatten_dict(params[part] if part else params)
+    loaded = unflatten_dict({path: put(path, leaf) for path, leaf in fresh.items()})
+    return {**params, part: loaded} if part else loaded

@@ -9,7 +9,7 @@ from bertjax.encoders.storage import to_plain
 from bertjax.interop import own_folder
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
-from bertjax.interop.hugging_face import read_folder
+from bertjax.interop.hugging_face import read_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.run_folder import (
     ENSEMBLE,
@@ -32,7 +32,7 @@ def open_model(source: str) -> Pretrained:
         the folder of a release of google-research/bert.
 
     Raises:
-      InputError: no such model, or one that cannot be read whole.
+      InputError: there is no such model, or it cannot be read completely.
     """
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):
@@ -51,11 +51,11 @@ def open_model(source: str) -> Pretrained:
                 "one over fixed features, whose taggers launch/predict.py opens, as in "
                 "RUN/concat_last_four"
             )
-        return read_folder(Path(source) / MODEL_FOLDER, source)
+        return read_hugging_face(Path(source) / MODEL_FOLDER, source)
     if is_run(source):
         return of_run(load_run(source), source)
     if kind == "hf":
-        return read_folder(model_folder(name), source)
+        return read_hugging_face(model_folder(name), source)
     return read_release(Path(name), source)
 
 
@@ -79,22 +79,29 @@ def is_tagger(source: str) -> bool:
     return is_run(source) and (path_of(source) / TAGGER_FOLDER).is_dir()
 
 
-def of_run(run: LoadedRun, origin: str) -> Pretrained:
+def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
     """The model that a run trained.
 
+    Args:
+      part: a part of the model, such as ELECTRA's generator; "": the one that all programs open.
+
     Raises:
-      InputError: one that only its objective has a use for.
+      InputError: only the objective can use the model; or it has no such part.
     """
-    spec, objective = run.model.spec, run.recipe.objective
+    objective = run.recipe.objective
+    if part and part not in objective.others:
+        names = ", ".join(objective.others) or "none: leave it out"
+        raise InputError(f"--part={part}: the parts of {origin} to choose from are: {names}")
     if not objective.kind:
         raise InputError(
             f"{origin}: a run with config.objective={objective.name!r}, whose model is for "
             "launch/pretrain.py and launch/evaluate.py alone"
         )
+    module, params = run.part(part)
     return Pretrained(
         origin=origin,
-        kind=objective.kind,
-        spec=plain(spec),
-        params=to_plain(run.params, spec),
+        kind=objective.others[part] if part else objective.kind,
+        spec=plain(module.spec),
+        params=to_plain(params, module.spec),
         tokenizer=run.tokenizer,
     )

@@ -18,7 +18,7 @@ import bertjax
 from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import sha256_of_file, size_in_words
-from bertjax.sharding.hosts import agreed, exchange, host_count, host_index, host_names
+from bertjax.sharding.hosts import all_gather, host_count, host_index, host_names, raise_together
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
 _SHOWN = 4  # the most differences in one message
@@ -69,7 +69,7 @@ def check_same(facts: Mapping[str, Any]) -> None:
     Raises:
       InputError: a fact differs; all hosts raise it, with the fact, the host and the values.
     """
-    differences = _differences(exchange(dict(facts)))
+    differences = _differences(all_gather(dict(facts)))
     if differences:
         shown = "; ".join(differences[:_SHOWN])
         more = len(differences) - _SHOWN
@@ -90,13 +90,13 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
     Raises:
       InputError: the check failed; all hosts raise it, with the host and what it cannot do.
     """
-    probe = folder / f".preflight-{exchange(secrets.token_hex(8))[0]}"
+    probe = folder / f".preflight-{all_gather(secrets.token_hex(8))[0]}"
     with contextlib.ExitStack() as written:
-        with agreed():
+        with raise_together():
             if host_index() == 0:
                 _write(folder, probe, written)
                 _check_room(folder, checkpoint_bytes, checkpoints)
-        with agreed():
+        with raise_together():
             if not probe.exists():
                 raise InputError(
                     f"{folder} is not the folder that host 0 has under this name: all hosts must "

@@ -3,27 +3,26 @@
 import dataclasses
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-import ml_collections
-import optax
-
 from bertjax.base.errors import InputError
+from bertjax.base.validation import converted
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
 from bertjax.examples.batches import ExampleSpec
 from bertjax.examples.masking import MaskingRule
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.objectives.registry import find_objective
-from bertjax.optimizers.schedule import make_schedule
+from bertjax.objectives.registry import OBJECTIVES
+from bertjax.objectives.token_prediction import PACKED
+from bertjax.optimizers.schedule import Schedule, make_schedule
 from bertjax.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
-from bertjax.runs.sections import build, check_section, check_types, plain_config
+from bertjax.runs.sections import Config, about_config, build, plain_config
 from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.rules import layout
+from bertjax.sharding.rules import sharding_layout
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 
-PAPER_VOCABULARY = 30_522  # pieces; where a config is looked at without a corpus
+PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +30,13 @@ class PhaseSpec:
     """One phase of a run (section A.2).
 
     Attributes:
-      share: of the run's steps; the shares of all phases sum to 1.
+      share: the share of the run's steps; the shares of all phases sum to 1.
       length: S.
       batch_size: sequences of one update, over all devices.
-      accumulate: parts in which an update takes its batch.
-      masking: its rule of masking: config.masking, with the fields that the phase has itself.
-      corpus: what it reads; (): what config.corpus says.
-      model: fields of the model's spec that this phase computes with (`EncoderSpec.of_phase`).
+      accumulate: the microbatches of an update.
+      masking: the rule of masking: config.masking, with the fields that the phase sets itself.
+      corpus: the text that it reads; (): that of config.corpus.
+      model: fields of the model's spec that this phase computes with (`EncoderSpec.phase_fields`).
     """
 
     share: float
@@ -58,6 +57,11 @@ class PhaseSpec:
                 f"batch_size={self.batch_size} does not divide into "
                 f"accumulate={self.accumulate} parts"
             )
+
+    @property
+    def batch_tokens(self) -> int:
+        """The positions of a batch, padding included."""
+        return self.batch_size * self.length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,16 +85,16 @@ class Recipe:
     keep_checkpoints: int
     keep_checkpoint_every: int
     ema: float = 0.0
-    init_from: str = ""
+    init_from: str | Mapping[str, str] = ""
     packed: bool = False
     decay_from: str = ""
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> "Recipe":
+    def from_config(cls, config: Config) -> "Recipe":
         """Reads a config such as those in `configs/`.
 
         Raises:
-          InputError: an unknown or missing key, or a value that does not fit, naming it.
+          InputError: a key is unknown or missing, or a value does not fit; the message names it.
         """
         plain = plain_config(config)
         fields = dict(plain)
@@ -105,8 +109,7 @@ class Recipe:
         masking = plain.get("masking", {})
         fields["phases"] = tuple(_build_phase(key, fields.pop(key), masking) for key in numbered)
         if "objective" in fields:
-            choice = {"objective": fields["objective"], "packed": fields.get("packed", False)}
-            fields["objective"] = build("", find_objective, choice)
+            fields["objective"] = _objective(fields["objective"], fields.get("packed", False))
         recipe = build("", cls, fields | dict(plain=plain))
         recipe._check()
         return recipe
@@ -120,13 +123,15 @@ class Recipe:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
         if not 0 <= self.ema < 1:
             raise InputError(f"config.ema={self.ema}: must be in [0, 1)")
-        layout(self.layout)
+        sharding_layout(self.layout)
+        self._check_batches()
         spec = self.spec(vocab_size=1)
         self._check_models(spec)
         check_tensors(self.optimizer.name, spec)
         for number, phase in enumerate(self.phases, 1):
             for rule in {phase.masking, self.masking}:  # its own, and that of held-out text
-                build("", partial(self._check_examples, phase), dict(rule=rule))
+                with about_config():
+                    self._check_examples(phase, rule)
             if phase.length > spec.max_position_embeddings:
                 raise InputError(
                     f"config.phase_{number}.length={phase.length} is over the position table, "
@@ -142,63 +147,105 @@ class Recipe:
                 "config.optimizer.decay_steps to the updates in which the rate shall fall"
             )
 
+    def _check_batches(self) -> None:
+        """Checks that the objective can take the batches of the phases."""
+        name, sizes = (
+            self.objective.name,
+            {phase.batch_size for phase in self.phases if phase.share},
+        )
+        for number, phase in enumerate(self.phases, 1):
+            if self.objective.whole_batch and phase.accumulate > 1:
+                raise InputError(
+                    f"config.phase_{number}.accumulate={phase.accumulate}: objective={name!r} "
+                    "compares the rows of a batch with each other, so that it cannot take the "
+                    "batch in parts: set it to 1"
+                )
+        if self.objective.carried and len(sizes) > 1:
+            raise InputError(
+                f"config: the batch_size of the phases are {sorted(sizes)}, and objective={name!r} "
+                "hands arrays from each batch to the next: give all phases one batch_size"
+            )
+
     def _check_examples(self, phase: PhaseSpec, rule: MaskingRule) -> None:
-        """Raises ValueError if the examples of a phase cannot be, or have nothing to predict."""
+        """Raises ValueError if a phase cannot have such examples, or they predict nothing."""
         phase = dataclasses.replace(phase, masking=rule)
         _ = self.example_spec(phase, stream="", batch_size=1).predicted
 
     def _check_models(self, spec: EncoderSpec) -> None:
-        """Checks what phases change in the model: fields of `of_phase`, each with the length."""
-        before: tuple[int, EncoderSpec] | None = None
+        """Checks that phases change only `phase_fields` of the model, and only with the length."""
+        length, before = 0, spec  # of the phase before; no phase has a length of 0
         for number, phase in enumerate(self.phases, 1):
             section = f"phase_{number}.model"
             for name in phase.model:
-                if name not in spec.of_phase:
-                    which = ", ".join(spec.of_phase)
+                if name not in spec.phase_fields:
+                    which = ", ".join(spec.phase_fields)
                     raise InputError(
                         f"config.{section}.{name}: must be the same in all phases; those of this "
                         f"encoder's fields that a phase may change: {which}"
                     )
-            check_types(f"config.{section}", type(spec), phase.model)
-            now = build(section, partial(dataclasses.replace, spec), phase.model)
-            for name in spec.of_phase if before and before[0] == phase.length else ():
-                was, value = getattr(before[1], name), getattr(now, name)
-                if was != value:
-                    raise InputError(
-                        f"config.{section}.{name}={value}: it was {was} in the phase before, which "
-                        f"has the same length {phase.length}: change config.phase_{number}.length "
-                        f"too, or leave {name} as it was"
-                    )
-            before = (phase.length, now) if phase.share else before
+            now = build(section, type(spec), dataclasses.asdict(spec) | dict(phase.model))
+            changed = [
+                name for name in spec.phase_fields if getattr(before, name) != getattr(now, name)
+            ]
+            if changed and length == phase.length:
+                name, was = changed[0], getattr(before, changed[0])
+                raise InputError(
+                    f"config.{section}.{name}={getattr(now, name)}: it was {was} in the phase "
+                    f"before, which has the same length {phase.length}: change "
+                    f"config.phase_{number}.length too, or leave {name} as it was"
+                )
+            if phase.share:
+                length, before = phase.length, now
 
-    def spec(self, vocab_size: int) -> EncoderSpec:
-        """The model's shape, for a vocabulary of this size."""
+    def spec_for(self, tokenizer: Tokenizer) -> EncoderSpec:
+        """The spec of an encoder for a vocabulary."""
+        return self.spec(tokenizer.vocabulary_size, tokenizer.pad_id)
+
+    def spec(self, vocab_size: int, pad_id: int | None = None) -> EncoderSpec:
+        """The spec of the encoder, for a vocabulary of this size.
+
+        Args:
+          pad_id: the id of its padding, where positions begin in some families; None: the default.
+        """
         fields = {"vocab_size": vocab_size, "causal": self.objective.causal} | dict(self.model)
-        name = fields.pop("encoder", "bert")  # configs from before there were others
-        if name not in ENCODERS:
+        name = fields.pop("encoder", None)
+        if name not in tuple(ENCODERS):
             choices = ", ".join(ENCODERS)
             raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
         family = ENCODERS[name]
-        if self.objective.kind and self.objective.kind not in family.heads:
-            raise InputError(
-                f"config.objective={self.objective.name!r}: {name} has no head for it: choose "
-                "another objective, such as 'masked_lm', or another config.model.encoder"
-            )
-        check_types("config.model", family.spec, fields)
-        spec = build("model", family.spec.named if "size" in fields else family.spec, fields)
+        if pad_id is not None and "pad_token_id" in family.spec.__dataclass_fields__:
+            fields = {"pad_token_id": pad_id} | fields
+        if "size" in fields:
+            with about_config("model"):
+                named = family.spec.named(converted(fields.pop("size"), str, "config.model.size"))
+            fields = dataclasses.asdict(named) | fields
+        spec = build("model", family.spec, fields)
         if spec.vocab_size < vocab_size:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
                 "of the corpus's vocabulary: leave it out"
             )
+        with about_config():
+            self.objective.check(spec)
         return spec
 
-    def schedule(self) -> optax.Schedule:
+    def with_model(self, model: Mapping[str, Any]) -> "Recipe":
+        """The same recipe with another section `model`."""
+        return Recipe.from_config({**self.plain, "model": model})
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The weights to start from, by part of the model; a string is for the main part."""
+        if isinstance(self.init_from, Mapping):
+            return {part: source for part, source in self.init_from.items() if source}
+        return {self.objective.exported: self.init_from} if self.init_from else {}
+
+    def schedule(self) -> Schedule:
         """Update count -> learning rate."""
         return make_schedule(self.optimizer, self.total_steps)
 
     def steps(self) -> list[tuple[str, PhaseSpec, range]]:
-        """Each phase that has any: its name, the phase, its steps of the run."""
+        """The phases that have steps: the name, the phase, and its steps in the run."""
         return [
             (f"phase {number}", phase, steps)
             for number, (phase, steps) in enumerate(zip(self.phases, self.ranges(), strict=True), 1)
@@ -206,7 +253,7 @@ class Recipe:
         ]
 
     def ranges(self) -> list[range]:
-        """The steps of every phase; empty where it has none."""
+        """The steps of every phase, also of phases that have none."""
         found, done = [], 0.0
         for phase in self.phases:
             first, done = round(done * self.total_steps), done + phase.share
@@ -232,7 +279,7 @@ class Recipe:
 
 
 def check_tensors(optimizer: str, spec: EncoderSpec) -> None:
-    """Raises InputError for an optimizer that is another one with layers stored as `spec` has."""
+    """Raises InputError if the optimizer works by tensor, and `spec` stores all layers as one."""
     if optimizer in PER_TENSOR and spec.scan_layers:
         raise InputError(
             f"config.optimizer.name={optimizer!r} adapts the rate of each tensor, and "
@@ -246,6 +293,28 @@ def phase_keys(config: Mapping[str, Any]) -> list[str]:
     return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
 
 
+def _objective(section: Any, packed: bool) -> PretrainingObjective:
+    """The objective of a section, or of a name alone."""
+    settings = {"name": section} if isinstance(section, str) else section
+    settings = converted(settings, dict, "config.objective")
+    name = settings.pop("name", None)
+    if name not in tuple(OBJECTIVES):
+        raise InputError(f"config.objective={name!r}: must be one of {', '.join(OBJECTIVES)}")
+    objective = OBJECTIVES[name]
+    if packed:
+        if PACKED not in objective.layouts:
+            choices = [name for name, each in OBJECTIVES.items() if PACKED in each.layouts]
+            raise InputError(
+                f"config.packed=True: objective={name!r} cannot have packed documents: set "
+                f"packed=False, or objective to one of {', '.join(choices)}"
+            )
+        if settings.setdefault("text", PACKED) != PACKED:
+            raise InputError(
+                f"config.packed=True and config.objective.text={settings['text']!r}: leave one out"
+            )
+    return build("objective", objective, settings)
+
+
 def _corpora(names: Any) -> tuple[str, ...]:
     """("a@0.7", "b@0.3") from "a@0.7,b@0.3"."""
     return tuple(filter(None, (name.strip() for name in str(names).split(","))))
@@ -253,9 +322,8 @@ def _corpora(names: Any) -> tuple[str, ...]:
 
 def _build_phase(key: str, section: Any, masking: Mapping[str, Any]) -> PhaseSpec:
     """A phase of the config; a field of masking that its section lacks is that of `masking`."""
-    check_section(f"config.{key}", section)
-    rule = section.get("masking", {})
-    check_section(f"config.{key}.masking", rule)
+    section = converted(section, dict, f"config.{key}")
+    rule = converted(section.get("masking", {}), dict, f"config.{key}.masking")
     own = dict(
         masking=build(f"{key}.masking", MaskingRule, {**masking, **rule}),
         corpus=_corpora(section.get("corpus", "")),

@@ -1,34 +1,31 @@
-"""A run folder, read: config.json, the tokenizer, checkpoints/."""
+"""Reads a run folder: config.json, the tokenizer, checkpoints/."""
 
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+from flax import linen as nn
 
-from bertjax.base.cloud_storage import path_of, reach
+from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
-from bertjax.base.json_kinds import Either
-from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.runs.assembly import init_params, make_model
+from bertjax.base.validation import record
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.sections import flat
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import Placement, data_parallel
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
 from bertjax.training.journal import METRICS_FILE
+from bertjax.training.model import Model, Params
 from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
 MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text found
-# Of a run of fine-tuning: the best trial's model, as transformers loads it; or, where transformers
-# has no such model, its parameters; what it predicts; and what was found.
+# Of a run of fine-tuning: the best trial's model, as transformers loads it, or its parameters if
+# transformers has no such model; its predictions; and its results.
 MODEL_FOLDER = "model"
 PARAMETERS_FOLDER = "parameters"
 PREDICTIONS_FOLDER = "predictions"
@@ -37,31 +34,23 @@ RESULTS_FILE = "results.json"
 TAGGER_FOLDER = "tagger"
 SUBMISSION_FILE = "submission.zip"  # of runs of all tasks of GLUE
 ENSEMBLE = "ensemble"  # the section in the config of an ensemble of such runs
-# What only a run leaves in its folder, and always behind its config.json.
+# Files and folders that only a run makes, and always after its config.json.
 _LEFT_BY_RUNS = (METRICS_FILE, "trials", "activations")
-# What the results have: of a run, of a trial, and of an ensemble of runs.
-_OF_RUN = {
-    **{"task": str, "metric": str, "init_from": str, "degenerate": Either((str, None))},
-    **{"dev": {}, "settings": {}, "chosen": {}, "summary": [object], "trials": [object]},
-}
-_OF_TRIAL = {
-    **{"dev": {}, "settings": {}, "data": {}},
-    **{"value": Either((float, None)), "degenerate": Either((str, None))},
-}
-_SCORED = {"dev": {str: {str: float}}, "degenerate": str}
-_OF_ENSEMBLE = {
-    **_OF_RUN,
+# The fields of the results of a run, of a trial, and of an ensemble of runs.
+_NAMES = dict(task=str, metric=str, init_from=str, summary=list)
+_OF_RUN = record(**_NAMES, degenerate=str | None, dev=dict, settings=dict, chosen=dict, trials=list)
+_OF_TRIAL = record(dev=dict, settings=dict, data=dict, value=float | None, degenerate=str | None)
+_SCORED = dict(dev=dict[str, dict[str, float]], degenerate=str)
+_OF_MEMBER: Any = record(**_SCORED, run=str, identity=str)
+_OF_ENSEMBLE = record(
+    **_NAMES,
     **_SCORED,
-    **{"settings": {str: float}, "chosen": {"by": str}, "data": {str: str}},
-    **{"trials": [_SCORED | {"run": str, "identity": str}], "predictions": {str: str}},
-}
-# What runs did that were begun before a key was there.
-_BEFORE = {
-    **{"init_from": "", "decay_from": "", "packed": False, "ema": 0.0},
-    **{"model.gradient_dtype": "float32", "model.encoder": "bert"},
-    **{"optimizer.schedule": "linear", "optimizer.decay_steps": 0},
-    **{"bilstm.hidden": 0, "bilstm.depth": 2, "bilstm.dropout": 0.1},
-}
+    settings=dict[str, float],
+    chosen=record(by=str),
+    data=dict[str, str],
+    trials=list[_OF_MEMBER],
+    predictions=dict[str, str],
+)
 
 
 def source_of(name: str | Path) -> tuple[str, int | None]:
@@ -84,7 +73,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
     """The config that a run was begun with.
 
     Raises:
-      InputError: not a run folder, or one in a bucket that cannot be read; a damaged config.json.
+      InputError: it is not a run folder, its bucket cannot be read, or config.json is damaged.
     """
     if config := recorded_config(run):
         return config
@@ -92,15 +81,15 @@ def read_config(run: str | Path) -> dict[str, Any]:
 
 
 def recorded_config(run: str | Path) -> dict[str, Any]:
-    """The same; {} if nothing in the folder knows of a run. Raises as `read_config`."""
-    return next(_recorded(reach(run)), {})
+    """The same; {} if neither config.json nor a checkpoint has it. Raises as `read_config`."""
+    return next(_recorded(checked_path(run)), {})
 
 
 def _recorded(run: Path) -> Iterator[dict[str, Any]]:
-    """The config of a run wherever it is kept: in config.json, and with the checkpoints."""
+    """Yields the config of a run from each place that has it: config.json, and a checkpoint."""
     path = run / "config.json"
     if path.exists():
-        cure = "restore it from a copy; where the run has checkpoints/, they know it: remove this"
+        cure = "restore it from a copy, or remove it if the run has checkpoints/, which contain it"
         yield read_json(path, cure=cure)
     saved = newest_metadata(checkpoints_folder(run))
     if "config" in saved:
@@ -126,7 +115,7 @@ def read_ensemble(folder: Path) -> dict[str, Any]:
     return _read_results(folder, _OF_ENSEMBLE)
 
 
-def _read_results(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
     try:
         cure = "remove it, and the same command makes it again"
         return read_json(folder / RESULTS_FILE, fields, cure=cure)
@@ -135,13 +124,13 @@ def _read_results(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
-    """A folder holds one run: the config must be the one it was begun with.
+    """Checks that a config is the one with which the run in a folder was begun.
 
     Args:
       free: the keys, or parts of them, that may differ.
 
     Raises:
-      InputError: another one differs, naming it; or nobody knows the run's config.
+      InputError: another key differs; or the run in the folder has lost its config.
     """
     recorded = list(_recorded(run))
     left = [name for name in _LEFT_BY_RUNS if (run / name).exists()]
@@ -168,9 +157,8 @@ def config_difference(
     """
     begun, now = flat(begun), flat(plain)
     for key in sorted(begun.keys() | now.keys()):
-        was = begun.get(key, _BEFORE.get(key))
-        if not {key, *key.split(".")} & set(free) and was != now.get(key):
-            return f"{key} was {was!r}, is {now.get(key)!r}"
+        if not {key, *key.split(".")} & set(free) and begun.get(key) != now.get(key):
+            return f"{key} was {begun.get(key)!r}, is {now.get(key)!r}"
     return ""
 
 
@@ -179,15 +167,21 @@ class LoadedRun:
     """A trained model: its recipe and tokenizer, and the newest whole checkpoint's parameters.
 
     The model computes as in the phase of that checkpoint; where the run keeps an average of its
-    parameters, `params` is that.
+    parameters, `params` is that. `data` is the identity of what it was trained on.
     """
 
     recipe: Recipe
     tokenizer: Tokenizer
-    model: PreTrainingModel
+    model: Model
     placement: Placement
-    params: Any
+    params: Params
     step: int
+    data: Mapping[str, str]
+
+    def part(self, name: str = "") -> tuple[nn.Module, Params]:
+        """A part of the model, and its parameters; "": the one that other programs open."""
+        part = name or self.recipe.objective.exported
+        return self.model.parts[part].module, self.model.params_of(self.params, part)
 
 
 def load_run(name: str | Path) -> LoadedRun:
@@ -197,7 +191,7 @@ def load_run(name: str | Path) -> LoadedRun:
       name: "RUN" for its newest whole checkpoint, or "RUN@STEP".
 
     Raises:
-      InputError: not a run, or one without a checkpoint, or without that one.
+      InputError: it is not a run, has no checkpoint, or does not have that one.
     """
     run, step = source_of(name)
     config = read_config(run)
@@ -218,14 +212,13 @@ def load_run(name: str | Path) -> LoadedRun:
         )
     recipe = Recipe.from_config(config)
     tokenizer = Tokenizer.open(run)
-    spec = recipe.spec(tokenizer.vocabulary_size)
-    model = make_model(spec, recipe.objective)
+    spec = recipe.spec_for(tokenizer)
     # As many devices as divide a batch.
     devices = jax.devices()[: math.gcd(jax.device_count(), recipe.eval_batch_size)]
-    placement = Placement(make_mesh(MeshSpec(), devices), layout("data"))
-    boxed = jax.eval_shape(partial(init_params, model), jax.random.key(0))
-    weights = placed(boxed, placement)
-    part = {"average": Average(weights, recipe.ema)} if recipe.ema else {"params": weights}
+    placement = data_parallel(devices)
+    init = recipe.objective.model(spec).init
+    params = placed(jax.eval_shape(init, jax.random.key(0)), placement)
+    part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
     restored = None
     if checkpoints_folder(run).is_dir():
         checkpoints = Checkpoints(checkpoints_folder(run), keep=1, read_only=True)
@@ -239,5 +232,7 @@ def load_run(name: str | Path) -> LoadedRun:
         raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
     parts, metadata = restored
     params = parts["average"].weights if recipe.ema else parts["params"]
-    model = make_model(recipe.spec_at(metadata["step"], spec), recipe.objective)
-    return LoadedRun(recipe, tokenizer, model, placement, params, metadata["step"])
+    model = recipe.objective.model(recipe.spec_at(metadata["step"], spec))
+    return LoadedRun(
+        recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"]
+    )

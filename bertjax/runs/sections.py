@@ -1,24 +1,31 @@
-"""The sections of a config: they are checked, and become dataclasses."""
+"""Checks the sections of a config, and converts them to dataclasses."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.base.json_kinds import is_of
-from bertjax.base.limits import check_numbers
+from bertjax.base.validation import check_numbers, converted
 
-T = TypeVar("T")
+Config: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
 
 
-def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+
+T = TypeVar("T", bound=_Dataclass)
+
+
+def plain_config(config: Config) -> dict[str, Any]:
     """A config as config.json holds it: nested dicts, and lists for tuples.
 
     Raises:
-      InputError: no config, or a number in it that cannot be meant.
+      InputError: it is not a config, or a number in it is implausible.
     """
     if not isinstance(config, ml_collections.ConfigDict | Mapping):
         raise InputError(
@@ -33,7 +40,7 @@ def plain_config(config: ml_collections.ConfigDict | Mapping[str, Any]) -> dict[
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"model.size": ...} from {"model": {"size": ...}}."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in plain.items():
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")
@@ -42,42 +49,31 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def check_section(prefix: str, fields: Any) -> None:
-    """Raises InputError for a section that is no dict."""
-    if not isinstance(fields, Mapping):
-        raise InputError(f"{prefix}={fields!r}: must be a dict of keys")
+def build(section: str, make: type[T], fields: Any) -> T:
+    """The dataclass of a section ("": the whole) of the config.
+
+    Raises:
+      InputError: it is not a dict, a key is unknown or missing, or a value has another type or is
+        refused by the dataclass.
+    """
+    place = _place(section)
+    known = [field.name for field in dataclasses.fields(make)]
+    for key in converted(fields, dict, place):
+        if key not in known:
+            raise InputError(f"{place}.{key}: unknown key: there are {', '.join(known)}")
+    return converted(fields, make, place)
 
 
-def build(section: str, make: type[T], fields: Mapping[str, Any]) -> T:
-    """make(**fields), and any mistake raised as one in a section ("": the whole) of the config."""
-    prefix = f"config.{section}" if section else "config"
-    check_section(prefix, fields)
-    if dataclasses.is_dataclass(make):
-        check_types(prefix, make, fields)
+@contextlib.contextmanager
+def about_config(section: str = "") -> Iterator[None]:
+    """Converts a ValueError of the block to an InputError about a section of the config."""
     try:
-        return make(**fields)
-    except TypeError as error:  # an unknown key, or a missing one
-        message = str(error).split("()", 1)[-1].replace("argument", "key").strip()
-        raise InputError(f"{prefix}: {message}") from error
+        yield
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(f"{prefix}: {error}") from error
+        raise InputError(f"{_place(section)}: {error}") from error
 
 
-# How messages about a config call the types of fields.
-_WORDS = {
-    **{int: "a whole number", float: "a number", str: "a text", bool: "True or False"},
-    Mapping: "a dict of keys",
-}
-
-
-def check_types(prefix: str, make: type, fields: Mapping[str, Any]) -> None:
-    """Raises InputError for a field of a dataclass that is of another type than it says."""
-    for field in dataclasses.fields(make):
-        kind = get_origin(field.type) or field.type
-        if kind not in _WORDS or field.name not in fields:
-            continue
-        value = fields[field.name]
-        if not is_of(value, {} if kind is Mapping else kind):
-            raise InputError(f"{prefix}.{field.name}={value!r:.80}: must be {_WORDS[kind]}")
+def _place(section: str) -> str:
+    return f"config.{section}" if section else "config"

@@ -20,14 +20,14 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 
 _JOIN_SECONDS = 50  # until the other hosts must have started
 _AGREE_SECONDS = 1800  # the slowest host may take this long to read its corpus
-_BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # between a host's signals; without one it is lost
+_BEAT_SECONDS, _SILENT_SECONDS = 5, 45  # between a host's beats; without any it is lost
 _HEARTBEAT_SECONDS = 100  # of JAX, which ends a process without a message for the user
 
 # Parts of the error messages after another host is lost: of collectives, and of the service that
 # connects the hosts.
 _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
 
-# What is used of the state of `jax.distributed`.
+# The attributes of the state of `jax.distributed` that are used here.
 _STATE = ("client", "coordinator_address", "num_processes", "process_id")
 
 
@@ -40,10 +40,9 @@ def _state() -> Any:
     Raises:
       InputError: this version of JAX does not have it there.
     """
-    try:
+    state: Any = None
+    with contextlib.suppress(ImportError):
         from jax._src.distributed import global_state as state
-    except ImportError:
-        state = None
     missing = [name for name in _STATE if not hasattr(state, name)]
     if missing:
         raise InputError(
@@ -65,18 +64,18 @@ def join_processes() -> None:
       InputError: a coordinator is given without the two numbers, or a host does not connect within
         a minute.
     """
-    job = {}
+    processes = process = None
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         try:
-            values = [int(os.environ[f"BERTJAX_{name}"]) for name in ("PROCESSES", "PROCESS")]
+            processes = int(os.environ["BERTJAX_PROCESSES"])
+            process = int(os.environ["BERTJAX_PROCESS"])
         except (KeyError, ValueError) as error:
             raise InputError(
                 "JAX_COORDINATOR_ADDRESS is set: set BERTJAX_PROCESSES to the number of "
                 "processes and BERTJAX_PROCESS to this one's number, from 0"
             ) from error
-        job = dict(zip(("num_processes", "process_id"), values, strict=True))
     try:
-        _initialize(**job)
+        _initialize(processes, process)
     except ValueError as error:
         if "coordinator_address" not in str(error):  # no cluster: a job of one process
             raise
@@ -86,13 +85,17 @@ def join_processes() -> None:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
-def _initialize(**job: int) -> None:
+def _initialize(processes: int | None, process: int | None) -> None:
     """Calls `jax.distributed.initialize` on a thread: it may block, and then abort the process."""
-    joined = Future()
+    joined: Future[None] = Future()
 
     def initialize() -> None:
         try:
-            jax.distributed.initialize(**job, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
+            jax.distributed.initialize(
+                num_processes=processes,
+                process_id=process,
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            )
         except Exception as error:
             joined.set_exception(error)
         else:
@@ -122,7 +125,7 @@ def host_index() -> int:
 _exchanges = itertools.count()
 
 
-def exchange(value: Any) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Exchanges a JSON value between all hosts, and returns the values in the order of the hosts.
 
     All hosts must call it equally often. It initializes no device.
@@ -133,7 +136,7 @@ def exchange(value: Any) -> list[Any]:
     if host_count() == 1:
         return [value]
     client = _state().client
-    folder = f"bertjax/exchange/{next(_exchanges)}"
+    folder = f"bertjax/all_gather/{next(_exchanges)}"
     client.key_value_set(f"{folder}/{host_index()}", json.dumps(value))
     end = time.monotonic() + _AGREE_SECONDS
     while True:
@@ -150,7 +153,7 @@ def exchange(value: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def agreed() -> Iterator[None]:
+def raise_together() -> Iterator[None]:
     """Makes all hosts raise at the end of the block what one of them raised inside.
 
     So an error on one host ends the job on all hosts, and none waits for a host that has ended. All
@@ -166,7 +169,7 @@ def agreed() -> Iterator[None]:
         if host_count() == 1:
             raise
         fault = error
-    faults = exchange(fault and _message(fault))
+    faults = all_gather(fault and _message(fault))
     if fault and not isinstance(fault, InputError):
         raise fault  # with its traceback
     if any(faults):
@@ -179,11 +182,11 @@ def _message(fault: BaseException) -> str:
 
 def _by_host(faults: Sequence[str | None]) -> list[str]:
     """The messages with the names of their hosts; equal messages become one."""
-    if len(set(faults)) == 1:
-        return [faults[0]]
     hosts = {
         text: [i for i, other in enumerate(faults) if other == text] for text in faults if text
     }
+    if len(set(faults)) == 1:
+        return list(hosts)
     return [f"{host_names(who)}: {text}" for text, who in hosts.items()]
 
 
@@ -193,7 +196,7 @@ def host_names(hosts: Sequence[int]) -> str:
 
 
 @contextlib.contextmanager
-def in_step(exit_code_when_lost: int) -> Iterator[None]:
+def heartbeat(exit_code_when_lost: int) -> Iterator[None]:
     """Runs work that all hosts do together; an error on one host ends its process at once.
 
     Otherwise Python would wait for the other hosts, which wait for this one. If a host disappears
@@ -209,62 +212,62 @@ def in_step(exit_code_when_lost: int) -> Iterator[None]:
     if host_count() == 1:
         yield
         return
-    signs = _Signs()
+    beats = _Heartbeats()
     try:
-        with _watched(signs, exit_code_when_lost):
+        with _beating(beats, exit_code_when_lost):
             yield
     except (InputError, NonFiniteLoss):
         raise
     except BaseException as error:
         if _LOST.search(str(error)):
-            _give_up(signs, "another host", error, exit_code_when_lost)
+            _give_up(beats, "another host", error, exit_code_when_lost)
         traceback.print_exc()
-        _leave(signs, 1)
+        _leave(beats, 1)
 
 
-_DONE, _LEFT = "done", "left"  # the last sign of a host; earlier signs are numbers
+_DONE, _LEFT = "done", "left"  # the last beat of a host; earlier beats are numbers
 _blocks = itertools.count()
 
 
-class _Signs:
-    """The signs that the hosts give each other in a block of work; host 0 stores them."""
+class _Heartbeats:
+    """The beats of all hosts in a block of work; host 0 stores them."""
 
     def __init__(self):
         self._client = _state().client
-        self._folder = f"bertjax/signs/{next(_blocks)}"
-        self._last: dict[int, tuple[str, float]] = {}  # host -> its sign, and since when
+        self._folder = f"bertjax/beats/{next(_blocks)}"
+        self._last: dict[int, tuple[str, float]] = {}  # host -> its last beat, and since when
 
-    def tell(self, sign: str) -> None:
-        self._client.key_value_set(f"{self._folder}/{host_index()}", sign, allow_overwrite=True)
+    def send(self, beat: str) -> None:
+        self._client.key_value_set(f"{self._folder}/{host_index()}", beat, allow_overwrite=True)
 
-    def look(self) -> dict[int, tuple[str, float]]:
-        """Maps each host that gave a sign to its last sign and the seconds since it changed."""
+    def read(self) -> dict[int, tuple[str, float]]:
+        """Maps each host that has sent a beat to its last beat and the seconds since then."""
         now = time.monotonic()
-        for key, sign in self._client.key_value_dir_get(self._folder):
+        for key, beat in self._client.key_value_dir_get(self._folder):
             host = int(key.rpartition("/")[2])
-            if host not in self._last or self._last[host][0] != sign:
-                self._last[host] = sign, now
-        return {host: (sign, now - since) for host, (sign, since) in self._last.items()}
+            if host not in self._last or self._last[host][0] != beat:
+                self._last[host] = beat, now
+        return {host: (beat, now - since) for host, (beat, since) in self._last.items()}
 
 
 @contextlib.contextmanager
-def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
-    """While the block runs, gives signs, and ends this process when another host gives none."""
+def _beating(beats: _Heartbeats, exit_code: int) -> Iterator[None]:
+    """While the block runs, sends beats, and ends this process when another host sends none."""
     stop = threading.Event()
 
     def watch() -> None:
-        for beat in itertools.count():
+        for number in itertools.count():
             try:
-                signs.tell(str(beat))
-                last = signs.look()
+                beats.send(str(number))
+                last = beats.read()
             except jax.errors.JaxRuntimeError as error:
-                _give_up(signs, "host 0", error, exit_code)  # it stores the signs
-            for host, (sign, seconds) in last.items():
-                if sign == _LEFT:
-                    _give_up(signs, host_names([host]), "it has left", exit_code)
-                if sign != _DONE and seconds > _SILENT_SECONDS:
-                    reason = f"no sign of it for {_SILENT_SECONDS} seconds"
-                    _give_up(signs, host_names([host]), reason, exit_code)
+                _give_up(beats, "host 0", error, exit_code)  # it stores the beats
+            for host, (beat, seconds) in last.items():
+                if beat == _LEFT:
+                    _give_up(beats, host_names([host]), "it has left", exit_code)
+                if beat != _DONE and seconds > _SILENT_SECONDS:
+                    reason = f"no heartbeat for {_SILENT_SECONDS} seconds"
+                    _give_up(beats, host_names([host]), reason, exit_code)
             if stop.wait(_BEAT_SECONDS):
                 return
 
@@ -275,10 +278,10 @@ def _watched(signs: _Signs, exit_code: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-    signs.tell(_DONE)
+    beats.send(_DONE)
 
 
-def _give_up(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
+def _give_up(beats: _Heartbeats, what: str, reason: object, code: int) -> NoReturn:
     """Ends this process because another host is lost."""
     print(
         f"error: host {host_index()} has lost {what} ({' '.join(str(reason).split())[:200]}): "
@@ -286,31 +289,31 @@ def _give_up(signs: _Signs, what: str, reason: object, code: int) -> NoReturn:
         "checkpoint",
         file=sys.stderr,
     )
-    _leave(signs, code)
+    _leave(beats, code)
 
 
-def _leave(signs: _Signs, code: int) -> NoReturn:
+def _leave(beats: _Heartbeats, code: int) -> NoReturn:
     """Ends this process. Host 0 ends last, because JAX aborts the others when host 0 is gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # host 0 is gone
-        signs.tell(_LEFT)
+        beats.send(_LEFT)
     if host_index() == 0:
-        _outstay(signs)
+        _end_last(beats)
     os._exit(code)
 
 
-def _outstay(signs: _Signs) -> None:
+def _end_last(beats: _Heartbeats) -> None:
     """Returns when every other host has left, is done, or has been silent for too long."""
     since = time.monotonic()
     while True:
         waited = time.monotonic() - since
         try:
-            last = signs.look()
+            last = beats.read()
         except jax.errors.JaxRuntimeError:
             last = {}  # all others count as silent since this host began to leave
         others = [last.get(host, ("", waited)) for host in range(1, host_count())]
-        if all(sign in (_LEFT, _DONE) or age > _SILENT_SECONDS for sign, age in others):
+        if all(beat in (_LEFT, _DONE) or age > _SILENT_SECONDS for beat, age in others):
             break
         time.sleep(0.2)
-    time.sleep(_BEAT_SECONDS)  # between a host's last sign and its end
+    time.sleep(_BEAT_SECONDS)  # the time that a host may need to end after its last beat

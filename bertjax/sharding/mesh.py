@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
 from jax.sharding import AxisType, Mesh
@@ -19,7 +20,7 @@ class MeshSpec:
     model: int = 1
 
 
-def make_mesh(spec: MeshSpec, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(spec: MeshSpec, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Makes a mesh over `devices` (by default all of the job), in an order that suits the network.
 
     Raises:

@@ -1,7 +1,7 @@
 """Places arrays on devices, by a mesh and a layout."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,8 +11,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
-from bertjax.sharding.mesh import DATA
-from bertjax.sharding.rules import Layout, partition_spec
+from bertjax.sharding.mesh import DATA, MeshSpec, make_mesh
+from bertjax.sharding.rules import ShardingLayout, partition_spec, sharding_layout
 
 HostBatch = Mapping[str, np.ndarray]
 
@@ -45,7 +45,7 @@ class Placement:
       ways: the number of devices that the rows are split over.
     """
 
-    def __init__(self, mesh: Mesh, layout: Layout):
+    def __init__(self, mesh: Mesh, layout: ShardingLayout):
         self.mesh, self._layout = mesh, layout
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), layout.rules))
@@ -61,8 +61,8 @@ class Placement:
         """The shardings of an abstract tree whose leaves are flax `LogicallyPartitioned`.
 
         Args:
-          stored: whether to return the shardings in which the parameters, and what belongs to
-            them, are kept between steps, and not those of their use.
+          stored: whether to return the shardings in which the parameters, their moments and their
+            average are stored between steps. Otherwise, those in which a step uses them.
 
         Returns:
           The tree without its boxes, each leaf a `NamedSharding`. Leaves without axes (counters)
@@ -72,9 +72,9 @@ class Placement:
           InputError: a dimension cannot be divided evenly over its mesh axis.
         """
 
-        def leaf_sharding(path, leaf):
-            names = leaf.names if isinstance(leaf, nn.LogicallyPartitioned) else ()
-            shape = nn.unbox(leaf).shape
+        def leaf_sharding(path: jax.tree_util.KeyPath, leaf: Any) -> NamedSharding:
+            boxed = isinstance(leaf, nn.LogicallyPartitioned)
+            names, shape = (leaf.names, leaf.value.shape) if boxed else ((), leaf.shape)
             spec = list(partition_spec(names, self._layout.rules))
             for size, name, axis in zip(shape, names, spec, strict=False):
                 ways = self.mesh.shape[axis] if axis else 1
@@ -94,8 +94,10 @@ class Placement:
             leaf_sharding, boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
         )
 
-    def _share(self, names, shape, spec) -> int | None:
-        """The dimension along which the devices keep shares of a parameter; None: it is whole."""
+    def _share(
+        self, names: Sequence[str | None], shape: Sequence[int], spec: Sequence[str | None]
+    ) -> int | None:
+        """The dimension along which the devices share a parameter; None: each has all of it."""
         if len(set(names) - {axes.LAYERS}) < 2:
             return None
         for name in self._layout.shares:
@@ -120,7 +122,7 @@ class Placement:
         here = [
             rows.indices(batch_size)
             for device, (rows,) in shards.items()
-            if device.process_index == jax.process_index()
+            if device.process_index == jax.process_index()  # type: ignore[attr-defined]
         ]
         return slice(min(r[0] for r in here), max(r[1] for r in here))
 
@@ -133,7 +135,7 @@ class Placement:
         held = self.host_rows(batch_size)
 
         def put(array: np.ndarray) -> jax.Array:
-            def piece(index):
+            def piece(index: Any) -> np.ndarray:
                 start, stop, _ = index[0].indices(batch_size)
                 return array[start - held.start : stop - held.start]
 
@@ -141,3 +143,22 @@ class Placement:
             return jax.make_array_from_callback(shape, self.batch, piece)
 
         return {name: put(array) for name, array in make(held).items()}
+
+
+def make_placement(
+    mesh: MeshSpec, layout_name: str, devices: Sequence[jax.Device] | None = None
+) -> Placement:
+    """The placement of a config's mesh and layout.
+
+    Args:
+      devices: by default, all devices of the job.
+
+    Raises:
+      InputError: there is no such layout, or the mesh does not fit the devices.
+    """
+    return Placement(make_mesh(mesh, devices), sharding_layout(layout_name))
+
+
+def data_parallel(devices: Sequence[jax.Device] | None = None) -> Placement:
+    """The placement of inference: every device has all parameters, and some rows of each batch."""
+    return make_placement(MeshSpec(), "data", devices)

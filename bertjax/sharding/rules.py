@@ -1,4 +1,4 @@
-"""Layouts: tables from logical axes (`bertjax.base.axes`) to mesh axes; None means not split."""
+"""Sharding layouts: tables from logical axes (`bertjax.base.axes`) to mesh axes; None: no split."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,19 @@ _TENSOR: Rules = {
 }
 
 
-# Shares of these are whole rows of a product's matrix, or become them by its transposition.
+# Along these axes, a share is a number of whole rows of a matrix or of its transpose.
 _SHARES = (axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT, axes.EMBED)
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """How arrays are split.
+class ShardingLayout:
+    """How arrays are split over a mesh.
 
     Attributes:
-      rules: the table of activations, and of parameters in use.
-      shares: the devices that the rows of a batch are split over keep and update a share each of a
-        parameter, its moments and its average, split along the first of these axes that it has and
-        that `rules` leaves whole. Vectors stay whole.
+      rules: the table for activations, and for parameters while a step uses them.
+      shares: the axes along which a parameter, its moments and its average are split while they are
+        stored and updated, over the devices that split the rows of a batch. The first of these axes
+        that the parameter has and that `rules` does not split is used. Vectors are not split.
     """
 
     rules: Rules
@@ -46,23 +46,23 @@ def _all(*tables: Rules) -> Rules:
     return {name: axis for table in (_DATA, *tables) for name, axis in table.items()}
 
 
-LAYOUTS: Mapping[str, Layout] = {
+LAYOUTS: Mapping[str, ShardingLayout] = {
     # Every device has the whole model; the batch is split.
-    "data": Layout(_DATA),
+    "data": ShardingLayout(_DATA),
     # The same, but each device keeps and updates a share of the parameters (as "ZeRO-1", arXiv
     # 1910.02054), which are gathered for each step.
-    "zero1": Layout(_DATA, _SHARES),
+    "zero1": ShardingLayout(_DATA, _SHARES),
     # The batch is split, and so are parameters and optimizer state, over the same devices.
-    "fsdp": Layout(_all(_FSDP)),
+    "fsdp": ShardingLayout(_all(_FSDP)),
     # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
-    "tensor": Layout(_all(_TENSOR)),
-    "tensor_zero1": Layout(_all(_TENSOR), _SHARES),
-    "tensor_fsdp": Layout(_all(_TENSOR, _FSDP)),
+    "tensor": ShardingLayout(_all(_TENSOR)),
+    "tensor_zero1": ShardingLayout(_all(_TENSOR), _SHARES),
+    "tensor_fsdp": ShardingLayout(_all(_TENSOR, _FSDP)),
 }
 
 
-def layout(name: str) -> Layout:
-    """The layout of that name.
+def sharding_layout(name: str) -> ShardingLayout:
+    """The sharding layout of that name.
 
     Raises:
       InputError: the name is unknown.

@@ -1,4 +1,4 @@
-"""What is wrong with a study, as far as it can be known before its first stage runs."""
+"""Finds what is wrong with a study before its first stage runs."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -30,17 +30,17 @@ def check_stage(stage: Stage, given: Given) -> None:
     """Checks what a stage starts from, and the flags of a program without a config.
 
     Raises:
-      InputError: of the stage's field, without its name.
+      InputError: a field is wrong; the message names the field, not the stage.
     """
     least, most = _STARTS[stage.program]
-    if len(stage.start) < least or (most is not None and len(stage.start) > most):
-        names = ", ".join(each.name for each in stage.start) or "none"
-        raise InputError(
-            f"start: has {names}: {stage.program} takes {least} or more stages"
-            if most is None
-            else f"start: has {names}: {stage.program} takes at least {least}, at most {most} stage"
-        )
     names = [each.name for each in stage.start]
+    if len(names) < least or (most is not None and len(names) > most):
+        shown = ", ".join(names) or "none"
+        raise InputError(
+            f"start: has {shown}: {stage.program} takes {least} or more stages"
+            if most is None
+            else f"start: has {shown}: {stage.program} takes at least {least}, at most {most} stage"
+        )
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"start: has {twice} twice: name each stage once")
     if not stage.config and set(stage.settings) != (flags := _FLAGS.get(stage.program, set())):
@@ -76,7 +76,7 @@ def _check_step(stage: Stage, given: Given) -> None:
 
 
 def wrong_figures(study: Study, given: Given) -> Iterator[str]:
-    """Names each column whose figure, or part, no stage of a row can write."""
+    """Yields a message for each stage that cannot write the figure of its column."""
     for column in study.columns:
         for row in study.rows:
             for stage in row.of(column.stage):
@@ -103,15 +103,16 @@ def _unknown_figure(stage: Stage, figure: str, given: Given) -> str:
     if stage.program not in ("finetune", "ensemble"):
         return f"none ({stage.program} writes no figures)"
     tuned = stage.start[0] if stage.program == "ensemble" else stage
-    recipe = TaskRecipe.from_config(given.config(tuned))
-    parts = recipe.features.choices if recipe.features else ("",)
+    fine_tuning = TaskRecipe.from_config(given.config(tuned))
+    parts = fine_tuning.features.choices if fine_tuning.features else ("",)
     if stage.program == "finetune" and stage.part not in parts:
         return f"no part {stage.part!r} in its results; there are {_or(parts)}"
-    task = recipe.task
+    task = fine_tuning.task
     splits = {*task.dev_splits, *task.test_splits, "test"}  # the file of a test may come later
     pattern = _METRICS[task.family.objective]
-    fits = slash and place in splits and re.fullmatch(pattern, metric)
-    return "" if fits else f"SPLIT/METRIC of {_or(splits)} and of the metrics of {task.name}"
+    if slash and place in splits and re.fullmatch(pattern, metric):
+        return ""
+    return f"SPLIT/METRIC of {_or(splits)} and of the metrics of {task.name}"
 
 
 def _or(words: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ class StandardError:
 
     Attributes:
       value: in the figure's unit.
-      freedom: the degrees of freedom of the estimate: of n numbers n - 1.
+      freedom: the degrees of freedom of the estimate: n - 1 for n numbers.
     """
 
     value: float
@@ -27,10 +27,11 @@ class StandardError:
 def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
     """The standard error of the difference of two figures' means.
 
-    It has two parts, added as variances. Over the seeds: of the differences of runs with the same
-    place in the list of seeds, or of both means where the numbers differ. Over the examples: of the
-    differences on the same samples of them. The degrees of freedom of a sum of variances are those
-    of Welch and Satterthwaite (https://doi.org/10.2307/3002019).
+    Its square is the sum of two variances. The first is over the seeds: of the differences between
+    runs at the same place in the list of seeds; or, where the numbers of seeds differ, of both
+    means. The second is over the examples: of the differences on the same samples of them. The
+    degrees of freedom of a sum of variances are those of Welch and Satterthwaite
+    (https://doi.org/10.2307/3002019).
 
     Returns:
       None if neither is known: one seed each, and no samples.
@@ -64,7 +65,7 @@ def _over_seeds(mine: tuple[float, ...], theirs: tuple[float, ...]) -> list[tupl
     return [_of_mean(mine), _of_mean(theirs)]
 
 
-def _of_mean(values) -> tuple[float, int]:
+def _of_mean(values: np.ndarray | tuple[float, ...]) -> tuple[float, int]:
     return float(np.var(values, ddof=1)) / len(values), len(values) - 1
 
 

@@ -1,4 +1,4 @@
-"""How long the stages of a study take: their work, and the pace of the machine."""
+"""Estimates how long the stages of a study take, from their work and the pace of the machine."""
 
 import dataclasses
 import functools
@@ -13,17 +13,19 @@ from bertjax.corpus import shards
 from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.runs.assembly import make_phases, make_training
+from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.initialize import frozen_params
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.studies.files import Given
 from bertjax.studies.processes import devices_of, take_cores
 from bertjax.studies.study import Stage
 from bertjax.tasks.task import TRAIN, Task
+from bertjax.training.loop import Trainer
 
-_SAMPLE = 200  # examples that are encoded to know the tokens of all
-_STEPS = 5  # that are timed
-_TRAINING = 3  # times the operations of a prediction: forward, and twice as many backward
+_SAMPLE = 200  # examples that are encoded, to estimate the tokens of all
+_STEPS = 5  # steps that are timed
+_TRAINING = 3  # times the operations of a prediction: backward has twice those of forward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +61,8 @@ class Work:
 def measured_pace(stage: Stage, given: Given, at_once: int) -> Pace:
     """Trains a few steps of a pre-training here; nothing is written.
 
-    A process of its own does it, with the devices that a stage has when `at_once` run at a time;
-    its end gives them back.
+    It runs in a process of its own, with the devices of a stage when `at_once` stages run at a
+    time. When the process ends, the devices are free again.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, stage, given, at_once).result()
@@ -72,23 +74,24 @@ def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
     recipe = Recipe.from_config(given.config(stage))
     begin = time.perf_counter()
     tokenizer = open_tokenizer(recipe.corpus[0])
-    stores = (
+    train, held_out = (
         TokenStore.open(recipe.corpus, split, tokenizer_identity=tokenizer.identity)
         for split in (shards.TRAIN, shards.HELDOUT)
     )
-    spec = recipe.spec(tokenizer.vocabulary_size)
-    training = make_training(recipe, spec)
-    phase = make_phases(recipe, spec, tokenizer, *stores)[0]
-    trainer, state = training.trainer, training.fresh_state(recipe.seed)
+    spec = recipe.spec_for(tokenizer)
+    experiment = make_experiment(recipe, spec)
+    frozen, _ = frozen_params(experiment.model, experiment.placement, {}, recipe.seed)
+    trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
+    phase = make_phases(recipe, spec, tokenizer, train, held_out)[0]
+    state, batch = trainer.experiment.fresh_state(recipe.seed), trainer.put(phase, 0)
     update = functools.partial(
-        trainer.update, accumulate=phase.accumulate, seed=recipe.seed, loss=phase.loss
+        trainer.update, phase=phase, parts=batch, rate=recipe.schedule()(0), seed=recipe.seed
     )
-    batch = trainer.put(phase, 0)
-    state, sums = update(state, batch)
+    state, sums = update(state)
     jax.block_until_ready(sums)
     compiled = time.perf_counter()
     for _ in range(_STEPS):
-        state, sums = update(state, batch)
+        state, sums = update(state)
     jax.block_until_ready(sums)
     seconds = (time.perf_counter() - compiled) / _STEPS
     return Pace(phase.flops / seconds / jax.device_count(), compiled - begin)
@@ -119,14 +122,16 @@ def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
         number
         * phase.batch_size
         * phase.length
-        * spec.flops_per_token(phase.length, recipe.example_spec(phase, "", 1).predicted)
+        * recipe.objective.flops_per_token(
+            spec, phase.length, recipe.example_spec(phase, "", 1).predicted
+        )
         for phase, number in steps
     )
     return Work(operations, len(steps))
 
 
 def _spec(stage: Stage, given: Given) -> EncoderSpec:
-    """The encoder that a stage descends from: of a pre-training, or of weights that are given."""
+    """The spec of the encoder that a stage starts from: a pre-training's, or of given weights."""
     while stage.start:
         stage = stage.start[0]
     config = given.config(stage)
@@ -137,7 +142,7 @@ def _spec(stage: Stage, given: Given) -> EncoderSpec:
 
 
 def _of_fine_tuning(recipe: TaskRecipe, spec: EncoderSpec, corpus: str) -> Work:
-    """All epochs of all trials, each of which predicts dev.
+    """The work of all trials: their epochs, and one prediction of dev each.
 
     With features, the encoder computes each example once; the work of the tagger is not counted.
     """
@@ -164,7 +169,7 @@ def _operations(tokens: tuple[float, int], spec: EncoderSpec) -> float:
 
 @functools.cache
 def _tokens(task: Task, split: str, max_length: int, corpus: str) -> tuple[float, int]:
-    """The tokens of all examples of a split, from those of some; and the mean of a sequence."""
+    """(tokens of all examples of a split, mean length of a sequence), estimated from some."""
     examples = task.read(split)
     some = examples[:: max(1, len(examples) // _SAMPLE)]
     encoded = task.family.encode(some, open_tokenizer(corpus), max_length, labelled=split == TRAIN)

@@ -15,8 +15,8 @@ class Given:
     """What all stages of a study are given.
 
     Attributes:
-      study: its file. The files of configs are looked for where the command is run, and then in the
-        folders around it.
+      study: its file. Files of configs are looked for in the current folder, and then in all
+        folders above this file.
       corpus: of pre-training, as in `config.corpus`.
       data: the folder with the folders of the tasks' files.
       folder: STUDY.
@@ -73,7 +73,7 @@ def read_study(name: str, scale: Any) -> Study:
     """The study that a file describes at a scale.
 
     Args:
-      name: "FILE.py", or "FILE.py:WORD" for what the file says about words.
+      name: "FILE.py", or "FILE.py:WORD", if its get_study takes a word.
 
     Raises:
       InputError: no such file, or one that describes no study.
@@ -89,14 +89,14 @@ def read_study(name: str, scale: Any) -> Study:
 
 
 def _call(name: str, function: str, *arguments: Any) -> Any:
-    """What a function of "FILE.py" returns; "FILE.py:WORD" gives it a last argument."""
+    """What a function of "FILE.py" returns; with "FILE.py:WORD", WORD is the last argument."""
     path, _, word = name.partition(":")
     if word:
         arguments += (word,)
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if spec is None:
+    if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:

@@ -36,8 +36,8 @@ class Figure:
 
     Attributes:
       values: one for each seed.
-      resampled: [seeds, R], the figure of each seed on R samples of the same examples; None where
-        the run does not say.
+      resampled: [seeds, R], the figure of each seed on R samples of the same examples; None if the
+        run has not written it.
     """
 
     values: tuple[float, ...]
@@ -56,10 +56,9 @@ class Figure:
 
 def joined(figures: list[Figure]) -> Figure:
     """The figures of runs with several seeds as one."""
-    resampled = [figure.resampled for figure in figures]
-    known = all(each is not None for each in resampled)
+    resampled = [each.resampled for each in figures if each.resampled is not None]
     values = tuple(value for figure in figures for value in figure.values)
-    return Figure(values, np.concatenate(resampled) if known else None)
+    return Figure(values, np.concatenate(resampled) if len(resampled) == len(figures) else None)
 
 
 def is_done(stage: Stage, study: Path) -> bool:
@@ -87,7 +86,7 @@ _FILES = {EVALUATE: EVALUATION_FILE, MASKED_TEXT: MASKED_TEXT_FILE}
 
 
 def files_of(stage: Stage, study: Path) -> list[Path]:
-    """The files that a stage leaves, as far as figures are read from them."""
+    """The files of a stage from which figures are read."""
     folder = folder_of(stage, study)
     if stage.program in _FILES:
         return [folder / _FILES[stage.program]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertjax.base.errors import EXIT_STOPPED
 from bertjax.base.files import in_use, read_json, write_json
-from bertjax.base.signals import STOPPING, stop_with_parent, taken
+from bertjax.base.signals import STOPPING, catch_signals, stop_with_parent
 from bertjax.studies.study import Stage, folder_of
 
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -32,13 +32,13 @@ class Processes:
     def __init__(self, folder: Path, command: Callable[[Stage], Sequence[str]], at_once: int):
         self._folder, self._command, self._at_once = folder, command, at_once
         self._running: dict[int, tuple[Stage, subprocess.Popen, float]] = {}  # by its place
-        self._told: set[str] = set()  # the stages that wait for another process
+        self._told: set[str] = set()  # the stages for which a wait for another process was printed
 
     def run(self, stages: Sequence[Stage], done: set[str]) -> dict[str, str] | None:
-        """Runs stages as soon as those that they need are done.
+        """Runs each stage as soon as the stages that it needs are done.
 
-        A stage that fails stops no other, but those that need it are left out. A stage whose
-        folder another process uses waits for it: one that was started by hand, or that still saves
+        If a stage fails, the others still run, except those that need it. A stage whose folder
+        another process uses waits for that process: it may have been started by hand, or still save
         after its study was killed.
 
         Args:
@@ -55,7 +55,7 @@ class Processes:
         def ready(stage: Stage) -> bool:
             return {each.name for each in stage.start} <= done
 
-        with taken(STOPPING) as stopping:
+        with catch_signals(STOPPING) as stopping:
             while waiting or self._running:
                 if stopping():
                     self._stop()
@@ -74,7 +74,7 @@ class Processes:
                         self._stop()
                         return None
                     if code:
-                        failed[stage.name] = last_line(self._log(stage))
+                        failed[stage.name] = _last_words(self._log(stage))
                         print(f"{stage.name}: failed: {failed[stage.name]}", flush=True)
                     else:
                         done.add(stage.name)
@@ -84,7 +84,7 @@ class Processes:
         return failed
 
     def _in_use(self, stage: Stage) -> bool:
-        """Whether another process uses the folder of a stage; it is told once."""
+        """Whether another process uses the folder of a stage; if so, it is printed once."""
         folder = folder_of(stage, self._folder)
         used = in_use(folder)
         if used and stage.name not in self._told:
@@ -137,7 +137,7 @@ class Processes:
 
 
 def seconds_of(folder: Path) -> Mapping[str, float]:
-    """What each stage has taken, over all its attempts.
+    """The seconds that each stage has taken, over all its attempts.
 
     Raises:
       InputError: the file is damaged.
@@ -145,11 +145,13 @@ def seconds_of(folder: Path) -> Mapping[str, float]:
     path = folder / TIMES_FILE
     if not path.exists():
         return {}
-    return read_json(path, {str: float}, cure="remove it: only the times of the stages are lost")
+    return read_json(
+        path, dict[str, float], cure="remove it: only the times of the stages are lost"
+    )
 
 
 def stop_with_study() -> None:
-    """Lets this process, a stage, save and end when its study ends; without a study, nothing."""
+    """Makes this process save and end when its study does; does nothing if it has no study."""
     if study := os.environ.get(_STUDY):
         stop_with_parent(int(study))
 
@@ -169,14 +171,14 @@ def cores_of(place: int, at_once: int) -> list[int]:
 
 
 def take_cores(place: int, at_once: int) -> None:
-    """Leaves this thread, and what it starts, a share of the cores, where the system can."""
+    """Restricts this thread, and what it starts, to its share of the cores, if the system can."""
     if at_once > 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores_of(place, at_once))
 
 
 @contextlib.contextmanager
 def _cores_taken(place: int, at_once: int) -> Iterator[None]:
-    """`take_cores` while the block runs: a process that it starts has them from the beginning."""
+    """Takes cores while the block runs: a process that it starts has them from the beginning."""
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     take_cores(place, at_once)
     try:
@@ -186,7 +188,7 @@ def _cores_taken(place: int, at_once: int) -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def last_line(log: Path) -> str:
+def _last_words(log: Path) -> str:
     """The last line of a log that says something."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")

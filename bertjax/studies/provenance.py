@@ -1,4 +1,4 @@
-"""What a finished stage was made from and has left, in STUDY/made: whether that is still so."""
+"""Records in STUDY/made what a stage was made from and has written, and finds later changes."""
 
 import functools
 import hashlib
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.files import read_json, sha256_of_file, write_json
+from bertjax.base.validation import record
 from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore
 from bertjax.fine_tuning.data import digest
@@ -21,7 +22,7 @@ from bertjax.studies.study import MASKED_TEXT, Stage, folder_of
 from bertjax.tasks.task import Task
 from bertjax.training.checkpoint import newest_metadata
 
-# Keys of a config that say where a stage runs and how often it looks, not what it computes.
+# Keys of a config that say where a stage runs and how often it logs, not what it computes.
 _FREE = (
     *("corpus", "data", "init_from", "mesh", "layout", "intervals", "batch_tokens"),
     *("eval_batch_size", "keep_checkpoints", "keep_checkpoint_every", "model.attention"),
@@ -29,7 +30,7 @@ _FREE = (
 
 
 def made_from(stage: Stage, given: Given) -> dict[str, Any]:
-    """What a stage is made from: its config, and hashes of its text or data and of its start.
+    """What a stage is made from: its config, and hashes of its text, data and earlier stages.
 
     Raises:
       InputError: one of them cannot be read.
@@ -48,24 +49,24 @@ def made_from(stage: Stage, given: Given) -> dict[str, Any]:
 
 
 def remember(stage: Stage, given: Given, origin: dict[str, Any]) -> None:
-    """Keeps what `made_from` said before a stage ran, with hashes of what it has left."""
+    """Records what `made_from` returned before a stage ran, and hashes of what it has written."""
     path = _path(stage, given.folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, origin | {"left": _left(stage, given)})
 
 
 def is_remembered(stage: Stage, study: Path) -> bool:
-    """Whether it is known what a stage was made from."""
+    """Whether there is a record of what a stage was made from."""
     return _path(stage, study).exists()
 
 
 def changes(stage: Stage, given: Given) -> Iterator[str]:
-    """Describes what a finished stage was made from, or has left, and is no longer so.
+    """Describes each change in what a finished stage was made from, or in what it has written.
 
     Raises:
-      InputError: what is remembered is damaged.
+      InputError: the record is damaged.
     """
-    kind = {"config": {}, "hashes": {str: str}, "left": {str: str}}
+    kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
     known = read_json(_path(stage, given.folder), kind, cure="remove it")
     now, left = made_from(stage, given), _left(stage, given)
     if difference := config_difference(known["config"], now["config"], _FREE):
@@ -83,7 +84,7 @@ def _path(stage: Stage, study: Path) -> Path:
 
 
 def _left(stage: Stage, given: Given) -> dict[str, str]:
-    """{file in the stage's folder, from which figures or weights are read: its hash}."""
+    """The hash of each file in the stage's folder from which figures or weights are read."""
     folder = folder_of(stage, given.folder)
     found = {
         str(path.relative_to(folder)): sha256_of_file(path)

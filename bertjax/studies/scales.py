@@ -31,6 +31,8 @@ _TASKS = {
     "TriviaQA": ("configs/finetune_triviaqa.py", "triviaqa", "dev/f1"),
 }
 
+_Sizes = Mapping[str, tuple[str, Mapping[str, Any]]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
@@ -41,17 +43,17 @@ class Scale:
       sizes: "base" and "large" -> the config of pre-training, and the settings that differ from it.
       steps: of pre-training.
       fine_tuning: task, or "" for all -> settings of fine-tuning that differ from its config.
-      tasks: that it has the files of; () for all.
+      tasks: the tasks whose files it has; () for all.
       lstm: the width of BiLSTMs.
       restarts: the seeds of each fine-tuning.
       systems: the number of models of an ensemble.
-      chips: that a pre-training uses.
+      chips: the chips that a pre-training uses.
       rate: useful operations a second of one chip in pre-training, by `launch/compile_check.py`;
         None: a step is measured here.
     """
 
     name: str
-    sizes: Mapping[str, tuple[str, Mapping[str, Any]]]
+    sizes: _Sizes
     steps: int
     fine_tuning: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
@@ -66,14 +68,16 @@ class Scale:
         return tuple(task for task in tasks if not self.tasks or task in self.tasks)
 
     def with_bert(self) -> "Scale":
-        """The scale for what only BERT has, next sentences and left-to-right, in place of "cpu"'s
-        modern recipe."""
+        """The scale with a recipe of BERT, for what only BERT has: next sentences, left to right.
+
+        Otherwise the scale "cpu" has a modern recipe.
+        """
         return _BERT_ON_A_CPU if self.name == "cpu" else self
 
     def pretrain(
         self, name: str, settings: Mapping[str, Any] | None = None, *, size: str = "base"
     ) -> Stage:
-        """A pre-training with the settings of the scale, and then these."""
+        """A pre-training with the settings of the scale, changed by `settings`."""
         config, of_size = self.sizes[size]
         settings = {"total_steps": self.steps, **of_size, **(settings or {})}
         return Stage(f"pretrain-{name}", "pretrain", config, settings)
@@ -112,10 +116,15 @@ class Scale:
         )
 
     def fine_tuned(
-        self, tasks: Iterable[str], start: Stage, settings: Mapping[str, Any] | None = None, **named
+        self,
+        tasks: Iterable[str],
+        start: Stage,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        name: str = "",
     ) -> dict[str, Stage]:
         """The stages of a row: one for each task, by its name; see `fine_tune`."""
-        return {task: self.fine_tune(task, start, settings, **named) for task in tasks}
+        return {task: self.fine_tune(task, start, settings, name=name) for task in tasks}
 
 
 def task_column(task: str) -> Column:
@@ -139,8 +148,11 @@ def columns(
     found = []
     for number, task in enumerate(tasks):
         figure = (figures or {}).get(task, _TASKS[task][2])
-        known = {row: values[number] for row, values in (published or {}).items()}
-        known = {row: value for row, value in known.items() if value is not None}
+        known = {
+            row: value
+            for row, values in (published or {}).items()
+            if (value := values[number]) is not None
+        }
         found.append(Column(f"{task} {_metric(figure)}", task, figure, known))
     return found
 
@@ -168,7 +180,7 @@ def submission(start: Stage, runs: Iterable[Stage]) -> Stage:
 
 
 def same_text(start: Stage) -> Stage:
-    """The masked-LM loss on text masked for all alike: see `bertjax.programs.masked_text`."""
+    """The masked-LM loss on the same text for all models: see `bertjax.programs.masked_text`."""
     return Stage(f"same-text-{start.name}", "masked_text", start=(start,))
 
 
@@ -225,11 +237,11 @@ _BERT_ON_A_CPU = dataclasses.replace(
         )
     },
 )
-_ON_A_CHIP = {
+_ON_A_CHIP: _Sizes = {
     "base": ("configs/pretrain_small.py", {}),
     "large": ("configs/pretrain_small.py", {"model.size": "medium"}),
 }
-_ON_PODS = {
+_ON_PODS: _Sizes = {
     "base": ("configs/pretrain_base_16.py", {}),
     "large": ("configs/pretrain_large_64.py", {}),
 }

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,8 @@ class Study:
         self.stages()
 
     def _check_names(self) -> None:
-        for what, things in (("row", self.rows), ("column", self.columns)):
+        named: dict[str, Sequence[Row | Column]] = {"row": self.rows, "column": self.columns}
+        for what, things in named.items():
             if not things:
                 raise InputError(f"the study has no {what}")
             for number, thing in enumerate(things, start=1):
@@ -205,11 +206,11 @@ class Study:
             raise InputError(f"--only: no column of {unknown[0]!r}; there are {', '.join(known)}")
         if not keys:
             return self
-        rows = [
+        rows = tuple(
             Row(row.name, {key: row.stages[key] for key in row.stages if key in keys})
             for row in self.rows
-        ]
-        columns = [column for column in self.columns if column.stage in keys]
+        )
+        columns = tuple(column for column in self.columns if column.stage in keys)
         return dataclasses.replace(self, rows=rows, columns=columns)
 
     def compared_with(self, number: int) -> int:
@@ -231,7 +232,7 @@ class Study:
         return list(found.values())
 
     def plain(self) -> dict[str, Any]:
-        """Rows and stages as JSON, to know the study again."""
+        """Rows and stages as JSON, by which the study is recognized."""
         return {
             "rows": [row.name for row in self.rows],
             "stages": {stage.name: stage.plain() for stage in self.stages()},

@@ -43,7 +43,7 @@ def content(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def _verdicts(study: Study, folder: Path) -> dict[str, str]:
-    """What `bertjax.runs.health` says of each pre-training that is not as it should be."""
+    """The verdict of `bertjax.runs.health` on each pre-training that is not healthy."""
     verdicts = {
         stage.name: verdict_of_run(folder_of(stage, folder))
         for stage in study.stages()
@@ -58,7 +58,7 @@ def _figure(row: Row, column: Column, folder: Path) -> Figure | None:
         return None
     try:
         return joined([read_figure(stage, column.figure, folder) for stage in stages])
-    except NoFigure as error:  # the others stand
+    except NoFigure as error:  # the other cells keep theirs
         print(f"{row.name}, {column.name}: left empty: {error}", flush=True)
         return None
 

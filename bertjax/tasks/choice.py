@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -45,9 +45,9 @@ class MultipleChoice:
 
     choices: int = 4
 
-    objective = "multiple_choice"
-    fields = ("context", "prompt", "choices")
-    classes = ()
+    objective: ClassVar[str] = "multiple_choice"
+    fields: ClassVar[tuple[str, ...]] = ("context", "prompt", "choices")
+    classes: ClassVar[tuple[str, ...]] = ()
 
     def encode(
         self, examples: Sequence[Choice], tokenizer: Tokenizer, max_length: int, *, labelled: bool

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Classification:
     classes: tuple[str, ...]
     pairs: bool | None = None
 
-    objective = "sequence_classification"
-    fields = ("text", "text_b")
+    objective: ClassVar[str] = "sequence_classification"
+    fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
 
     def encode(
         self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
@@ -114,9 +114,9 @@ class Regression:
 
     pairs: bool | None = None
 
-    objective = "regression"
-    fields = ("text", "text_b")
-    classes = ()
+    objective: ClassVar[str] = "regression"
+    fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
+    classes: ClassVar[tuple[str, ...]] = ()
 
     def encode(
         self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
@@ -178,7 +178,7 @@ def encoded_pairs(
     choices: int = 1,
 ) -> Encoded:
     """Encodes each text, or pair of texts, as one sequence of at most `max_length` tokens."""
-    sequences, cut = [], 0
+    template, sequences, cut = tokenizer.template, [], 0
     left = tracked(pairs, "tokens", " examples")
     while chunk := list(islice(left, _AT_ONCE)):
         tokens_of_a = tokenizer.encode([a for a, _ in chunk])
@@ -186,7 +186,7 @@ def encoded_pairs(
         for a, (_, text_b) in zip(tokens_of_a, chunk, strict=True):
             b = None if text_b is None else next(tokens_of_b)
             sequences.append(joined(tokenizer, a, b, max_length))
-            whole = len(a) + 2 if b is None else len(a) + len(b) + 3
+            whole = len(a) + len(b or ()) + template.specials(pair=b is not None)
             cut += whole > max_length
     return Encoded.of(sequences, labels, choices=choices, cut={max_length: cut})
 
@@ -203,8 +203,8 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
         form = '{"text": "...", "text_b": "..."}, where text_b may be absent'
         value = json_object(line, where, form)
         a, b = value.get("text"), value.get("text_b")
-        texts = isinstance(a, str) and isinstance(b, str | None)
-        if not texts or value.keys() - {"text", "text_b"}:
+        others = value.keys() - {"text", "text_b"}
+        if others or not isinstance(a, str) or not isinstance(b, str | None):
             raise InputError(f"{shown}: write {form}")
     else:
         a, bar, b = line.rpartition(SEPARATOR)

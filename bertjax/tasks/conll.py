@@ -18,7 +18,7 @@ from bertjax.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.task import TRAIN, Task
 
 _DOCUMENT = "-DOCSTART-"
 _OFFICIAL = {
@@ -33,7 +33,7 @@ _TFDS_SPLITS = {TRAIN: "train", "dev": "dev", "test": "test"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Conll:
+class Conll(Task):
     """Named entities in CoNLL-2003, or the user's own tags in column files.
 
     Attributes:
@@ -122,8 +122,8 @@ class Conll:
         """
         read = self._tfds_blocks if self.data.startswith(tfds.PREFIX) else self._file_blocks
         for document, words, tags, places in read(split):
-            tags = None if tags is None else self._checked(tags, places, known)
-            yield Sentence(tuple(words), tags, document, places[0])
+            checked = None if tags is None else self._checked(tags, places, known)
+            yield Sentence(tuple(words), checked, document, places[0])
 
     def _checked(
         self, tags: Sequence[str], places: Sequence[str], known: frozenset[str] | None
@@ -239,7 +239,7 @@ class Conll:
         settings: Mapping[str, Any],
     ) -> dict[str, float]:
         """Returns `entity_scores` if tags mark entities, else "accuracy"."""
-        gold = [sentence.tags for sentence in examples]
+        gold = [sentence.gold for sentence in examples]
         predicted = list(map(self.family.tags, predictions))
         if self.entities:
             return entity_scores(gold, predicted)

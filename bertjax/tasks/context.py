@@ -29,7 +29,7 @@ def windows(sizes: np.ndarray, room: int, *, overlapping: bool) -> list[Window]:
     Args:
       sizes: int [parts], the tokens of each part, at most `room`.
       room: the tokens of a window.
-      overlapping: whether the next window begins in the middle of a window, or else at its end.
+      overlapping: whether a window begins in the middle of the one before it; else at its end.
     """
     count = len(sizes)
     ends = np.concatenate([[0], np.cumsum(sizes)])  # part p has the tokens ends[p]..ends[p + 1] - 1

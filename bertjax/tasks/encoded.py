@@ -1,12 +1,13 @@
-"""Examples as the model takes them: token ids of any length, cut into batches of one length."""
+"""Encoded examples: token ids of any length, and how they become batches of one length."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from bertjax.base.fields import Field
+from bertjax.text.template import TokenSequence
 
 IGNORED = -1  # the label of a token that is not classified
 
@@ -16,44 +17,41 @@ class Encoded:
     """N sequences; `choices` of them in a row are one example.
 
     Attributes:
-      ids: int32 [T], every sequence with its [CLS] and [SEP], one behind the other.
-      starts: int64 [N + 1], where each begins in `ids`; and T.
-      first: int32 [N], how many tokens of each are of segment 0; the others are of segment 1.
-      labels: what is to be predicted, under its name in the objective's fields: an array of
-        one for each example, or int32 [T] of one for each token (`IGNORED`: none).
+      ids: int32 [T], the sequences with their special tokens, one after another.
+      token_types: int8 [T].
+      starts: int64 [N + 1], the index in `ids` where each sequence begins; the last one is T.
+      labels: name of a field of the objective -> its labels: one for each example, or int32 [T],
+        one for each token (`IGNORED`: none).
       choices: C.
-      cut: how many texts were cut off at the end, by the tokens that are left of them.
+      cut: a length in tokens -> how many texts were cut to it.
     """
 
     ids: np.ndarray
+    token_types: np.ndarray
     starts: np.ndarray
-    first: np.ndarray
     labels: Mapping[str, np.ndarray]
     choices: int = 1
     cut: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
-        cls,
-        sequences: Iterable[tuple[list[int], int]],
-        labels: Mapping[str, np.ndarray],
-        **fields,
+        cls, sequences: Iterable[TokenSequence], labels: Mapping[str, np.ndarray], **fields: Any
     ) -> Self:
-        """From the ids of each sequence, and how many of them are of segment 0."""
+        """Joins sequences; `fields` are the other attributes."""
         sequences = list(sequences)
         starts = np.zeros(len(sequences) + 1, np.int64)
         starts[1:] = np.cumsum([len(ids) for ids, _ in sequences])
-        flat = np.fromiter((i for ids, _ in sequences for i in ids), np.int32, starts[-1])
-        first = np.array([first for _, first in sequences], np.int32)
-        return cls(flat, starts, first, labels, **fields)
+        ids = np.fromiter((i for ids, _ in sequences for i in ids), np.int32, starts[-1])
+        types = np.fromiter((t for _, types in sequences for t in types), np.int8, starts[-1])
+        return cls(ids, types, starts, labels, **fields)
 
     def __len__(self) -> int:
         """How many examples."""
-        return len(self.first) // self.choices
+        return (len(self.starts) - 1) // self.choices
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [N / C]: the tokens of each example, of the longest of its choices."""
+        """int64 [N / C]: the tokens of each example; of several choices, those of the longest."""
         return np.diff(self.starts).reshape(-1, self.choices).max(1)
 
     def batch(
@@ -64,14 +62,14 @@ class Encoded:
         length: int,
         pad_id: int,
     ) -> dict[str, np.ndarray]:
-        """The arrays of an objective of fine-tuning for some examples.
+        """The arrays of a batch, for an objective of fine-tuning.
 
         Args:
-          fields: the objective's.
-          examples: their numbers, int [at most `rows`]; the rows behind them are filled up with
-            empty ones, of which nothing counts.
+          fields: the fields of the objective.
+          examples: the numbers of the examples, int [at most `rows`]. The rows after them are
+            padding, which has no weight.
           rows: B.
-          length: S, at least that of each of them.
+          length: S; no example is longer.
         """
         count, choices = len(examples), self.choices
         numbers = (examples[:, None] * choices + np.arange(choices)).reshape(-1)
@@ -92,7 +90,7 @@ class Encoded:
         batch = {
             "input_ids": shaped(np.where(there, self.ids[tokens], pad_id), pad_id),
             "input_mask": shaped(there),
-            "token_type_ids": shaped(there & (places >= self.first[numbers][:, None])),
+            "token_type_ids": shaped(np.where(there, self.token_types[tokens], 0)),
             "is_real_example": filled(np.ones(count, np.float32)),
         }
         for name, field in fields.items():

@@ -64,7 +64,7 @@ def entity_scores(
       right; "accuracy" of tags; and "f1_TYPE", "precision_TYPE" and "recall_TYPE" for each type,
       in alphabetical order.
     """
-    right, of_gold, of_predicted = Counter(), Counter(), Counter()
+    right, of_gold, of_predicted = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         true, guessed = entities(gold_tags), entities(predicted_tags)
         of_gold.update(entity.type for entity in true)

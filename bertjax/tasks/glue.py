@@ -15,7 +15,7 @@ from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.classification import Classification, Regression, TextPair
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.task import TRAIN, Task
 
 
 class _Set(NamedTuple):
@@ -90,7 +90,7 @@ _HEADER = "index\tprediction"
 
 
 @dataclasses.dataclass(frozen=True)
-class Glue:
+class Glue(Task):
     """One task of GLUE.
 
     Attributes:
@@ -269,14 +269,15 @@ class Glue:
         self, examples: Sequence[TextPair], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
         """GLUE's metrics of the task in percent; of two metrics also the mean, as in GLUE."""
-        if not self._set.classes:
-            gold = self.family.targets(examples)
+        family = self.family
+        if isinstance(family, Regression):
+            gold = family.targets(examples)
             pair = {
                 "spearman": scores.spearman(gold, predictions),
                 "pearson": scores.pearson(gold, predictions),
             }
             return pair | {"mean": sum(pair.values()) / 2}
-        gold, chosen = self.family.label_ids(examples), np.argmax(predictions, axis=-1)
+        gold, chosen = family.label_ids(examples), np.argmax(predictions, axis=-1)
         accuracy = {"accuracy": scores.accuracy(gold, chosen)}
         if self.metric == "matthews":
             return {"matthews": scores.matthews(gold, chosen)} | accuracy
@@ -294,22 +295,22 @@ class Glue:
         settings: Mapping[str, Any],
     ) -> None:
         """Writes a test split in the leaderboard's form, or a dev split with its labels."""
-        words = list(map(self._word, predictions))
+        columns = [[example.id for example in examples], list(map(self._word, predictions))]
         if split in self.dev_splits:
             name, header = f"{self.name}-{split}.tsv", f"{_HEADER}\tlabel"
-            labels = map(self._word, self._gold(examples))
-            columns = zip((e.id for e in examples), words, labels, strict=True)
+            columns.append(list(map(self._word, self._gold(examples))))
         else:
             (name, _), header = SUBMITTED[self.name, split], _HEADER
-            columns = zip((e.id for e in examples), words, strict=True)
         with atomic_write(folder / name, "w") as file:
-            file.writelines(f"{line}\n" for line in (header, *map("\t".join, columns)))
+            rows = map("\t".join, zip(*columns, strict=True))
+            file.writelines(f"{line}\n" for line in (header, *rows))
 
     def _gold(self, examples: Sequence[TextPair]) -> list[Any]:
         """The labels in the same form as predictions."""
-        if not self._set.classes:
-            return self.family.targets(examples).tolist()
-        return list(np.eye(len(self._set.classes))[self.family.label_ids(examples)])
+        family = self.family
+        if isinstance(family, Regression):
+            return family.targets(examples).tolist()
+        return list(np.eye(len(family.classes))[family.label_ids(examples)])
 
     def _word(self, prediction: Any) -> str:
         if not self._set.classes:
@@ -323,7 +324,7 @@ def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
 
     Quotes are ordinary characters, because they are unbalanced in these files.
     """
-    empty = []
+    empty: list[int] = []
     for number, line in enumerate(lines, start=1):
         if line:
             yield from ((each, [""]) for each in empty)
@@ -348,10 +349,12 @@ def submission(runs: Mapping[str, Path], output: Path) -> None:
         official test set.
     """
     wanted = {
-        file: (Path(runs[task]) / file if task in runs else None, rows)
+        file: (Path(runs[task]) / file, rows)
         for (task, _), (file, rows) in SUBMITTED.items()
+        if task in runs
     }
-    missing = [file for file, (path, _) in wanted.items() if path is None or not path.is_file()]
+    names = [file for file, _ in SUBMITTED.values()]
+    missing = [file for file in names if file not in wanted or not wanted[file][0].is_file()]
     if missing:
         raise InputError(
             f"the leaderboard wants {len(SUBMITTED)} files, and these are missing: "

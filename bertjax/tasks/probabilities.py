@@ -5,7 +5,7 @@ import numpy as np
 # How several models are combined: see `combined`.
 PROBABILITIES, LOGITS, VOTES = BY = ("probabilities", "logits", "votes")
 
-_LEAST = np.finfo(np.float64).tiny  # stands for a probability that is rounded to 0
+_LEAST = np.finfo(np.float64).tiny  # replaces a probability that was rounded to 0
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -25,10 +25,10 @@ def combined(members: np.ndarray, by: str) -> np.ndarray:
 
     Args:
       members: float64 [K, ..., C], the probabilities of each of K models.
-      by: `PROBABILITIES` for their mean; `LOGITS` for the softmax of the mean logits, which are the
-        logarithms but for a constant; `VOTES` for shares of K + 1 votes. Each model gives its
-        likeliest class one vote. The last vote is divided as the mean of the probabilities, so it
-        decides only between classes with equally many votes.
+      by: `PROBABILITIES` for their mean; `LOGITS` for the softmax of the mean logits, for which the
+        logarithms of the probabilities are taken (they differ by a constant); `VOTES` for shares of
+        K + 1 votes. Each model gives its likeliest class one vote. The last vote is divided like
+        the mean of the probabilities, so it decides only between classes with equally many votes.
     """
     if by == LOGITS:
         return softmax(logarithm(members).mean(0))

@@ -8,7 +8,7 @@ rebuilt from tokens.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -71,8 +71,8 @@ class Spans(NamedTuple):
 
     Attributes:
       answers: at least one answer, the best first; their texts are distinct.
-      null_score: the score of "no answer", whose start and end are [CLS]; it takes part in the
-        softmax. It is None if every question has an answer.
+      null_score: the score of "no answer", whose start and end are the first token; it takes part
+        in the softmax. It is None if every question has an answer.
     """
 
     answers: tuple[Span, ...]
@@ -99,14 +99,17 @@ class Windows(Encoded):
 
     Attributes:
       question: int32 [N], ascending: the number of each window's question.
-      begin: int32 [N], the index in the paragraph of the first paragraph token in each window. In
-        the window itself that token has the index `first`.
+      begin: int32 [N], the index in the paragraph of the first paragraph token in each window.
+      first: int32 [N], its index in the window.
+      size: int32 [N], how many paragraph tokens each window has.
       spans: for each question int32 [P, 2], the start and end characters of the paragraph's P
         tokens.
     """
 
     question: np.ndarray
     begin: np.ndarray
+    first: np.ndarray
+    size: np.ndarray
     spans: list[np.ndarray]
 
 
@@ -128,9 +131,9 @@ class QuestionAnswering:
     max_answer_length: int = 30
     n_best: int = 20
 
-    objective = "question_answering"
-    fields = ("question", "context")
-    classes = ()
+    objective: ClassVar[str] = "question_answering"
+    fields: ClassVar[tuple[str, ...]] = ("question", "context")
+    classes: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
         for name in ("max_query_length", "stride", "max_answer_length", "n_best"):
@@ -147,48 +150,54 @@ class QuestionAnswering:
         *,
         labelled: bool,
     ) -> Windows:
-        """Encodes questions as windows: [CLS] question [SEP] part of the paragraph [SEP].
+        """Encodes questions as windows: pairs of the question and a part of the paragraph.
 
         If a window does not contain the whole answer, or the question is impossible, its label is
-        [CLS], at position 0.
+        position 0, where BERT has [CLS].
 
         Raises:
           InputError: a window has no room for `stride` tokens of a paragraph; a question or
             paragraph has no tokens; with `labelled`, an answer is missing or not at its position.
         """
-        room = max_length - 3 - self.max_query_length
+        template = tokenizer.template
+        specials = template.specials(pair=True)
+        room = max_length - specials - self.max_query_length
         if room < self.stride:
             raise InputError(
-                f"max_length={max_length} less 3 and max_query_length={self.max_query_length} "
-                f"leaves {max(room, 0)} tokens for a paragraph, fewer than stride={self.stride}: "
-                "windows would skip tokens: raise max_length, or lower the other two"
+                f"max_length={max_length} less {specials} and max_query_length="
+                f"{self.max_query_length} leaves {max(room, 0)} tokens for a paragraph, fewer than "
+                f"stride={self.stride}: windows would skip tokens: raise max_length, or lower the "
+                "other two"
             )
         contexts = list(dict.fromkeys(example.context for example in examples))
         encoded = tokenizer.encode_with_offsets(contexts)
         paragraphs = dict(zip(contexts, encoded, strict=True))
         queries = tokenizer.encode([example.question for example in examples])
 
-        sequences, question, begins, labels = [], [], [], []
+        sequences, places, labels = [], [], []
         pairs = zip(tracked(examples, "windows", " questions"), queries, strict=True)
         for number, (example, query) in enumerate(pairs):
             ids, spans = paragraphs[example.context]
             _require_tokens(example, query, spans)
             answer = _answer_tokens(example, spans) if labelled else None
-            head = [tokenizer.cls_id, *query[: self.max_query_length], tokenizer.sep_id]
-            room = max_length - len(head) - 1
+            query = query[: self.max_query_length]
+            _, first = template.begins(len(query))
+            room = max_length - specials - len(query)
             for begin in range(0, max(len(ids) - room, 0) + self.stride, self.stride):
                 part = ids[begin : begin + room]
-                sequences.append(([*head, *part, tokenizer.sep_id], len(head)))
-                question.append(number)
-                begins.append(begin)
-                labels.append(_places(answer, begin, len(part), len(head)))
-        places = np.array(labels, np.int32).reshape(-1, 2)
+                sequences.append(template.sequence(query, part))
+                places.append((number, begin, first, len(part)))
+                labels.append(_places(answer, begin, len(part), first))
+        questions, begins, firsts, sizes = np.array(places, np.int32).reshape(-1, 4).T
+        starts, ends = np.array(labels, np.int32).reshape(-1, 2).T
         return Windows.of(
             sequences,
-            {"start_positions": places[:, 0], "end_positions": places[:, 1]} if labelled else {},
+            {"start_positions": starts, "end_positions": ends} if labelled else {},
             cut={self.max_query_length: sum(len(q) > self.max_query_length for q in queries)},
-            question=np.array(question, np.int32),
-            begin=np.array(begins, np.int32),
+            question=questions,
+            begin=begins,
+            first=firsts,
+            size=sizes,
             spans=[paragraphs[example.context][1] for example in examples],
         )
 
@@ -218,23 +227,24 @@ class QuestionAnswering:
         self, example: Question, encoded: Windows, windows: range, outputs: Outputs
     ) -> Spans:
         spans = encoded.spans[encoded.question[windows.start]]
-        begins = encoded.begin[windows.start : windows.stop]
-        heads = encoded.first[windows.start : windows.stop]
-        counts = np.diff(encoded.starts[windows.start : windows.stop + 1]) - heads - 1
+        begins, firsts, counts = (
+            each[windows.start : windows.stop]
+            for each in (encoded.begin, encoded.first, encoded.size)
+        )
         widest = widest_windows(begins, counts, len(spans))
         has_text = spans[:, 0] < spans[:, 1]
 
         parts = []  # for each window: its first paragraph token and the logits
-        null_score = np.inf if self.unanswerable else None
+        nulls = [np.inf]
         for number, window in enumerate(windows):
             start, end = outputs["start"][window], outputs["end"][window]
             shown = slice(begins[number], begins[number] + counts[number])
-            place = slice(heads[number], heads[number] + counts[number])
+            place = slice(firsts[number], firsts[number] + counts[number])
             mine = has_text[shown] & (widest[shown] == number)
             start_of = np.where(mine, start[place], -np.inf)
             parts.append((begins[number], start_of, np.where(has_text[shown], end[place], -np.inf)))
-            if self.unanswerable:
-                null_score = min(null_score, float(start[0] + end[0]))
+            nulls.append(float(start[0] + end[0]))
+        null_score = min(nulls) if self.unanswerable else None
 
         most, scored = self.n_best, None
         while scored is None:
@@ -290,12 +300,13 @@ class QuestionAnswering:
         return scores[best], first, first + more
 
     def combine(self, members: Sequence[Sequence[Spans]], by: str) -> list[Spans]:
-        """See `Family`; an answer is its text, among those of all members, and so is "no answer".
+        """See `Family`; the candidates are the distinct texts of all members, and "no answer".
 
-        An answer that a member does not list has the probability 0 for that member. By logits, it
-        has that of the last one that the member lists, which it cannot exceed. Scores are the
-        logarithms of the probabilities, moved by what the members' scores are above theirs: so they
-        compare between paragraphs, as the members' do, and one member keeps its own.
+        A text that a member does not list has the probability 0 for that member. With `LOGITS`, it
+        has the probability of the member's last answer, because it cannot be likelier. A score is
+        the logarithm of the combined probability plus a constant, the mean over the members of
+        their score minus their logarithm. So scores can be compared between paragraphs, and one
+        member alone keeps its scores.
         """
         return [self._together(each, by) for each in zip(*members, strict=True)]
 
@@ -303,7 +314,7 @@ class QuestionAnswering:
         listed = [span for member in members for span in member.answers]
         likeliest: dict[str, Span] = {}
         for span in sorted(listed, key=lambda span: -span.probability):
-            likeliest.setdefault(span.text, span)  # whose place the text gets
+            likeliest.setdefault(span.text, span)  # its place becomes that of the text
         columns = {text: column for column, text in enumerate(likeliest)}
         table = np.zeros((len(members), len(columns) + self.unanswerable))
         above = 0.0
@@ -360,10 +371,10 @@ class QuestionAnswering:
         """
         shown: dict[str, Any] = {"id": example.id} if example.id else {}
         shown["question"] = example.question
-        best = prediction.answers[0]
+        shown |= _as_json(prediction.answers[0])
         if not prediction.answer(settings.get(NULL_THRESHOLD, 0.0)):
-            best = Span("", None, None, prediction.null_score, prediction.null_probability)
-        shown |= _as_json(best)
+            shown |= {"answer": "", "start": None, "end": None, "score": prediction.null_score}
+            shown["probability"] = prediction.null_probability
         shown["answers"] = [_as_json(span) for span in prediction.answers[:_SHOWN]]
         if prediction.null_score is not None:
             shown["no_answer_score"] = prediction.null_score
@@ -434,8 +445,8 @@ def _answer_tokens(example: Question, spans: np.ndarray) -> tuple[int, int] | No
     return tokens[0], tokens[-1]
 
 
-def _places(answer: tuple[int, int] | None, begin: int, count: int, head: int) -> tuple[int, int]:
+def _places(answer: tuple[int, int] | None, begin: int, count: int, first: int) -> tuple[int, int]:
     """The positions of the answer's first and last token in a window; 0, 0 if it is not whole."""
     if answer is None or answer[0] < begin or answer[1] >= begin + count:
         return 0, 0
-    return answer[0] - begin + head, answer[1] - begin + head
+    return answer[0] - begin + first, answer[1] - begin + first

@@ -29,7 +29,7 @@ _FIRST_LINE = re.compile(r'\s*(?:"[^"]*"|[^"\r\n])*')
 _OBJECT = re.compile(r'\s*\{\s*"')
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """One row of a file.
 
     Attributes:
@@ -113,7 +113,7 @@ class Row(NamedTuple):
         return tuple(value)
 
 
-def read_rows(folder: Path, *names: str) -> Iterator[Row]:
+def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
     """Yields the rows of the one file of `names` that is in `folder`; its ending tells the format.
 
     Raises:
@@ -126,7 +126,7 @@ def read_rows(folder: Path, *names: str) -> Iterator[Row]:
     if reader is None:
         raise InputError(f"{path}: must end in {', '.join(FORMATS)} (before .gz, .xz or .zst)")
     for number, (where, fields) in enumerate(reader(path)):
-        yield Row(number, where, fields)
+        yield FileRow(number, where, fields)
 
 
 _Fields = Iterator[tuple[str, Mapping[str, Any]]]
@@ -135,7 +135,9 @@ _Fields = Iterator[tuple[str, Mapping[str, Any]]]
 def _csv(path: Path) -> _Fields:
     _, text = official_files.text(path.parent, path.name)
     csv.field_size_limit(_LONGEST_FIELD)
-    header = _QUOTED.sub("", _FIRST_LINE.match(text)[0])
+    first = _FIRST_LINE.match(text)
+    assert first is not None  # an empty text matches, too
+    header = _QUOTED.sub("", first[0])
     delimiter = next((each for each in _DELIMITERS if each in header), ",")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:

@@ -1,8 +1,7 @@
 """Metrics of classification and regression, in percent as papers print them."""
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
@@ -31,20 +30,20 @@ def matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
     return 100 * float(matthews_corrcoef(gold, predicted))
 
 
-def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
+def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Pearson's correlation of the numbers; 0 if it is not defined."""
     from scipy.stats import pearsonr
 
     return 100 * float(pearsonr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
 
 
-def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Spearman's correlation, which compares ranks; 0 if it is not defined."""
     from scipy.stats import spearmanr
 
     return 100 * float(spearmanr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
 
 
-def _vary(*columns: Sequence[float]) -> bool:
+def _vary(*columns: ArrayLike) -> bool:
     """Whether a correlation is defined: all numbers are finite, and no column is constant."""
     return all(np.isfinite(column).all() and np.ptp(column) > 0 for column in columns)

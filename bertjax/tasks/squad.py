@@ -21,18 +21,18 @@ from bertjax.tasks.question_answering import (
 )
 from bertjax.tasks.rows import check_characters
 from bertjax.tasks.squad_scores import best_threshold, exact_and_f1
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.task import TRAIN, Task
 
 DEV = "dev"
 VERSIONS = {"v1.1": "SQuAD 1.1", "v2.0": "SQuAD 2.0"}
 _TFDS_SPLITS = {TRAIN: "train", DEV: "validation"}
 
-# A key of the settings, as `NULL_THRESHOLD` is: the threshold for "exact_tuned" only.
+# A key of the settings, like `NULL_THRESHOLD`: the threshold of "exact_tuned".
 EXACT_THRESHOLD = "null_threshold_exact"
 
 
 @dataclasses.dataclass(frozen=True)
-class Squad:
+class Squad(Task):
     """The data set SQuAD.
 
     Attributes:
@@ -60,11 +60,7 @@ class Squad:
             raise InputError(
                 f"config.task.version={self.version!r}: must be one of {', '.join(VERSIONS)}"
             )
-
-    @property
-    def name(self) -> str:
-        """The name of the data set in the paper."""
-        return VERSIONS[self.version]
+        object.__setattr__(self, "name", VERSIONS[self.version])
 
     @property
     def unanswerable(self) -> bool:
@@ -104,7 +100,9 @@ class Squad:
         else:
             folder = Path(self.data)
             records = _json_records(folder, part or f"{split}-{self.version}.json")
-        questions, left_out, ids = [], [], {}
+        questions: list[Question] = []
+        left_out: list[Question] = []
+        ids: dict[str, str] = {}  # id of a question -> its place
         for where, context, record in records:
             question = self._question(where, context, record)
             if question.id in ids:
@@ -310,6 +308,6 @@ def _field(record: Any, name: str, kind: type, where: str) -> Any:
     value = record[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{where}: {name!r} is {value!r:.100}, not of type {kind.__name__}")
-    if kind is str:
+    if isinstance(value, str):
         check_characters(value, where)
     return value

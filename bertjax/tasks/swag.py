@@ -14,8 +14,8 @@ from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.choice import Choice, MultipleChoice
-from bertjax.tasks.rows import Row, read_rows
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.rows import FileRow, read_rows
+from bertjax.tasks.task import TRAIN, Task
 
 _FILES = {TRAIN: "train.csv", "dev": "val.csv", "test": "test.csv"}
 _TFDS_SPLITS = {TRAIN: "train", "dev": "validation", "test": "test"}
@@ -23,7 +23,7 @@ _ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 
 @dataclasses.dataclass(frozen=True)
-class Swag:
+class Swag(Task):
     """The data set SWAG, whose files have the columns sent1, sent2, ending0 to ending3 and label.
 
     Attributes:
@@ -89,7 +89,7 @@ class Swag:
                 writer.writerow([example.id, int(np.argmax(prediction))])
 
 
-def _example(row: Row, *, labelled: bool) -> Choice:
+def _example(row: FileRow, *, labelled: bool) -> Choice:
     return Choice(
         str(row.number),
         row.text("sent1"),
@@ -100,7 +100,7 @@ def _example(row: Row, *, labelled: bool) -> Choice:
     )
 
 
-def _tfds_rows(name: str, split: str) -> Iterator[Row]:
+def _tfds_rows(name: str, split: str) -> Iterator[FileRow]:
     records = list(tfds.open_split(name, split))
     records.sort(key=lambda record: record.get("idx", 0))
     for number, record in enumerate(records):
@@ -108,4 +108,4 @@ def _tfds_rows(name: str, split: str) -> Iterator[Row]:
             column: value.decode("utf-8") if isinstance(value, bytes) else value
             for column, value in record.items()
         }
-        yield Row(number, f"{tfds.PREFIX}{name}/{split} example {number}", fields)
+        yield FileRow(number, f"{tfds.PREFIX}{name}/{split} example {number}", fields)

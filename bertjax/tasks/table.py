@@ -17,16 +17,16 @@ from bertjax.base.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
-from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering
-from bertjax.tasks.rows import FORMATS, Row, read_rows
+from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
+from bertjax.tasks.rows import FORMATS, FileRow, read_rows
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
-from bertjax.tasks.task import TRAIN, Family
+from bertjax.tasks.task import TRAIN, Family, Task
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class Table(Task):
     """A data set in files that `bertjax.tasks.rows` reads, and the meaning of their columns.
 
     Attributes:
@@ -102,7 +102,7 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
-        """A field of new text -> its column, where that has another name."""
+        """Field of new text -> its column, for columns that have another name."""
         columns = {name: getattr(self, name) for name in self.family.fields}
         return {name: column for name, column in columns.items() if column not in ("", name)}
 
@@ -130,7 +130,7 @@ class Table:
         return examples
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
-        """See `Task`: the threshold of questions that may have no answer, else nothing."""
+        """See `Task`: the thresholds for questions that may have no answer, else {}."""
         return self._problem.tune(self.family, examples, predictions)
 
     def score(
@@ -168,7 +168,7 @@ class _Problem(abc.ABC):
         self._table = table
 
     @abc.abstractmethod
-    def example(self, row: Row, split: str) -> Any: ...
+    def example(self, row: FileRow, split: str) -> Any: ...
 
     @abc.abstractmethod
     def family(self, training: Sequence[Any]) -> Family: ...
@@ -198,7 +198,7 @@ class _Problem(abc.ABC):
 class _Texts(_Problem):
     """Texts, or pairs of them, with a label."""
 
-    def example(self, row: Row, split: str) -> TextPair:
+    def example(self, row: FileRow, split: str) -> TextPair:
         table = self._table
         a = row.text(table.text)
         b = row.text(table.text_b) if table.text_b else None
@@ -206,16 +206,17 @@ class _Texts(_Problem):
         return TextPair(str(row.number), a, b, label, row.where)
 
     @abc.abstractmethod
-    def _label(self, row: Row) -> str | float: ...
+    def _label(self, row: FileRow) -> str | float: ...
 
 
 class _Classes(_Texts):
-    def _label(self, row: Row) -> str:
+    def _label(self, row: FileRow) -> str:
         return row.label(self._table.label)
 
     def family(self, training: Sequence[TextPair]) -> Classification:
-        _check_alike((example.label, example.where) for example in training)
-        classes = _in_order({example.label for example in training})
+        labels = [(str(example.label), example.where) for example in training]
+        _check_alike(labels)
+        classes = _in_order({label for label, _ in labels})
         if len(classes) == 1:
             raise InputError(
                 f"{self._table.data}: every row of the training file has the label {classes[0]!r}"
@@ -228,7 +229,13 @@ class _Classes(_Texts):
     def check(self, family: Classification, examples: Sequence[TextPair]) -> None:
         family.label_ids(examples)
 
-    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+    def score(
+        self,
+        family: Classification,
+        examples: Sequence[TextPair],
+        predictions: Sequence[np.ndarray],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
         gold, chosen = family.label_ids(examples), np.argmax(predictions, axis=-1)
         result = {
             "accuracy": scores.accuracy(gold, chosen),
@@ -239,10 +246,10 @@ class _Classes(_Texts):
 
 
 def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
-    """Raises InputError for labels that differ only by white space, or as `1` and `1.0` do.
+    """Raises InputError for labels that differ only by white space, or like `1` and `1.0`.
 
     Args:
-      labels: (label, where it stands).
+      labels: (label, its place in the file).
     """
     first: dict[str, tuple[str, str]] = {}
     for label, where in labels:
@@ -267,7 +274,7 @@ def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 class _Numbers(_Texts):
-    def _label(self, row: Row) -> float:
+    def _label(self, row: FileRow) -> float:
         return row.real(self._table.label)
 
     def family(self, training: Sequence[TextPair]) -> Regression:
@@ -279,7 +286,13 @@ class _Numbers(_Texts):
     def check(self, family: Regression, examples: Sequence[TextPair]) -> None:
         family.targets(examples)
 
-    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+    def score(
+        self,
+        family: Regression,
+        examples: Sequence[TextPair],
+        predictions: Sequence[float],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
         gold = family.targets(examples)
         return {
             "spearman": scores.spearman(gold, predictions),
@@ -290,7 +303,7 @@ class _Numbers(_Texts):
 class _Tags(_Problem):
     """A class for each word, scored as entities if all are entity tags (B-TYPE, I-TYPE, O)."""
 
-    def example(self, row: Row, split: str) -> Sentence:
+    def example(self, row: FileRow, split: str) -> Sentence:
         words = row.texts(self._table.words)
         if not words:
             raise InputError(f"{row.where}: {self._table.words!r} is empty")
@@ -298,12 +311,12 @@ class _Tags(_Problem):
         return Sentence(words, tags, NO_DOCUMENT, row.where)
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
-        _check_alike((tag, sentence.where) for sentence in training for tag in sentence.tags)
+        _check_alike((tag, sentence.where) for sentence in training for tag in sentence.gold)
         classes = _in_order(tags_of(training, self._table.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
         others = [tag for tag in classes if not is_entity_tag(tag)]
         if OUTSIDE in classes and entity_tags and others:
-            first = next(s.where for s in training if not set(others).isdisjoint(s.tags))
+            first = next(s.where for s in training if not set(others).isdisjoint(s.gold))
             print(
                 f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE), but "
                 f"{entity_tags[0]!r} is: all tags are scored as classes of words. If they mark "
@@ -318,8 +331,14 @@ class _Tags(_Problem):
     def check(self, family: Tagging, examples: Sequence[Sentence]) -> None:
         family.class_ids(examples)
 
-    def score(self, family, examples, predictions, settings) -> dict[str, float]:
-        gold = [sentence.tags for sentence in examples]
+    def score(
+        self,
+        family: Tagging,
+        examples: Sequence[Sentence],
+        predictions: Sequence[np.ndarray],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
+        gold = [sentence.gold for sentence in examples]
         predicted = list(map(family.tags, predictions))
         if _of_entities(family):
             return entity_scores(gold, predicted)
@@ -333,11 +352,11 @@ def _of_entities(family: Tagging) -> bool:
 class _Questions(_Problem):
     """Questions whose answers are in a paragraph."""
 
-    def example(self, row: Row, split: str) -> Question:
+    def example(self, row: FileRow, split: str) -> Question:
         table = self._table
-        context, answers = row.text(table.context), ()
-        if split in (TRAIN, *table.dev_splits):
-            answers = tuple(self._answers(row, context, split))
+        context = row.text(table.context)
+        labelled = split in (TRAIN, *table.dev_splits)
+        answers = tuple(self._answers(row, context, split)) if labelled else ()
         return Question(
             str(row.number),
             row.text(table.question),
@@ -347,7 +366,7 @@ class _Questions(_Problem):
             where=row.where,
         )
 
-    def _answers(self, row: Row, context: str, split: str) -> Iterator[Answer]:
+    def _answers(self, row: FileRow, context: str, split: str) -> Iterator[Answer]:
         table = self._table
         texts = _listed(row.value(table.answer))
         starts = _listed(row.value(table.answer_start)) if table.answer_start else []
@@ -397,10 +416,18 @@ class _Questions(_Problem):
                     "training file have answers"
                 )
 
-    def tune(self, family, examples, predictions) -> dict[str, Any]:
+    def tune(
+        self, family: QuestionAnswering, examples: Sequence[Question], predictions: Sequence[Spans]
+    ) -> dict[str, Any]:
         return squad.tune(examples, predictions) if family.unanswerable else {}
 
-    def score(self, family, examples, predictions, settings) -> dict[str, float]:
+    def score(
+        self,
+        family: QuestionAnswering,
+        examples: Sequence[Question],
+        predictions: Sequence[Spans],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
         return squad.score(examples, predictions, settings)
 
 
@@ -411,14 +438,14 @@ def _listed(value: Any) -> list[Any]:
     return [] if value in (None, "") else [value]
 
 
-def _start(row: Row, column: str, value: Any) -> int:
+def _start(row: FileRow, column: str, value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
         raise InputError(f"{row.where}: {column!r} is {value!r:.80}, not a whole number") from None
 
 
-PROBLEMS = {
+PROBLEMS: dict[str, type[_Problem]] = {
     "classification": _Classes,
     "regression": _Numbers,
     "tagging": _Tags,

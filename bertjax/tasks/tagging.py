@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,17 @@ class Sentence:
                 "needs one"
             )
 
+    @property
+    def gold(self) -> tuple[str, ...]:
+        """The tags.
+
+        Raises:
+          InputError: the sentence has none.
+        """
+        if self.tags is None:
+            raise InputError(f"{self.where}: no tags, which training and scores need")
+        return self.tags
+
 
 def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
     """The tags of a training file.
@@ -54,9 +65,9 @@ def tags_of(training: Sequence[Sentence], data: str) -> set[str]:
       data: the place of the file, for the message.
 
     Raises:
-      InputError: the file has only one tag, so there is nothing to learn.
+      InputError: the file has only one tag, so there is nothing to learn; a sentence has no tags.
     """
-    tags = {tag for sentence in training for tag in sentence.tags}
+    tags = {tag for sentence in training for tag in sentence.gold}
     if len(tags) == 1:
         raise InputError(f"{data}: every word of the training file has the tag {min(tags)!r}")
     return tags
@@ -77,9 +88,9 @@ class EncodedWords(Encoded):
 class Tagging:
     """The family of tagging tasks; a prediction is float64 [words, C], each word's probabilities.
 
-    A sequence is [CLS] words [SEP], all in segment 0. If a sentence does not fit into a sequence,
+    A sequence is a single text of whole words. If a sentence does not fit into a sequence,
     it is cut between words into overlapping windows. A word without any piece (a control
-    character) becomes [UNK], so that each word has a first token, which gets its tag.
+    character) becomes the unknown token, so that each word has a first token, which gets its tag.
 
     Attributes:
       classes: the tags.
@@ -90,8 +101,8 @@ class Tagging:
     classes: tuple[str, ...]
     document_context: bool = True
 
-    objective = "token_classification"
-    fields = ("words",)
+    objective: ClassVar[str] = "token_classification"
+    fields: ClassVar[tuple[str, ...]] = ("words",)
 
     def encode(
         self,
@@ -103,12 +114,13 @@ class Tagging:
     ) -> EncodedWords:
         """Cuts the documents into windows (see `bertjax.tasks.context`).
 
-        The windows overlap in prediction. In training they do not, except for a document's last.
+        In prediction the windows overlap; in training only the last one of a document may.
 
         Raises:
           InputError: a sentence has no tags, or a tag is not one of the classes.
         """
-        room = max_length - 2
+        template = tokenizer.template
+        room = max_length - template.specials(pair=False)
         words = tokenizer.encode_words([sentence.words for sentence in examples])
         pieces = list(chain.from_iterable(words))
         cut = {room: sum(len(ids) > room for ids in pieces)}
@@ -122,13 +134,14 @@ class Tagging:
             part_sizes = np.add.reduceat(sizes[: bounds[-1]], bounds[:-1])
             for start, stop, owned in windows(part_sizes, room, overlapping=not labelled):
                 begin, end = bounds[start], bounds[stop]
-                places = tokens + 1 + np.cumsum(sizes[begin:end]) - sizes[begin:end]
+                places = tokens + len(template.before) + np.cumsum(sizes[begin:end])
+                places -= sizes[begin:end]
                 for part in owned:
-                    words = slice(bounds[part], bounds[part + 1])
-                    first_tokens[words] = places[words.start - begin : words.stop - begin]
-                ids = [tokenizer.cls_id, *chain.from_iterable(pieces[begin:end]), tokenizer.sep_id]
-                sequences.append((ids, len(ids)))
-                tokens += len(ids)
+                    first, last = bounds[part], bounds[part + 1]
+                    first_tokens[first:last] = places[first - begin : last - begin]
+                text = list(chain.from_iterable(pieces[begin:end]))
+                sequences.append(template.sequence(text))
+                tokens += len(sequences[-1].ids)
             done = bounds[-1]
 
         labels = {}
@@ -139,8 +152,9 @@ class Tagging:
         return EncodedWords.of(sequences, labels, words=first_tokens, cut=cut)
 
     def _documents(self, examples: Sequence[Sentence]) -> list[list[Sentence]]:
-        """Groups the sentences that give each other context; drops sentences without words."""
-        result, last = [], NO_DOCUMENT
+        """Groups sentences that share a window's context; drops sentences without words."""
+        result: list[list[Sentence]] = []
+        last = NO_DOCUMENT
         for sentence in examples:
             if not sentence.words:
                 continue
@@ -158,14 +172,12 @@ class Tagging:
           InputError: a sentence has no tags, or a tag is not one of the classes.
         """
         numbers = {name: number for number, name in enumerate(self.classes)}
-        result = []
+        result: list[int] = []
         for sentence in examples:
-            if sentence.tags is None:
-                raise InputError(f"{sentence.where}: no tags, which training and scores need")
             try:
-                result += [numbers[tag] for tag in sentence.tags]
+                result += [numbers[tag] for tag in sentence.gold]
             except KeyError as error:
-                place = sentence.tags.index(error.args[0])
+                place = sentence.gold.index(error.args[0])
                 raise InputError(
                     f"{sentence.where}: the tag {error.args[0]!r} of word {place + 1} "
                     f"({sentence.words[place]!r}) is not one of {' '.join(self.classes)}"
@@ -218,7 +230,7 @@ class Tagging:
     ) -> dict[str, Any]:
         """Returns "words" and "tags", and "entities" (stop is exclusive) if tags mark entities."""
         tags = self.tags(prediction)
-        shown = {"words": list(example.words), "tags": list(tags)}
+        shown: dict[str, Any] = {"words": list(example.words), "tags": list(tags)}
         if all(map(is_entity_tag, self.classes)):
             shown["entities"] = [
                 {**entity._asdict(), "text": " ".join(example.words[entity.start : entity.stop])}

@@ -1,8 +1,10 @@
 """The contract between `bertjax.programs.finetune` and the tasks in this folder."""
 
+import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,14 +22,17 @@ class Family(Protocol):
     """The form of examples and predictions, which all data sets of one kind share.
 
     Attributes:
-      objective: the name of what is learned: of `bertjax.objectives.registry.TASK_OBJECTIVES`.
-      classes: the names of a classifier's classes; () where there are none.
+      objective: what is learned, a key of `bertjax.objectives.registry.TASK_OBJECTIVES`.
       fields: the keys of the JSON object that `parse` reads.
     """
 
-    objective: str
-    classes: tuple[str, ...]
-    fields: tuple[str, ...]
+    objective: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of a classifier's classes; () where there are none."""
 
     def encode(
         self, examples: Sequence[Any], tokenizer: Tokenizer, max_length: int, *, labelled: bool
@@ -35,25 +40,29 @@ class Family(Protocol):
         """Encodes examples for the model, with their labels if `labelled`.
 
         Args:
-          max_length: the most tokens of a sequence, including [CLS] and [SEP].
+          max_length: the most tokens of a sequence, including special ones.
 
         Raises:
           InputError: an example cannot be used.
         """
 
-    def decode(self, examples: Sequence[Any], encoded: Encoded, outputs: Outputs) -> list[Any]:
-        """Makes a prediction for each example."""
+    def decode(self, examples: Sequence[Any], encoded: Any, outputs: Outputs) -> list[Any]:
+        """Makes a prediction for each example.
+
+        Args:
+          encoded: the result of `encode`.
+        """
 
     def combine(self, members: Sequence[Sequence[Any]], by: str) -> list[Any]:
         """Makes one prediction for each example from those of several models.
 
         Args:
           members: each model's predictions, as `decode` makes them.
-          by: of `bertjax.tasks.probabilities.BY`; numbers always become their mean.
+          by: one of `bertjax.tasks.probabilities.BY`; of numbers, it is always the mean.
         """
 
     def degenerate(self, predictions: Sequence[Any], settings: Mapping[str, Any]) -> str:
-        """Why these predictions show that nothing was learned, such as "all are 'yes'"; else "".
+        """The reason to say that nothing was learned, such as "all are 'yes'"; "": there is none.
 
         Args:
           settings: the result of `Task.tune`.
@@ -73,23 +82,39 @@ class Family(Protocol):
         """The prediction on new text as JSON: labels, probabilities, spans or tags."""
 
 
-class Task(Protocol):
+class Task(abc.ABC):
     """A data set, its metrics, and the official form of its predictions.
 
     Attributes:
       name: the name in the paper.
-      family: the form of its examples and predictions.
-      metric: the metric of `score` that chooses the best trial; greater is better.
-      dev_splits: the splits with scores, at least one; the first one chooses the best trial.
-      test_splits: the splits that are only predicted; () if the data set has none.
+      data: the folder of its files; or "tfds:...", where the task reads such data sets.
     """
 
     name: str
-    family: Family
-    metric: str
-    dev_splits: tuple[str, ...]
-    test_splits: tuple[str, ...]
+    data: str
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
+    @property
+    @abc.abstractmethod
+    def family(self) -> Family:
+        """The form of its examples and predictions."""
+
+    @property
+    @abc.abstractmethod
+    def metric(self) -> str:
+        """The metric of `score` that chooses the best trial; greater is better."""
+
+    @property
+    @abc.abstractmethod
+    def dev_splits(self) -> tuple[str, ...]:
+        """The splits with scores, at least one; the first one chooses the best trial."""
+
+    @property
+    @abc.abstractmethod
+    def test_splits(self) -> tuple[str, ...]:
+        """The splits that are only predicted; () if the data set has none."""
+
+    @abc.abstractmethod
     def read(self, split: str) -> list[Any]:
         """The examples of `TRAIN` or of one of the other splits.
 
@@ -98,9 +123,11 @@ class Task(Protocol):
             value.
         """
 
+    @abc.abstractmethod
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
         """Settings that are chosen on the first dev split and saved with the model; often {}."""
 
+    @abc.abstractmethod
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any], settings: Mapping[str, Any]
     ) -> dict[str, float]:
@@ -110,6 +137,7 @@ class Task(Protocol):
           settings: the result of `tune`.
         """
 
+    @abc.abstractmethod
     def write(
         self,
         folder: Path,

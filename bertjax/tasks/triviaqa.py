@@ -1,7 +1,7 @@
 """TriviaQA-Wiki (section 4.2, footnote 12): questions, with documents that may have the answer.
 
-The data set has no places of answers. Training takes the first occurrence of a right answer in the
-first 400 words of a document for the place, and leaves out documents without one.
+The data set does not say where the answers are. Training takes the first occurrence of a right
+answer in the first 400 words of a document, and leaves out documents without one.
 """
 
 import dataclasses
@@ -11,20 +11,20 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.json_kinds import OptionalFields, problem_in
 from bertjax.base.progress import tracked
+from bertjax.base.validation import converted, record
 from bertjax.tasks import official_files, squad
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import check_characters
 from bertjax.tasks.squad_scores import exact_and_f1, without_articles
-from bertjax.tasks.task import TRAIN
+from bertjax.tasks.task import TRAIN, Task
 
-WORDS = 400  # of a document: the rest is not read
+WORDS = 400  # of a document; the rest is not read
 DEV, TEST = "dev", "test"
 _FILES = {
     TRAIN: "qa/wikipedia-train.json",
@@ -33,28 +33,28 @@ _FILES = {
 }
 _DOCUMENTS = "evidence/wikipedia"
 _PIECE = 4096  # characters of a document that are read together: more than most 400 words have
-_LONGEST = 100_000  # characters of the first 400 words: text has a fortieth of it
+_LONGEST = 100_000  # characters of the first 400 words; text has about 2,500
 
-# The kinds of what is read of a question; training and the scores read other forms of its answer.
-_QUESTION = {"QuestionId": str, "Question": str, "EntityPages": [{"Filename": str}]}
+# The fields that are read of a question; the answer has other fields in training than in dev.
+_PAGE: Any = record(Filename=str)
+_QUESTION = dict(QuestionId=str, Question=str, EntityPages=list[_PAGE])
 _KINDS = {
-    TRAIN: [_QUESTION, {"Answer": {"Value": str, "Aliases": [str]}}],
-    DEV: [
-        _QUESTION,
-        {"Answer": {"NormalizedAliases": [str]}},
-        {"Answer": OptionalFields({"HumanAnswers": [str]})},
-    ],
-    TEST: [_QUESTION],
+    TRAIN: record(**_QUESTION, Answer=record(Value=str, Aliases=list[str])),
+    DEV: record(
+        **_QUESTION,
+        Answer=record(NormalizedAliases=list[str], HumanAnswers=NotRequired[list[str] | None]),
+    ),
+    TEST: record(**_QUESTION),
 }
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "‘’´`", " "))
-# Characters -> the one that stands for them in the search for an answer. The last is the only one
-# that would be two in lower case.
+# Characters -> the one that replaces them in the search for an answer. The last one is the only
+# character that becomes two in lower case.
 _ALIKE = {"-_‐‑–": " ", "‘’´`": "'", "İ": "i"}
 
 
 @dataclasses.dataclass(frozen=True)
-class TriviaQa:
+class TriviaQa(Task):
     """The data set TriviaQA, of which it takes the documents from Wikipedia.
 
     Attributes:
@@ -80,10 +80,10 @@ class TriviaQa:
         return (TEST,) if official_files.exists(Path(self.data), _FILES[TEST]) else ()
 
     def read(self, split: str) -> list[Question]:
-        """The pairs of a question and the beginning of a document; a question's have its id.
+        """The pairs of a question and the beginning of a document, each with the question's id.
 
-        In training, a pair has one answer, at its place. In dev, it has all right answers, without
-        places (-1).
+        In training, a pair has one answer, with its start. In dev, it has all right answers, whose
+        start is not known (-1).
 
         Raises:
           InputError: files are missing, or have an error; no training document has an answer.
@@ -92,12 +92,14 @@ class TriviaQa:
         _require_files(folder)
         path, value = official_files.json_value(folder, _FILES[split])
         records = _records(path, value, _KINDS[split])
-        names = [page["Filename"] for record in records.values() for page in record["EntityPages"]]
+        names = [
+            page["Filename"] for question in records.values() for page in question["EntityPages"]
+        ]
         contexts = _beginnings(folder / _DOCUMENTS, names, path)
         pairs = [
             pair
-            for where, record in tracked(list(records.items()), "answers", " questions")
-            for pair in _pairs(where, record, contexts, split)
+            for where, question in tracked(list(records.items()), "answers", " questions")
+            for pair in _pairs(where, question, contexts, split)
         ]
         if split == TRAIN:
             if not pairs:
@@ -151,9 +153,9 @@ class TriviaQa:
 def best_documents(
     examples: Sequence[Question], predictions: Sequence[Spans]
 ) -> tuple[list[Question], list[Spans]]:
-    """For each question, its document whose best answer has the highest score, and the prediction.
+    """For each question, the document whose best answer has the highest score, and its prediction.
 
-    The scores are sums of logits, which compare between documents; probabilities do not.
+    Scores are sums of logits, which can be compared between documents; probabilities cannot.
     """
     best: dict[str, tuple[Question, Spans]] = {}
     for example, prediction in zip(examples, predictions, strict=True):
@@ -167,8 +169,8 @@ def best_documents(
 def normalized(text: str) -> str:
     """The text as the official script compares it.
 
-    It is in lower case, without articles and superfluous white space; punctuation, also of hyphens
-    and underscores, is white space.
+    It is in lower case, without articles and superfluous white space. Punctuation, with hyphens and
+    underscores, becomes white space.
     """
     return without_articles(text.lower().translate(_PUNCTUATION))
 
@@ -188,25 +190,21 @@ def _require_files(folder: Path) -> None:
         )
 
 
-def _records(path: Path, value: Any, kinds: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
-    """The place of each question of a file -> its fields, which are checked to be of `kinds`."""
-
-    def require(value: Any, kind: Any, place: str = "") -> None:
-        if problem := problem_in(value, kind, place):
-            raise InputError(f"{path}: {problem}: is this the official file?")
-
-    require(value, {"Data": [object]})
+def _records(path: Path, value: Any, kind: Any) -> dict[str, Mapping[str, Any]]:
+    """The place of each question of a file -> its fields, which are checked to be of `kind`."""
+    try:
+        questions = converted(value, record(Data=list[kind]))["Data"]
+    except InputError as error:
+        raise InputError(f"{path}: {error}: is this the official file?") from error
     records: dict[str, Mapping[str, Any]] = {}
-    for number, record in enumerate(tracked(value["Data"], "questions", " questions")):
-        for kind in kinds:
-            require(record, kind, f"Data[{number}]")
-        where = f"{path} question {record['QuestionId']}"
-        check_characters(record["QuestionId"] + record["Question"], f"{path} Data[{number}]")
+    for number, question in enumerate(tracked(questions, "questions", " questions")):
+        where = f"{path} question {question['QuestionId']}"
+        check_characters(question["QuestionId"] + question["Question"], f"{path} Data[{number}]")
         if where in records:
             raise InputError(f"{where}: a duplicate: Data[{number}] has the id of an earlier one")
-        if not record["Question"].strip():
+        if not question["Question"].strip():
             raise InputError(f"{where}: 'Question' is empty")
-        records[where] = record
+        records[where] = question
     return records
 
 
@@ -218,14 +216,15 @@ def _beginnings(folder: Path, names: Iterable[str], origin: Path) -> dict[str, s
     """
     places = _places(folder)
     wanted = {name: places.get(name) or places.get(_any_form(name)) for name in names}
-    missing = [name for name, place in wanted.items() if place is None]
+    found = {name: place for name, place in wanted.items() if place is not None}
+    missing = [name for name in wanted if name not in found]
     if missing:
         shown = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
         raise InputError(
             f"{origin}: {len(missing):,} of its {len(wanted):,} documents are not in {folder}: "
             f"{shown}: unpack the whole archive"
         )
-    documents = tracked(list(wanted.items()), "documents", " documents")
+    documents = tracked(list(found.items()), "documents", " documents")
     return {name: _beginning(place) for name, place in documents}
 
 
@@ -240,9 +239,9 @@ def _places(folder: Path) -> dict[str, str]:
 
 
 def _any_form(name: str) -> str:
-    """A file name, equal for all its cases and Unicode forms.
+    """A file name in lower case and in one Unicode form.
 
-    The official JSON files have some names in another form than the documents.
+    Some names have another form in the official JSON files than in the folder of documents.
     """
     return unicodedata.normalize("NFC", name).casefold()
 
@@ -251,7 +250,8 @@ def _beginning(path: str) -> str:
     """The first `WORDS` words of a document, with a space between them; the rest is not read."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: not a file that can be read: unpack the archive again")
-    text, words = "", []
+    text = ""
+    words: list[str] = []
     try:
         with open(path, encoding="utf-8-sig") as file:
             while len(words) <= WORDS and (more := file.read(max(_PIECE, len(text)))):
@@ -271,29 +271,29 @@ def _beginning(path: str) -> str:
 
 
 def _pairs(
-    where: str, record: Mapping[str, Any], contexts: Mapping[str, str], split: str
+    where: str, question: Mapping[str, Any], contexts: Mapping[str, str], split: str
 ) -> Iterator[Question]:
-    """A question with each of its documents that has words, and in training has an answer."""
-    names = dict.fromkeys(page["Filename"] for page in record["EntityPages"])
+    """Yields the question with each document that has words and, in training, an answer."""
+    names = dict.fromkeys(page["Filename"] for page in question["EntityPages"])
     mine = {name: contexts[name] for name in names if contexts[name]}
     if split == TRAIN:
-        sought = _searchable(record["Answer"])
+        sought = _searchable(question["Answer"])
         answers = {name: _first(context, sought) for name, context in mine.items()}
         mine = {name: context for name, context in mine.items() if answers[name]}
     elif not mine:
         raise InputError(f"{where}: has no document with words in it: remove the question")
     else:
-        right = _right(record["Answer"], where) if split == DEV else ()
+        right = _right(question["Answer"], where) if split == DEV else ()
         answers = dict.fromkeys(mine, right)
     for name, context in mine.items():
         place = f"{where} document {name}"
         yield Question(
-            record["QuestionId"], record["Question"], context, answers[name], where=place
+            question["QuestionId"], question["Question"], context, answers[name], where=place
         )
 
 
 def _right(answer: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
-    """All right answers: those that the official script compares with."""
+    """All right answers, as the official script knows them."""
     texts = [*answer["NormalizedAliases"], *(answer.get("HumanAnswers") or ())]
     if not texts:
         raise InputError(f"{where}: 'NormalizedAliases' is empty: no answer would be right")
@@ -307,7 +307,7 @@ def _searchable(answer: Mapping[str, Any]) -> set[str]:
 
 
 def _folded(text: str) -> str:
-    """A text as it is searched, in lower case and with hyphens as spaces; its length stays."""
+    """A text in the form that is searched: in lower case, hyphens as spaces, of the same length."""
     for others, one in _ALIKE.items():
         for other in others:  # faster than `translate`, because most texts have none of them
             text = text.replace(other, one)
@@ -315,7 +315,7 @@ def _folded(text: str) -> str:
 
 
 def _first(context: str, sought: Iterable[str]) -> tuple[Answer, ...]:
-    """The first occurrence of any of `sought` as whole words, the longest at that place; or ()."""
+    """The first occurrence of any of `sought` as whole words (at one place the longest), or ()."""
     text = _folded(context)
     found = []
     for each in sought:

@@ -1,5 +1,6 @@
-"""Joins one or two texts to one sequence: [CLS] A [SEP] or [CLS] A [SEP] B [SEP] (section 3)."""
+"""One or two texts as a sequence of a limited length, in the tokenizer's template."""
 
+from bertjax.text.template import TokenSequence
 from bertjax.text.tokenizer import Tokenizer
 
 SEPARATOR = " ||| "  # between two texts on a line, as in google-research/bert extract_features.py
@@ -7,14 +8,13 @@ SEPARATOR = " ||| "  # between two texts on a line, as in google-research/bert e
 
 def joined(
     tokenizer: Tokenizer, a: list[int], b: list[int] | None, max_length: int
-) -> tuple[list[int], int]:
-    """The ids of a sequence of at most `max_length`, and how many of them are in segment 0."""
+) -> TokenSequence:
+    """A sequence of at most `max_length` tokens, which has room for its special tokens."""
     halves = [a] if b is None else [a, b]
-    kept = kept_lengths([len(half) for half in halves], max_length - 1 - len(halves))
-    ids = [tokenizer.cls_id]
-    for half, count in zip(halves, kept, strict=True):
-        ids += [*half[:count], tokenizer.sep_id]
-    return ids, 2 + kept[0]
+    room = max_length - tokenizer.template.specials(pair=b is not None)
+    kept = kept_lengths([len(half) for half in halves], room)
+    cut = (half[:count] for half, count in zip(halves, kept, strict=True))
+    return tokenizer.template.sequence(*cut)
 
 
 def kept_lengths(lengths: list[int], room: int) -> list[int]:

@@ -1,76 +1,95 @@
-"""One face over WordPiece, SentencePiece and byte-level BPE: text to piece ids and back.
+"""One interface to WordPiece, SentencePiece, byte-level BPE and unigram: text to ids and back.
 
-WordPiece gives the ids of transformers' BertTokenizer, which is the library `tokenizers`: the
-cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
-`tokenization.py`. Of that Python code, and of transformers' BertTokenizerLegacy after it, the
-library differs in four ways, and so do we:
+WordPiece gives the ids of transformers' BertTokenizer, which uses the library `tokenizers`. It has
+the cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
+`tokenization.py`. It differs in four ways from that Python code, and from transformers'
+BertTokenizerLegacy, which follows it:
 
-* A capital sigma that ends a word becomes "\u03c3", as elsewhere, and not "\u03c2".
+* A capital sigma at the end of a word becomes "\u03c3", as inside a word, and not "\u03c2".
 * Character classes are those of Unicode 8: punctuation that came later does not split words, later
   accents are not stripped, and characters without an assignment are not removed.
 * CJK characters U+2B820 to U+2B91F stand in words, not alone.
-* Where accents are kept, a letter and its accent are not made one character first (in
-  BertTokenizerLegacy alone).
+* Where accents are kept, a letter and its accent are not made one character first. (Only
+  BertTokenizerLegacy does that.)
 
-Half a surrogate pair is no character: it is refused here, where the Python code drops it.
+Half a surrogate pair is no character: it is refused here, and dropped by the Python code.
 """
 
+import dataclasses
 import hashlib
+import json
 import os
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self
 
 import numpy as np
 
-from bertjax.base.cloud_storage import path_of, reach
+from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
+from bertjax.base.validation import converted, record
 from bertjax.text.byte_level import ByteLevelBPE
+from bertjax.text.library_file import LibraryPieces, is_unigram
+from bertjax.text.offsets import behind_marks
+from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
+from bertjax.text.template import Template
+from bertjax.text.unigram import WORD_MARK, Unigram
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
 BPE = "bpe"  # byte-level
-KINDS = (WORDPIECE, SENTENCEPIECE, BPE)
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNIGRAM = "unigram"  # SentencePiece's kind of model, in the form of the library `tokenizers`
+KINDS = (WORDPIECE, SENTENCEPIECE, BPE)  # that can be learned
+_LIBRARY_KINDS = {BPE: ByteLevelBPE, UNIGRAM: Unigram}
 
 DESCRIPTION_FILE = "vocabulary.json"
-# Its name in folders that were written earlier. It is that of the library's own file, too.
-_EARLIER_DESCRIPTION_FILE = "tokenizer.json"
 VOCABULARY_FILES = {
     WORDPIECE: "vocab.txt",
     SENTENCEPIECE: "sentencepiece.model",
-    BPE: "bpe.json",  # not tokenizer.json, which may be an earlier description
+    BPE: "bpe.json",
+    UNIGRAM: "unigram.json",
 }
-_RULES = ("strip_accents", "tokenize_chinese_chars")  # in the description, where not BERT's
-WORD_MARK = "\u2581"  # SentencePiece: stands before the first piece of a word
+# Keys of a vocabulary's description, which it has if their values are not BERT's.
+_RULES = ("strip_accents", "tokenize_chinese_chars")
+_SPECIAL_TOKENS, _TEMPLATE = "special_tokens", "template"
+_OWN = {
+    **dict.fromkeys(_RULES, bool),
+    _SPECIAL_TOKENS: dict[str, str],
+    _TEMPLATE: Template,
+}
 
 
 class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: "wordpiece", "sentencepiece" or "bpe".
+      kind: "wordpiece", "sentencepiece", "bpe" or "unigram".
       cased: False if text is lower-cased first.
-      strip_accents: whether WordPiece takes the accents off letters; BERT does where it
-        lower-cases.
-      tokenize_chinese_chars: whether each Chinese character is a word to WordPiece; BERT's are.
+      strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
+      tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
       keeps_spaces: whether pieces have the white space of a text (byte-level BPE). Then the ids of
-        two texts in a row are those of the whole only if the second has the space between them.
+        two texts together are those of the joined text only if the second text begins with the
+        space between them.
       tokens: the piece of each id.
-      readable: the same for people; a piece of bytes as its text.
+      readable: the pieces for people to read: bytes are shown as text.
       vocabulary_size: number of ids.
-      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-      special_ids: those five, ascending.
-      continues_word: bool [vocabulary_size], True for a piece that goes on a word.
-      word_links: None, or uint8 [2, vocabulary_size], for pieces that do not tell by themselves:
-        sets of classes of characters, as bits. A piece goes on a word only if its class, in the
-        first row, is in the second row's set of the piece before it.
+      roles: the id of each role's special token: of pad, unk, cls, sep, mask, bos and eos, those
+        that the vocabulary has. BERT's have the first five.
+      special_ids: the ids of all roles, ascending.
+      template: how special tokens and token types make a sequence of one or two texts.
+      continues_word: bool [vocabulary_size], True for a piece that continues a word.
+      word_links: None; or uint8 [2, vocabulary_size] if that depends on the piece before it, too:
+        sets of classes of characters, as bits. A piece continues a word only if its class (first
+        row) is in the set of the piece before it (second row).
       vocabulary: the bytes of the vocabulary file.
-      identity: hex hash over the vocabulary file, kind, cased, and what is not BERT's rule.
+      identity: hex hash over the vocabulary file, kind, cased, and the rules, special tokens and
+        template that are not BERT's.
     """
 
     def __init__(
@@ -82,22 +101,28 @@ class Tokenizer:
         cased: bool | None = None,
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
+        special_tokens: Mapping[str, str] | None = None,
+        template: Template | None = None,
     ):
         """Use `Tokenizer.open`, or `bertjax.interop.tokenizer_files.read_tokenizer`.
 
         Args:
-          kind: one of `KINDS`.
+          kind: see above.
           vocabulary: the bytes of the vocabulary file.
           origin: its name, for messages.
           cased: see `open`.
-          strip_accents: None: where text is lower-cased. For WordPiece, as the next.
-          tokenize_chinese_chars: see above.
+          strip_accents: of WordPiece; None: if text is lower-cased.
+          tokenize_chinese_chars: of WordPiece.
+          special_tokens: of a BPE or unigram model, the names of special tokens by role that other
+            files give. The vocabulary file and the usual names give the rest.
+          template: None: that of the file, or the usual one for its special tokens.
 
         Raises:
           InputError: see `open`.
         """
-        if kind == BPE:
-            pieces = ByteLevelBPE(vocabulary, origin, SPECIAL_TOKENS)
+        pieces: LibraryPieces | _WordPiece | _SentencePiece
+        if kind in _LIBRARY_KINDS:
+            pieces = _LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
             if cased not in (None, pieces.cased):
                 raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
             vocabulary, cased = pieces.vocabulary, pieces.cased
@@ -121,19 +146,62 @@ class Tokenizer:
         self.tokens: list[str] = pieces.tokens
         self.readable: list[str] = pieces.readable
         self.vocabulary_size = len(self.tokens)
-        special = pieces.special_ids
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
-        self.special_ids = tuple(sorted(special))
+        self.roles: dict[str, int] = pieces.roles
+        self.special_ids = tuple(sorted({*self.roles.values()}))
+        self.template = template or pieces.template or Template.usual(self.roles)
         self.continues_word: np.ndarray = pieces.continues_word
         self.word_links: np.ndarray | None = pieces.word_links
-        rules = " ".join([kind, str(cased), *(f"{k}={v}" for k, v in self._own_rules().items())])
+        own = (
+            f"{name}={value if name in _RULES else json.dumps(value, sort_keys=True)}"
+            for name, value in self._own().items()
+        )
+        rules = " ".join([kind, str(cased), *own])
         self.identity = hashlib.sha256(vocabulary + f"\0{rules}".encode()).hexdigest()
 
-    def _own_rules(self) -> dict[str, bool]:
-        """The rules that are not BERT's for this case; none for most vocabularies."""
+    def _own(self) -> dict[str, Any]:
+        """The rules, special tokens and template that are not BERT's or not usual; often {}."""
         berts = {"strip_accents": not self.cased, "tokenize_chinese_chars": True}
-        own = {name: getattr(self, name) for name in _RULES}
-        return {name: rule for name, rule in own.items() if rule != berts[name]}
+        own = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
+        names = {role: self.tokens[number] for role, number in self.roles.items()}
+        if self.kind in _LIBRARY_KINDS and names != BERT:
+            own[_SPECIAL_TOKENS] = names
+        if self.template != Template.usual(self.roles):
+            own[_TEMPLATE] = dataclasses.asdict(self.template)
+        return own
+
+    def _id(self, role: str) -> int:
+        if role not in self.roles:
+            names = ", ".join(self.tokens[number] for number in self.special_ids)
+            raise InputError(
+                f"the vocabulary has no special token for {role!r} (it has {names}), which is "
+                "needed here: take a vocabulary that has one"
+            )
+        return self.roles[role]
+
+    @property
+    def pad_id(self) -> int:
+        """The id of padding. This property and the next four raise InputError without the role."""
+        return self._id("pad")
+
+    @property
+    def unk_id(self) -> int:
+        """The id that stands for text that the vocabulary lacks."""
+        return self._id("unk")
+
+    @property
+    def cls_id(self) -> int:
+        """The id of the token that stands for a whole sequence."""
+        return self._id("cls")
+
+    @property
+    def sep_id(self) -> int:
+        """The id of the token that separates texts."""
+        return self._id("sep")
+
+    @property
+    def mask_id(self) -> int:
+        """The id of a hidden token."""
+        return self._id("mask")
 
     @classmethod
     def open(cls, path: str | os.PathLike, cased: bool | None = None) -> Self:
@@ -146,31 +214,34 @@ class Tokenizer:
             the file says.
 
         Raises:
-          InputError: no vocabulary there, a damaged one, or one without the special tokens or
-            with duplicates (naming the lines).
+          InputError: no vocabulary there, a damaged one, or one without special tokens or with
+            duplicates (naming the lines).
         """
-        path = reach(path)
+        path = checked_path(path)
         if path.is_dir():
             return cls._open_folder(path, cased)
         if not path.exists():
             raise InputError(f"{path}: no such vocabulary file.")
         data = path.read_bytes()
         kind = {".model": SENTENCEPIECE, ".json": BPE}.get(path.suffix, WORDPIECE)
+        if kind == BPE and is_unigram(data):
+            kind = UNIGRAM
         return cls(kind, data, str(path), cased=cased)
 
     @classmethod
     def _open_folder(cls, folder: Path, cased: bool | None) -> Self:
-        file = description_file(folder)
+        file = folder / DESCRIPTION_FILE
         if not file.exists():
             raise InputError(
                 f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
                 "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
             )
-        fields = {"kind": str, "cased": bool, "file": str, "sha256": str}
+        own_fields = {name: NotRequired[each | None] for name, each in _OWN.items()}
+        fields = record(kind=str, cased=bool, file=str, sha256=str, **own_fields)
         cure = "it does not describe a tokenizer of ours: name the vocabulary file itself"
         description = read_json(file, fields, cure=cure)
         kind, saved_cased = description["kind"], description["cased"]
-        if kind not in KINDS:
+        if kind not in VOCABULARY_FILES:
             raise InputError(f"{file}: kind is {kind!r}: {cure}")
         path, sha256 = inside(folder, description["file"], file), description["sha256"]
         if not path.exists():
@@ -180,8 +251,10 @@ class Tokenizer:
             raise InputError(f"{path}: not the file that {file} describes: restore it.")
         if cased is not None and cased != saved_cased:
             raise InputError(f"{file}: says cased={saved_cased}, asked for {cased}.")
-        own_rules = {name: description[name] for name in _RULES if name in description}
-        return cls(kind, data, str(path), cased=saved_cased, **own_rules)
+        own = {name: description[name] for name in _OWN if name in description}
+        if _TEMPLATE in own:
+            own[_TEMPLATE] = converted(own[_TEMPLATE], Template)
+        return cls(kind, data, str(path), cased=saved_cased, **own)
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes the vocabulary file and its description into `directory`, for `open`."""
@@ -191,23 +264,23 @@ class Tokenizer:
             file.write(self.vocabulary)
         sha256 = hashlib.sha256(self.vocabulary).hexdigest()
         description = {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256}
-        write_json(directory / DESCRIPTION_FILE, description | self._own_rules())
+        write_json(directory / DESCRIPTION_FILE, description | self._own())
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-        """The ids of each text, without [CLS] and [SEP] around them.
+        """The ids of each text, without special tokens around them.
 
         Args:
           texts: any number of texts; many at once are faster than one by one.
           special: whether "[MASK]" and the like, as written in a prompt, mean the special token.
             Otherwise they are brackets and a word, so that no corpus can make a special token
-            (but for [UNK], which stands for what the vocabulary lacks).
+            (but for the unknown one, which stands for what the vocabulary lacks).
 
         Raises:
           InputError: half a surrogate pair in a text.
         """
         try:
             return self._pieces.encode_prompts(texts) if special else self._pieces.encode(texts)
-        except (TypeError, UnicodeEncodeError):  # so the libraries say it
+        except (TypeError, UnicodeEncodeError):  # of the libraries, for half a surrogate pair
             _refuse_surrogates(texts)
             raise
 
@@ -232,28 +305,23 @@ class Tokenizer:
         Returns:
           For each text, its ids, and int32 [N, 2]: the characters [start, end) of the text that
           each of the N pieces was made of, without white space around them. Both columns ascend.
-          Characters that the vocabulary's rules remove belong to no piece, but for accents, which
-          go with their letter. Pieces of one character ("\u00bd" to "1", "\u2044", "2", or its
-          bytes) have it in common, or all but one of them have no characters (start = end).
+          Characters that the vocabulary's rules remove belong to no piece, except accents, which
+          belong to the piece of their letter. If one character becomes several pieces ("\u00bd"
+          becomes "1", "\u2044", "2"; or its bytes), either all of them have its span, or one has
+          it and the others are empty (start = end).
 
         Raises:
           InputError: half a surrogate pair in a text.
         """
         try:
             return list(self._pieces.encode_with_offsets(texts))
-        except (TypeError, UnicodeEncodeError):  # so the libraries say it
+        except (TypeError, UnicodeEncodeError):  # of the libraries, for half a surrogate pair
             _refuse_surrogates(texts)
             raise
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; special tokens are written out."""
         return self._pieces.decode([int(each) for each in ids])
-
-
-def description_file(folder: Path) -> Path:
-    """The file that describes a folder's vocabulary; it exists only if one was saved there."""
-    path, earlier = folder / DESCRIPTION_FILE, folder / _EARLIER_DESCRIPTION_FILE
-    return earlier if earlier.exists() and not path.exists() else path
 
 
 def _refuse_surrogates(texts: Sequence[str]) -> None:
@@ -269,7 +337,8 @@ class _Pieces:
     """What WordPiece and SentencePiece have in common, unlike byte-level BPE."""
 
     tokens: list[str]
-    special_ids: Sequence[int]
+    roles: dict[str, int]
+    template = None
     keeps_spaces = False
     word_links = None
 
@@ -281,7 +350,7 @@ class _Pieces:
         raise NotImplementedError
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        special = dict(zip(SPECIAL_TOKENS, self.special_ids, strict=True))
+        special = {name: self.roles[role] for role, name in BERT.items()}
         border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
         encoded = []
         for parts in map(border.split, texts):
@@ -319,9 +388,9 @@ class _WordPiece(_Pieces):
     # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause
     # is one word here, with an id for each character.
     _CACHE_BYTES = 128 << 20
-    # What a word takes, about: its string, tuple and place in the dictionary; and for each id.
+    # About what a word takes (its string, tuple and place in the dictionary), and each of its ids.
     _WORD_BYTES, _ID_BYTES = 160, 40
-    _TEXTS_AT_ONCE = 1000  # with offsets: the library takes some 20 kB for a paragraph
+    _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
 
     def __init__(self, data: bytes, origin: str, **rules: bool):
         self.tokens = _read_lines(data, origin)
@@ -338,7 +407,7 @@ class _WordPiece(_Pieces):
                 f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
                 f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
             )
-        self.special_ids = [lines[token] - 1 for token in SPECIAL_TOKENS]
+        self.roles = {role: lines[name] - 1 for role, name in BERT.items()}
         self.continues_word = np.array([token.startswith("##") for token in self.tokens])
         ids = {token: line - 1 for token, line in lines.items()}
         self._library = bert_wordpiece(ids, **rules)
@@ -369,23 +438,15 @@ class _WordPiece(_Pieces):
             for text, encoding in zip(some, encodings, strict=True):
                 offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
                 if self._strip_accents and not text.isascii():
-                    offsets[:, 1] = _behind_marks(text)[offsets[:, 1]]
+                    offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
                 yield encoding.ids, offsets
 
     def _bytes_of(self, word: str) -> int:
-        """The memory of a cached word, about."""
+        """About the memory that a cached word takes."""
         return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
 
     def decode(self, ids: list[int]) -> str:
         return self._library.decode(ids, skip_special_tokens=False)
-
-
-def _behind_marks(text: str) -> np.ndarray:
-    """int32 [len(text) + 1]: the first place, from each place on, that is not a combining mark."""
-    places = np.arange(len(text) + 1, dtype=np.int32)
-    marks = [unicodedata.category(character) == "Mn" for character in text]
-    places[:-1][marks] = len(text)
-    return np.minimum.accumulate(places[::-1])[::-1]
 
 
 def bert_wordpiece(
@@ -394,7 +455,7 @@ def bert_wordpiece(
     cased: bool,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
-):
+) -> "Library":
     """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
     from tokenizers import Tokenizer as Library
     from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -428,15 +489,12 @@ class _SentencePiece(_Pieces):
             raise InputError(f"{origin}: not a SentencePiece model.") from error
         size = library.get_piece_size()
         self.tokens = [library.id_to_piece(each) for each in range(size)]
-        # Padding and unknown have a place of their own in the model, under any name.
-        self.special_ids = [library.pad_id(), library.unk_id()]
-        for name in (CLS, SEP, MASK):
+        # The model itself says which pieces are padding and unknown; they may have any name.
+        self.roles = {"pad": library.pad_id(), "unk": library.unk_id()}
+        for role, name in list(BERT.items())[2:]:
             number = library.piece_to_id(name)
-            self.special_ids.append(number if library.is_control(number) else -1)
-        missing = [
-            name for name, each in zip(SPECIAL_TOKENS, self.special_ids, strict=True) if each < 0
-        ]
-        if missing:
+            self.roles[role] = number if library.is_control(number) else -1
+        if missing := [BERT[role] for role, number in self.roles.items() if number < 0]:
             raise InputError(
                 f"{origin}: {' '.join(missing)} not among its control symbols: train the model "
                 "with pad_id and unk_id set and --control_symbols=[CLS],[SEP],[MASK]."
@@ -465,9 +523,10 @@ class _SentencePiece(_Pieces):
             yield mapping["ids"], offsets
 
     def decode(self, ids: list[int]) -> str:
-        words, run = [], []
+        words: list[str] = []
+        run: list[int] = []  # ids of text, since the last special token
         for each in ids:
-            if each in self.special_ids:
+            if each in self.roles.values():
                 words += [self._library.decode(run), self.tokens[each]]
                 run = []
             else:
@@ -483,10 +542,10 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _before_lower_casing(text: str, offsets: np.ndarray) -> np.ndarray:
-    """Spans in `text.lower()` as spans of `text`: of the whole of each character they touch."""
-    of = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
-    of = np.append(of, len(text))
+    """Converts spans in `text.lower()` to spans of whole characters in `text`."""
+    places = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
+    places = np.append(places, len(text))
     starts, ends = offsets.T
     empty = starts == ends
-    ends = np.where(empty, of[starts], of[ends - 1] + 1)
-    return np.stack([of[starts], ends], axis=1).astype(np.int32)
+    ends = np.where(empty, places[starts], places[ends - 1] + 1)
+    return np.stack([places[starts], ends], axis=1).astype(np.int32)

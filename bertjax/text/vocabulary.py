@@ -6,13 +6,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.text.byte_level import empty_library
-from bertjax.text.tokenizer import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK, bert_wordpiece
+from bertjax.text.special_tokens import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from bertjax.text.tokenizer import bert_wordpiece
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
+    from tokenizers.normalizers import Normalizer
 
 MODEL_TYPES = ("unigram", "bpe")
 
@@ -72,7 +78,7 @@ def learn_wordpiece(
     return len(tokens)
 
 
-def _alphabet(texts: Iterable[str], normalizer, limit: int) -> list[str]:
+def _alphabet(texts: Iterable[str], normalizer: "Normalizer", limit: int) -> list[str]:
     """The most frequent characters after normalization, at most `limit`, in code order."""
     counts = np.zeros(0x110000, np.int64)
     for batch in _batches(texts):
@@ -88,7 +94,8 @@ def _alphabet(texts: Iterable[str], normalizer, limit: int) -> list[str]:
 
 
 def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:
-    batch, size = [], 0
+    batch: list[str] = []
+    size = 0
     for text in texts:
         batch.append(text)
         size += len(text)
@@ -102,7 +109,7 @@ def _with_shorter_words(texts: Iterable[str]) -> Iterator[str]:
     return (_LONGEST_WORD.sub(r"\1 ", text) for text in texts)
 
 
-def _continues_word(character: str, library) -> bool:
+def _continues_word(character: str, library: "Library") -> bool:
     """Whether BERT's rules keep `character` in the same word as a letter before it."""
     word = library.normalizer.normalize_str(f"a{character}")
     return len(library.pre_tokenizer.pre_tokenize_str(word)) == 1

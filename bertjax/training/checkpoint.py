@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
-from bertjax.base.cloud_storage import in_bucket, telling
+from bertjax.base.cloud_storage import bucket_errors, in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_folder_name, tree_to_disk
 
@@ -35,7 +35,7 @@ logging.getLogger("absl").addFilter(_is_told_once)
 def _checksums(tree: Any) -> Any:
     """A uint32 for each leaf: the sum of its words, which does not depend on the sharding."""
 
-    def checksum(leaf):
+    def checksum(leaf: jax.Array) -> jax.Array:
         words = jax.lax.bitcast_convert_type(leaf, jnp.uint32) if leaf.dtype.itemsize == 4 else leaf
         return words.astype(jnp.uint32).sum(dtype=jnp.uint32)
 
@@ -178,7 +178,7 @@ class Checkpoints:
         Args:
           abstract: name -> shapes, dtypes and shardings of a part; the shardings may differ from
             those of the saved arrays.
-          only: the step of the only checkpoint that is tried; None: all are.
+          only: the step of the only checkpoint to try; None: all are tried.
 
         Raises:
           InputError: all existing checkpoints are damaged; or a permission is missing to read one.
@@ -224,16 +224,17 @@ class Checkpoints:
     def _try_load(self, step: int, targets: dict[str, Any]) -> tuple[Any, Any, str]:
         """The saved parts, their metadata and ""; or None, None and a description of the damage."""
         try:
-            with telling(self._directory):
+            with bucket_errors(self._directory):
                 metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
                 return self._checkpointer.load_checkpointables(step, targets), metadata, ""
         except (InputError, MemoryError, PermissionError, jax.errors.JaxRuntimeError):
             raise  # the checkpoint is not damaged
         except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
-            while error.__cause__:
-                error = error.__cause__
-            reason = " ".join(str(error).split())[:300]
-            return None, None, f"{type(error).__name__}: {reason}"
+            cause: BaseException = error
+            while cause.__cause__:
+                cause = cause.__cause__
+            reason = " ".join(str(cause).split())[:300]
+            return None, None, f"{type(cause).__name__}: {reason}"
 
     def _wrong_checksums(self, loaded: dict[str, Any]) -> str:
         """Names the arrays whose checksums are wrong; "" if all are right."""
@@ -256,7 +257,7 @@ class Checkpoints:
           InputError: a permission for the bucket is missing.
         """
         try:
-            with telling(self._directory):
+            with bucket_errors(self._directory):
                 yield
         except Exception as error:
             code = re.search(r"os_error_code='(\d+)'", str(error))

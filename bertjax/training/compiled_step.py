@@ -1,31 +1,23 @@
 """The update as it is compiled, for batches in one part and for batches in several.
 
-A batch in one part is one program. The parts of a batch may each have a shape of their own, as
-texts of like length have: then there is a program for each shape, which computes or adds to the
-gradient, and one that updates.
+A batch in one part is one program. The parts of a batch may have different shapes, because each has
+texts of similar length. Then there is a program for each shape, which computes the gradient or adds
+to it, and one that updates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from bertjax.sharding.placement import Placement
+from bertjax.training.experiment import Experiment
+from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.moves import moves_between
+from bertjax.training.objective import Sums
 from bertjax.training.state import TrainState
-from bertjax.training.step import (
-    Batch,
-    LossFunction,
-    Sums,
-    dropout_key,
-    gradient,
-    train_step,
-    updated,
-    whole_counts,
-)
+from bertjax.training.step import gradient, step_key, train_step, updated, whole_counts
 
 # libtpu would gather small shares, as 64 chips have them, by an all-reduce of whole weights, which
 # moves twice the bytes and does not run beside products.
@@ -36,61 +28,66 @@ class CompiledStep:
     """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
 
     Args:
-      loss, optimizer: see `train_step`.
-      placement: where everything lies.
-      weights: of `weights_in_use`.
-      abstract: shapes and shardings of the state.
-      accumulate: equal parts that a batch in one program is taken in.
+      experiment: what is trained.
+      model: the experiment's, or one that computes with the same parameters in another way.
+      accumulate: microbatches of a batch in one program.
     """
 
-    def __init__(
-        self,
-        loss: LossFunction,
-        optimizer: optax.GradientTransformation,
-        placement: Placement,
-        weights: Any,
-        abstract: TrainState,
-        accumulate: int,
-    ):
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    def __init__(self, experiment: Experiment, model: Model, accumulate: int):
+        placement, objective = experiment.placement, experiment.objective
+        optimizer = experiment.optimizer
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
+        frozen = jax.tree.map(lambda leaf: leaf.sharding, experiment.abstract_frozen)
         everywhere = placement.replicated
-        moves = moves_between(shardings.params, weights)
+        moves = moves_between(shardings.params, experiment.used)
         on_tpu = placement.mesh.devices.flat[0].platform == "tpu"
         compiled = partial(jax.jit, compiler_options=_TPU_OPTIONS if on_tpu else None)
-        whole = partial(
-            train_step,
-            loss=loss,
-            optimizer=optimizer,
-            accumulate=accumulate,
-            moves=moves,
-        )
+        self._experiment = experiment
         self._whole = compiled(
-            lambda state, batch, seed: whole(state, batch, seed=seed),
-            in_shardings=(shardings, placement.batch, everywhere),
+            partial(
+                train_step,
+                model=model,
+                objective=objective,
+                optimizer=optimizer,
+                accumulate=accumulate,
+                moves=moves,
+            ),
+            in_shardings=(shardings, frozen, placement.batch, everywhere, everywhere),
             out_shardings=(shardings, everywhere),
             donate_argnums=0,
         )
 
-        def share(params, part, counts, step, number, seed):
-            key = jax.random.fold_in(dropout_key(seed, step), number)
-            return gradient(moves.gather(params), part, counts, key, loss=loss, moves=moves)
+        def share(
+            params: Params,
+            frozen: Params,
+            part: Arrays,
+            counts: Mapping[str, jax.Array],
+            step: jax.Array,
+            number: jax.Array,
+            seed: jax.Array,
+        ) -> tuple[Params, Sums]:
+            key = jax.random.fold_in(step_key(seed, step), number)
+            given = moves.gather(params), frozen, part, counts, key
+            return gradient(*given, model=model, objective=objective, moves=moves)[:2]
 
-        def add(total, *of_part):
+        def add(total: tuple[Params, Sums], *of_part: Any) -> tuple[Params, Sums]:
             return jax.tree.map(jnp.add, total, share(*of_part))
 
-        def update(state, total, counts):
+        def update(
+            state: TrainState,
+            total: tuple[Params, Sums],
+            counts: Mapping[str, jax.Array],
+            learning_rate: jax.Array,
+        ) -> tuple[TrainState, Sums]:
+            weights = objective.loss_weights
             return updated(
-                state,
-                *total,
-                counts,
-                weights=loss.weights,
-                optimizer=optimizer,
+                state, *total, counts, learning_rate, weights=weights, optimizer=optimizer
             )
 
         total = (shardings.params, everywhere)
-        of_part = (shardings.params, placement.batch, *(everywhere,) * 4)
-        self._counts = compiled(loss.counts, out_shardings=everywhere)
-        # The first part has a program without a sum: zeros to add to would cost as much as a part.
+        of_part = (shardings.params, frozen, placement.batch, *(everywhere,) * 4)
+        self._counts = compiled(objective.counts, out_shardings=everywhere)
+        # The first program has no sum: making zeros and adding to them costs as much as a part.
         self._first = compiled(share, in_shardings=of_part, out_shardings=total)
         self._add = compiled(
             add,
@@ -100,29 +97,33 @@ class CompiledStep:
         )
         self._update = compiled(
             update,
-            in_shardings=(shardings, total, everywhere),
+            in_shardings=(shardings, total, everywhere, everywhere),
             out_shardings=(shardings, everywhere),
             donate_argnums=0,
         )
 
     def __call__(
-        self, state: TrainState, parts: Sequence[Batch], seed: int
+        self, state: TrainState, parts: Sequence[Arrays], learning_rate: float, seed: int
     ) -> tuple[TrainState, Sums]:
-        """One update with a batch, on the devices in its parts; `state` is donated."""
+        """One update with the parts of a batch, which are on the devices; `state` is donated."""
+        frozen = self._experiment.frozen
         if len(parts) == 1:
-            return self._whole(state, parts[0], seed)
+            return self._whole(state, frozen, parts[0], learning_rate, seed)
         each = [self._counts(part) for part in parts]
         counts = whole_counts({name: sum(part[name] for part in each) for name in each[0]})
         first, *others = parts
-        total = self._first(state.params, first, counts, state.step, 0, seed)
+        total = self._first(state.params, frozen, first, counts, state.step, 0, seed)
         for number, part in enumerate(others, 1):
-            total = self._add(total, state.params, part, counts, state.step, number, seed)
-        return self._update(state, total, counts)
+            total = self._add(total, state.params, frozen, part, counts, state.step, number, seed)
+        return self._update(state, total, counts, learning_rate)
 
-    def lower(self, state: TrainState, batch: Any) -> jax.stages.Lowered:
+    def lower(
+        self, state: TrainState, batch: Mapping[str, jax.ShapeDtypeStruct]
+    ) -> jax.stages.Lowered:
         """The program for a batch in one part, for devices that are only described.
 
         Args:
           state, batch: shapes and dtypes.
         """
-        return self._whole.lower(state, batch, jax.ShapeDtypeStruct((), "int32"))
+        rate, seed = (jax.ShapeDtypeStruct((), dtype) for dtype in ("float32", "int32"))
+        return self._whole.lower(state, self._experiment.abstract_frozen, batch, rate, seed)

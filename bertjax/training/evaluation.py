@@ -1,59 +1,76 @@
-"""Losses and accuracies on held-out batches, by true counts."""
+"""Losses and accuracies on held-out batches, as means over all that is counted."""
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.training.feed import Feed
-from bertjax.training.step import LossFunction, Sums, add_sums, means, weighted
+from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.objective import HostSums, Objective, Rngs, Sums
+from bertjax.training.step import add_sums, means, weighted
 
 
 class HeldOut(NamedTuple):
-    """Batches for evaluation: (number, rows) -> those rows, on the host; the same every time."""
+    """The batches of an evaluation: `batch(number, rows)` makes rows of one, always the same."""
 
     batch: Callable[[int, slice], HostBatch]
     batch_size: int
 
 
 class Evaluator:
-    """A loss function, compiled for evaluation (without dropout) on one placement.
+    """An experiment's objective, compiled for evaluation (without dropout).
 
-    What is random besides dropout has a key of its own, which the number of the batch decides: so
-    every evaluation draws the same.
+    All other random numbers depend only on the number of the batch, so every evaluation has the
+    same ones.
     """
 
-    def __init__(self, loss: LossFunction, placement: Placement):
-        self._loss, self._placement = loss, placement
+    def __init__(self, objective: Objective, model: Model, placement: Placement):
+        self._objective, self._placement = objective, placement
 
-        def sums(params, batch, number):
-            return loss.sums(params, batch, jax.random.key(number), deterministic=True)
+        def sums(params: Params, batch: Arrays, number: jax.Array) -> tuple[Sums, Arrays]:
+            rngs = Rngs(jax.random.key(number), deterministic=True)
+            return objective.sums(model, params, batch, rngs)
 
-        self._sums = jax.jit(sums, out_shardings=placement.replicated)
+        shardings = placement.replicated, placement.batch
+        self._sums = jax.jit(sums, out_shardings=shardings)
 
-    def evaluate(self, params: Any, held_out: HeldOut, batches: int) -> dict[str, float]:
+    def evaluate(self, params: Params, held_out: HeldOut, batches: int) -> dict[str, float]:
         """Means over the first `batches` batches; "loss" is what training minimizes.
 
-        Beside an accuracy NAME, "NAME_stderr" is its standard error, were each of what it counts
-        independent of the others (the hidden tokens of one sequence are not quite).
+        For each accuracy NAME, "NAME_stderr" is its standard error, on the assumption that the
+        answers are independent (those in one sequence are not quite).
+
+        Args:
+          params: the parameters of all parts of the model.
         """
 
-        def make(number):
+        def make(number: int) -> dict[str, jax.Array]:
             return self._placement.put(partial(held_out.batch, number), held_out.batch_size)
 
-        total: Sums = {}
+        def nothing(rows: slice) -> dict[str, np.ndarray]:
+            shapes = self._objective.carried.items()
+            return {
+                name: np.zeros((rows.stop - rows.start, *each.shape), each.dtype)
+                for name, each in shapes
+            }
+
+        total: HostSums = {}
+        carry = self._placement.put(nothing, held_out.batch_size)
         with self._placement.active():
             for number, batch in Feed(make, range(batches)):
-                total = add_sums(total, jax.device_get(self._sums(params, batch, number)))
+                sums, carry = self._sums(params, {**batch, **carry}, number)
+                total = add_sums(total, jax.device_get(sums))
         metrics = means(total)
-        weights = self._loss.weights
+        weights = self._objective.loss_weights
         loss = weighted({name: metrics[name] for name in weights}, weights)
         errors = {
             f"{name}_stderr": math.sqrt(metrics[name] * (1 - metrics[name]) / count)
             for name, (_, count) in total.items()
             if name.endswith("_accuracy") and count
         }
-        return {"loss": loss, **metrics, **errors, **self._loss.derived(metrics)}
+        return {"loss": loss, **metrics, **errors, **self._objective.derived(metrics)}

@@ -3,13 +3,14 @@
 import collections
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
+Waiting = collections.deque[tuple[int, Future[T]]]
 
 
-class Feed:
+class Feed(Generic[T]):
     """Calls `make(step)` for the next steps while the current step runs.
 
     Args:
@@ -35,7 +36,7 @@ class Feed:
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         with ThreadPoolExecutor(self._ahead, thread_name_prefix="feed") as pool:
-            waiting = collections.deque()
+            waiting: Waiting[T] = collections.deque()
             try:
                 for step in self._steps:
                     waiting.append((step, pool.submit(self._make, step)))
@@ -47,7 +48,7 @@ class Feed:
                 for _, future in waiting:
                     future.cancel()
 
-    def _take(self, waiting):
+    def _take(self, waiting: Waiting[T]) -> tuple[int, T]:
         step, future = waiting.popleft()
         while not future.done() and self._busy():
             wait([future], timeout=0.001)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import os
 import tempfile
 import time
@@ -11,12 +10,14 @@ from typing import Any
 
 from bertjax.base import figures
 from bertjax.base.cloud_storage import in_bucket, path_of
+from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, check_folder_name, to_disk
-from bertjax.base.json_kinds import parse, problem_in
-from bertjax.training.verdict import HELDOUT, LOSS, TRAIN, Health, Verdict
+from bertjax.base.validation import converted, parsed, record
+from bertjax.training.verdict import HELDOUT, TRAIN, Health, Verdict
 
 METRICS_FILE = "metrics.jsonl"
 DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
+_ROW, _OF_BATCHES = record(step=int, split=str), record(loss=float)  # the types of lines
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ class Journal:
         them that was stopped before its next checkpoint.
       last_line: the step of the last training line that is expected; if the file lacks it, a
         warning says so.
-      health: the rules of a verdict on the run, and the band for the picture; None: there are none.
-        A bad verdict is logged after the evaluation at which it comes, once for each kind.
+      health: the rules of a verdict on the run, if there are any. A bad verdict is logged after the
+        evaluation at which it comes, once for each kind.
 
     Raises:
       InputError: a file has the place of the folder tensorboard/.
@@ -89,7 +90,7 @@ class Journal:
     @property
     def verdict(self) -> Verdict | None:
         """The verdict on the run by all its lines."""
-        return self._health and self._health.verdict(self._rows)
+        return self._health.verdict(self._rows) if self._health else None
 
     def _kinds_so_far(self) -> set[str]:
         """The kinds of all verdicts that came at the evaluations that are in the file."""
@@ -132,10 +133,7 @@ class Journal:
                     file.write(path.read_bytes())
 
     def draw(self) -> None:
-        """Draws loss.png: the loss on training batches and on held-out text, over steps.
-
-        A band is of the masked-LM loss alone; so is a curve beside it where that is not the loss.
-        """
+        """Draws loss.png: the loss on training batches and on held-out text, over steps."""
         with figures.png(self._local / "loss.png", figsize=(8, 5)) as figure:
             plot = figure.subplots()
             for split, style in ((TRAIN, dict(lw=1, alpha=0.6)), (HELDOUT, dict(lw=2, marker="."))):
@@ -143,26 +141,11 @@ class Journal:
                 steps, losses = [r["step"] for r in rows], [r["loss"] for r in rows]
                 plot.plot(steps, losses, label=split, **style)
             if self._health:
-                self._draw_health(plot, rows)
+                _draw_headline(plot, rows, self._health)
             plot.set(xlabel="step", ylabel="loss (nats)", title=self._folder.resolve().name)
             plot.grid(alpha=0.3)
             plot.legend()
         self._drawn = len(self._rows)
-
-    def _draw_health(self, plot: Any, rows: list[dict[str, Any]]) -> None:
-        """The band behind the curve of `rows`, those on held-out text."""
-        steps = [row["step"] for row in rows if LOSS in row]
-        losses = [row[LOSS] for row in rows if LOSS in row]
-        if losses != [row["loss"] for row in rows]:
-            plot.plot(steps, losses, label="heldout, masked LM", lw=2, ls="--", color="tab:green")
-        bounds = [self._health.bounds(step) for step in steps]
-        if any(bounds):
-            low, high = zip(*(b.loss if b else (math.nan, math.nan) for b in bounds), strict=True)
-            band = dict(color="tab:green", alpha=0.2, lw=0, zorder=0)
-            plot.fill_between(steps, low, high, label="band of masked LM", **band)
-        if self._health.without_context and losses:
-            line = dict(color="gray", lw=1, ls=":")
-            plot.axhline(self._health.without_context, label="masked LM without context", **line)
 
     def close(self) -> None:
         """Draws, publishes and closes the files."""
@@ -173,6 +156,17 @@ class Journal:
         self._file.close()
         if in_bucket(self._folder):
             self._temporary.cleanup()
+
+
+def _draw_headline(plot: Any, rows: list[dict[str, Any]], health: Health) -> None:
+    """Draws the headline of held-out `rows` if it is not the loss, and its unigram baseline."""
+    name, baseline = health.objective.headline, health.unigram_baseline
+    rows = [row for row in rows if name in row]
+    steps, losses = [row["step"] for row in rows], [row[name] for row in rows]
+    if losses != [row["loss"] for row in rows]:
+        plot.plot(steps, losses, label=f"heldout {name}", lw=2, ls="--", color="tab:green")
+    if losses and baseline is not None:
+        plot.axhline(baseline, label=f"unigram baseline of {name}", color="gray", lw=1, ls=":")
 
 
 def read_metrics(folder: str | os.PathLike) -> list[dict[str, Any]]:
@@ -213,13 +207,12 @@ def _read(folder: str | os.PathLike) -> tuple[list[dict[str, Any]], list[bytes]]
 def _row(line: bytes) -> dict[str, Any] | None:
     """Parses a line; returns None if it is damaged."""
     try:
-        row = parse(line)
-    except ValueError:
+        row = parsed(line, _ROW, METRICS_FILE, "")
+        if row["split"] in (TRAIN, HELDOUT):
+            converted(row, _OF_BATCHES)
+    except InputError:
         return None
-    if problem_in(row, {"step": int, "split": str}):
-        return None
-    drawn = row["split"] in (TRAIN, HELDOUT)
-    return None if drawn and problem_in(row, {"loss": float}) else row
+    return row
 
 
 def _set_aside(folder: Path, damaged: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""How the parameters and their gradient move between the devices in an update."""
+"""Gathers parameters from the devices that store them, and scatters their gradient back."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,48 +6,50 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from bertjax.training.model import Params
+
 
 class Moves(NamedTuple):
     """Two functions of trees like the parameters.
 
     Attributes:
-      gather: stored parameters -> as a step computes with them.
-      spread: the gradient of these -> float32, where the parameters are stored.
+      gather: parameters as they are stored -> as a step computes with them.
+      scatter: the gradient of gathered parameters -> float32, where the parameters are stored.
     """
 
-    gather: Callable[[Any], Any]
-    spread: Callable[[Any], Any]
+    gather: Callable[[Params], Params]
+    scatter: Callable[[Params], Params]
 
 
-STAY = Moves(lambda tree: tree, lambda tree: tree)  # of one device
+STAY = Moves(lambda tree: tree, lambda tree: tree)  # on one device
 
 
-def moves_between(stored: Any, weights: Any) -> Moves:
+def moves_between(stored: Any, used: Any) -> Moves:
     """The moves between where parameters are stored and where they are used.
 
     Args:
       stored: the sharding of each parameter between steps.
-      weights: of `bertjax.training.state.weights_in_use`.
+      used: the result of `bertjax.training.state.placed_for_use`.
     """
 
-    def gather(params):
-        def one(leaf, here, used):
-            return _move(leaf.astype(used.dtype), here, used.sharding)
+    def gather(params: Params) -> Params:
+        def one(leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct) -> jax.Array:
+            return _move(leaf.astype(used.dtype), stored, used.sharding)
 
-        return jax.tree.map(one, params, stored, weights)
+        return jax.tree.map(one, params, stored, used)
 
-    def spread(grads):
-        def one(leaf, there, used):
-            # Summed whole first: or XLA would break up the product that makes a gradient.
-            return _move(leaf, used.sharding, there).astype("float32")
+    def scatter(grads: Params) -> Params:
+        def one(leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct) -> jax.Array:
+            # It is summed whole first; otherwise XLA would break up the product that makes it.
+            return _move(leaf, used.sharding, stored).astype("float32")
 
-        return jax.tree.map(one, grads, stored, weights)
+        return jax.tree.map(one, grads, stored, used)
 
-    return Moves(gather, spread)
+    return Moves(gather, scatter)
 
 
 def _move(x: jax.Array, here: NamedSharding, there: NamedSharding) -> jax.Array:
-    """Moves an array between the devices, with the dimensions joined that stay whole.
+    """Moves an array between the devices; adjacent dimensions that are not split are joined first.
 
     A TPU pads the last two dimensions to its tiles, [12, 64] to [16, 128]; with these joined, less
     is moved, and nothing is rearranged for a product that takes them joined.

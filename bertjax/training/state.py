@@ -6,14 +6,14 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 from flax import linen as nn
+from jax.sharding import NamedSharding
 
 from bertjax.sharding.placement import Placement
+from bertjax.training.model import Arrays, Params
 
 
-@flax.struct.dataclass
-class Average:
+class Average(flax.struct.PyTreeNode):
     """An exponential moving average of the parameters (EMA), which begins as they do.
 
     Attributes:
@@ -21,10 +21,10 @@ class Average:
       decay: the share of the average that an update keeps.
     """
 
-    weights: Any
+    weights: Params
     decay: float = flax.struct.field(pytree_node=False)
 
-    def after(self, params: Any) -> "Average":
+    def after(self, params: Params) -> "Average":
         """The average after an update that has led to `params`."""
         new = 1.0 - self.decay
         return self.replace(
@@ -32,39 +32,70 @@ class Average:
         )
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
     """The parameters, the optimizer state, and the number of updates so far (int32 scalar).
 
     Attributes:
-      average: of the parameters; None: none is kept.
+      average: the average of the parameters, if the run keeps one.
+      carry: the arrays that a step hands to the next (`Objective.carried`).
     """
 
     step: jax.Array
-    params: Any
+    params: Params
     opt_state: Any
     average: Average | None = None
+    carry: Arrays = flax.struct.field(default_factory=dict)
 
     def parts(self) -> dict[str, Any]:
         """The parts of a checkpoint; so parameters can be restored without the optimizer."""
-        average = {"average": self.average} if self.average else {}
-        optimizer = {"step": self.step, "state": self.opt_state}
-        return {"params": self.params, "optimizer": optimizer} | average
+        parts = {"params": self.params, "optimizer": {"step": self.step, "state": self.opt_state}}
+        more = {"average": self.average, "carry": self.carry}
+        return parts | {name: tree for name, tree in more.items() if tree}
 
     @classmethod
     def from_parts(cls, parts: dict[str, Any]) -> "TrainState":
         """The inverse of `parts`."""
-        optimizer = parts["optimizer"]
-        return cls(optimizer["step"], parts["params"], optimizer["state"], parts.get("average"))
+        optimizer, more = parts["optimizer"], (parts.get("average"), parts.get("carry", {}))
+        return cls(optimizer["step"], parts["params"], optimizer["state"], *more)
 
-    def started(self, start: Callable[[Any], Any]) -> "TrainState":
+    def started(self, start: Callable[[Params], Params]) -> "TrainState":
         """The state with other parameters, `start(params)`; an average begins with them."""
         average = self.average and self.average.replace(weights=start(self.average.weights))
         return self.replace(params=start(self.params), average=average)
 
-    def evaluated(self) -> Any:
-        """The weights that the run is judged and opened by."""
+    def evaluated(self) -> Params:
+        """The parameters that the run is judged and opened by."""
         return self.average.weights if self.average else self.params
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, nn.LogicallyPartitioned)
+
+
+def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
+    """Replaces the logical axes of an abstract tree's leaves by shardings."""
+
+    def one(box: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        # `nn.unbox` would move arrays where a mesh is active.
+        leaf = box.value if _is_box(box) else box
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    shardings = placement.shardings(boxed, stored=stored)
+    return jax.tree.map(one, boxed, shardings, is_leaf=_is_box)
+
+
+def placed_for_use(boxed: Any, placement: Placement) -> Any:
+    """The shapes, dtypes and shardings in which a step computes with parameters.
+
+    A parameter is stored where it is updated, perhaps as a share on each device. A step uses it in
+    the dtype `Parameter.gathered_as`, with the sharding that the rules of the layout give.
+    """
+    return jax.tree.map(
+        lambda box, leaf: leaf.update(dtype=jnp.dtype(box.gathered_as)),
+        boxed,
+        placed(boxed, placement),
+        is_leaf=_is_box,
+    )
 
 
 def logical_axes(init: Callable[[jax.Array], Any]) -> Any:
@@ -72,78 +103,5 @@ def logical_axes(init: Callable[[jax.Array], Any]) -> Any:
     return jax.tree.map(
         lambda leaf: leaf.names,
         jax.eval_shape(init, jax.random.key(0)),
-        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
+        is_leaf=_is_box,
     )
-
-
-def abstract_state(
-    init: Callable[[jax.Array], Any],
-    optimizer: optax.GradientTransformation,
-    placement: Placement,
-    ema: float = 0.0,
-) -> TrainState:
-    """The shapes, dtypes and shardings of the state; no array is made.
-
-    Args:
-      init: maps a key to parameters, with logical axes on every leaf.
-      ema: the decay of the average of the parameters; 0: none is kept.
-    """
-
-    def make(key):
-        return _fresh(init(key), optimizer, ema)
-
-    boxed = jax.eval_shape(make, jax.random.key(0))
-    return placed(boxed, placement, stored=True)
-
-
-def _fresh(params: Any, optimizer: optax.GradientTransformation, ema: float) -> TrainState:
-    average = Average(params, ema) if ema else None
-    return TrainState(jnp.int32(0), params, optimizer.init(params), average)
-
-
-def placed(boxed: Any, placement: Placement, *, stored: bool = False) -> Any:
-    """Replaces the logical axes of an abstract tree's leaves by shardings."""
-    return jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        nn.unbox(boxed),
-        placement.shardings(boxed, stored=stored),
-    )
-
-
-def weights_in_use(init: Callable[[jax.Array], Any], placement: Placement) -> Any:
-    """The shapes, dtypes and shardings in which a step computes with the parameters.
-
-    A parameter is stored where it is updated, which may be a share on each device; it is used in
-    its own dtype, where the layout's table of parameters says.
-    """
-    boxed = jax.eval_shape(init, jax.random.key(0))
-    return jax.tree.map(
-        lambda box, weight: weight.update(dtype=jnp.dtype(box.gathered_as)),
-        boxed,
-        placed(boxed, placement),
-        is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned),
-    )
-
-
-def init_state(
-    init: Callable[[jax.Array], Any],
-    optimizer: optax.GradientTransformation,
-    abstract: TrainState,
-    seed: int,
-) -> TrainState:
-    """Makes a new state directly in its shardings; its values are the same on any mesh."""
-    return compiled_init(init, optimizer, abstract)(seed)
-
-
-def compiled_init(
-    init: Callable[[jax.Array], Any],
-    optimizer: optax.GradientTransformation,
-    abstract: TrainState,
-) -> Callable[[int], TrainState]:
-    """A compiled function that maps a seed to a new state."""
-    ema = abstract.average.decay if abstract.average else 0.0
-
-    def make(seed):
-        return _fresh(nn.unbox(init(jax.random.key(seed))), optimizer, ema)
-
-    return jax.jit(make, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, abstract))

@@ -1,64 +1,49 @@
-"""One update, and one evaluation, as pure functions of (state, batch)."""
+"""One update as a pure function of (state, batch)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.moves import STAY, Moves
+from bertjax.training.objective import HostSums, Objective, Rngs, Sums
 from bertjax.training.state import TrainState
-
-Batch = Mapping[str, jax.Array]
-Sums = dict[str, tuple[jax.Array, jax.Array]]
-
-
-class LossFunction(NamedTuple):
-    """The function that is minimized: the sum of weight * sum / count over the names of `weights`.
-
-    Attributes:
-      sums: (params, batch, key, deterministic=...) -> {name: (sum, count)} of losses and metrics.
-        The key decides everything random; with `deterministic`, as in evaluation, there is no
-        dropout.
-      counts: batch -> {loss name: count}: what divides each loss, known beforehand.
-      weights: loss name -> its weight.
-      derived: means of an evaluation -> further metrics that follow from them.
-    """
-
-    sums: Callable[..., Sums]
-    counts: Callable[[Batch], dict[str, jax.Array]]
-    weights: Mapping[str, float]
-    derived: Callable[[Mapping[str, float]], dict[str, float]] = lambda metrics: {}
 
 
 def gradient(
-    weights: Any,
-    part: Batch,
+    params: Params,
+    frozen: Params,
+    batch: Arrays,
     counts: Mapping[str, jax.Array],
     key: jax.Array,
     *,
-    loss: LossFunction,
+    model: Model,
+    objective: Objective,
     moves: Moves,
-) -> tuple[Any, Sums]:
-    """Computes the share of a part of a batch in the whole batch's gradient and sums.
+) -> tuple[Params, Sums, Arrays]:
+    """A microbatch's share of the gradient and sums of the whole batch, and what it carries on.
 
     Args:
-      weights: gathered parameters.
-      part: arrays of some of the batch's rows, or of all.
-      counts: of `whole_counts`. Each part's losses are divided by the whole batch's counts, so
-        that the gradients of all parts add to the batch's, however its rows are spread.
-      key: of dropout, and of what else is random in it.
-      moves: from where the parameters are stored to where a step uses them, and back.
+      params: gathered parameters.
+      frozen: the parameters of the frozen parts.
+      batch: arrays of some of the batch's rows, or of all.
+      counts: the result of `whole_counts`. The losses of each microbatch are divided by the whole
+        batch's counts, so that the gradients of all microbatches add to the batch's, however its
+        rows are divided.
+      key: the key of dropout and of all other random numbers.
+      moves: between the shardings in which parameters are stored, and those in which they are used.
     """
 
-    def minimized(weights):
-        sums = loss.sums(weights, part, key, deterministic=False)
-        return _total(sums, counts, loss.weights), sums
+    def loss(params: Params) -> tuple[jax.Array, tuple[Sums, Arrays]]:
+        sums, carry = objective.sums(model, {**params, **frozen}, batch, Rngs(key))
+        return _total(sums, counts, objective.loss_weights), (sums, carry)
 
-    grads, sums = jax.grad(minimized, has_aux=True)(weights)
-    return moves.spread(grads), sums
+    grads, (sums, carry) = jax.grad(loss, has_aux=True)(params)
+    return moves.scatter(grads), sums, carry
 
 
 def _total(sums: Sums, counts: Mapping[str, jax.Array], weights: Mapping[str, float]) -> jax.Array:
@@ -67,104 +52,127 @@ def _total(sums: Sums, counts: Mapping[str, jax.Array], weights: Mapping[str, fl
 
 
 def weighted(losses: Mapping[str, Any], weights: Mapping[str, float]) -> Any:
-    """The sum of the losses, each times its weight; none is multiplied by 1."""
+    """The sum of the losses, each times its weight, without products with 1."""
     return sum(
         loss if weights[name] == 1 else weights[name] * loss for name, loss in losses.items()
     )
 
 
 def whole_counts(counts: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The divisors of the losses, from the `LossFunction.counts` of the whole batch."""
+    """The divisors of the losses, from the `Objective.counts` of the whole batch."""
     return {name: jnp.maximum(count, 1.0) for name, count in counts.items()}
 
 
-def dropout_key(seed: jax.Array | int, step: jax.Array) -> jax.Array:
-    """Decides every mask of an update, and what else is random in it."""
+def step_key(seed: jax.Array | int, step: jax.Array) -> jax.Array:
+    """The key of an update, which determines its masks of dropout and other random numbers."""
     return jax.random.fold_in(jax.random.key(seed), step)
 
 
 def updated(
     state: TrainState,
-    grads: Any,
+    grads: Params,
     sums: Sums,
     counts: Mapping[str, jax.Array],
+    learning_rate: jax.Array,
     *,
     weights: Mapping[str, float],
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
 ) -> tuple[TrainState, Sums]:
-    """The next state, of the gradient and the sums of a whole batch; see `train_step`."""
+    """The next state, from the gradient and the sums of a whole batch; see `train_step`."""
     with jax.named_scope("optimizer"):
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        updates, opt_state = optimizer.update(
+            grads, state.opt_state, state.params, learning_rate=learning_rate
+        )
         params = optax.apply_updates(state.params, updates)
         average = state.average and state.average.after(params)
         norm = optax.tree.norm(grads)
     one = jnp.float32(1)
     sums["loss"] = (_total(sums, counts, weights), one)
     sums["grad_norm"] = (norm, one)
-    return TrainState(state.step + 1, params, opt_state, average), sums
+    step = state.step + 1
+    state = state.replace(step=step, params=params, opt_state=opt_state, average=average)
+    return state, sums
 
 
 def train_step(
     state: TrainState,
-    batch: Batch,
-    *,
-    loss: LossFunction,
-    optimizer: optax.GradientTransformation,
+    frozen: Params,
+    batch: Arrays,
+    learning_rate: jax.Array,
     seed: jax.Array | int,
+    *,
+    model: Model,
+    objective: Objective,
+    optimizer: optax.GradientTransformationExtraArgs,
     accumulate: int,
     moves: Moves = STAY,
 ) -> tuple[TrainState, Sums]:
     """One update.
 
     Args:
+      frozen: the parameters of the frozen parts of the model, or {}.
       batch: arrays of B rows.
-      loss: what is minimized.
-      seed: of dropout; with the step it decides every mask.
-      accumulate: the batch is taken in this many parts, one after the other, to save memory.
+      seed: the seed and the step determine all random numbers.
+      objective: what is minimized.
+      accumulate: the number of microbatches, which are computed one after the other to save memory.
       moves: see `gradient`.
 
     Returns:
       The next state and the sums, with "loss" and "grad_norm" (before clipping) among them.
     """
-    key = dropout_key(seed, state.step)
-    counts = whole_counts(loss.counts(batch))
-    part_gradient = partial(gradient, loss=loss, moves=moves)
-    weights = moves.gather(state.params)
+    key = step_key(seed, state.step)
+    counts = whole_counts(objective.counts(batch))
+    of_part = partial(gradient, model=model, objective=objective, moves=moves)
+    batch = {**batch, **state.carry}
+    params = moves.gather(state.params)
     if accumulate == 1:
-        grads, sums = part_gradient(weights, batch, counts, key)
+        grads, sums, carry = of_part(params, frozen, batch, counts, key)
     else:
 
-        def add_part(total, numbered_part):
-            number, part = numbered_part
-            new = part_gradient(weights, part, counts, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, total, new), None
+        def add(
+            total: tuple[Params, Sums], numbered: tuple[jax.Array, Arrays]
+        ) -> tuple[tuple[Params, Sums], Arrays]:
+            number, part = numbered
+            *new, carry = of_part(params, frozen, part, counts, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, total, tuple(new)), carry
 
         parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
         first = jax.tree.map(lambda x: x[0], parts)
-        zeros = _zero_total(part_gradient, weights, first, counts, key)
-        (grads, sums), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
-    return updated(state, grads, sums, counts, weights=loss.weights, optimizer=optimizer)
+        zeros = _zeros_like(of_part, params, frozen, first, counts, key)[:2]
+        (grads, sums), carry = jax.lax.scan(add, zeros, (jnp.arange(accumulate), parts))
+        carry = jax.tree.map(_join_rows, carry)
+    weights = objective.loss_weights
+    state, sums = updated(
+        state, grads, sums, counts, learning_rate, weights=weights, optimizer=optimizer
+    )
+    return state.replace(carry=carry), sums
 
 
-def _zero_total(part_gradient: Callable, *arguments) -> tuple[Any, Sums]:
-    """Zeros of the shapes that `part_gradient(*arguments)` has."""
-    shapes = jax.eval_shape(part_gradient, *arguments)
+def _zeros_like(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Zeros of the shapes that `function(*arguments)` has."""
+    shapes = jax.eval_shape(function, *arguments)
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
 def _split_rows(x: jax.Array, parts: int) -> jax.Array:
-    """[B, ...] -> [parts, B / parts, ...]; each device's rows are spread over all parts."""
+    """[B, ...] -> [parts, B / parts, ...]; each device's rows are divided over all parts."""
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 
-def add_sums(total: Sums, sums: Sums) -> Sums:
-    """Adds host sums in float64; an empty total is zero."""
+def _join_rows(x: jax.Array) -> jax.Array:
+    """The inverse of `_split_rows`."""
+    return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+
+
+def add_sums(total: HostSums, sums: Sums) -> HostSums:
+    """Adds `sums`, as arrays on the host, to `total` in float64; an empty total is zero."""
+    none = (0.0, 0.0)
     return {
-        name: tuple(float(a) + float(b) for a, b in zip(total.get(name, (0, 0)), pair, strict=True))
-        for name, pair in sums.items()
+        name: (total.get(name, none)[0] + float(value), total.get(name, none)[1] + float(count))
+        for name, (value, count) in sums.items()
     }
 
 
-def means(sums: Sums) -> dict[str, float]:
-    """{name: sum / count} as Python floats; of device or host scalars."""
+def means(sums: Sums | HostSums) -> dict[str, float]:
+    """{name: sum / count} as Python floats."""
     return {name: float(total) / max(float(count), 1.0) for name, (total, count) in sums.items()}

@@ -2,28 +2,24 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 TRAIN, HELDOUT = "train", "heldout"  # the two kinds of lines
-LOSS, ACCURACY = "mlm_loss", "mlm_accuracy"
 
-# The kinds of verdicts, and beside them `Health.warned`.
-HEALTHY, ABOVE, PLATEAU, DIVERGING = "healthy", "above the band", "plateau", "diverging"
-UNKNOWN = "unknown"
+# The kinds of verdicts; one more is the objective's `warned`.
+HEALTHY, PLATEAU, DIVERGING, UNKNOWN = "healthy", "plateau", "diverging", "unknown"
 
-_NEAR = 0.15  # nats: so near to the loss without context, the context is not used
-_RISE = 0.5  # nats: no noise, and no rate's first steps, raise the loss so much for two evaluations
-_USED = 1.5  # nats: a model so far below the loss without context has learned to use it
-# Without a band, a run may stay on the plateau for both of these after the warm-up. The paper's
-# warm-up alone has 10,000 updates.
+_NEAR = 0.15  # nats: a model this near to the unigram baseline does not use the context
+_RISE = 0.5  # nats: more than noise or a high rate's first steps raise the loss for two evaluations
+_USED = 1.5  # nats: a model this far below the unigram baseline has learned to use the context
+# A run may stay on the plateau for both of these after the warm-up. The paper's warm-up alone has
+# 10,000 updates.
 _PATIENT_UPDATES, _PATIENT_TOKENS = 10_000, 50_000_000
 
 
 class Verdict(NamedTuple):
-    """What can be said of a run.
+    """A verdict on a run.
 
     Attributes:
       kind: one of the kinds above.
@@ -35,76 +31,37 @@ class Verdict(NamedTuple):
 
     @property
     def is_bad(self) -> bool:
-        """Whether something is to be done."""
+        """Whether the user should change something."""
         return self.kind not in (HEALTHY, UNKNOWN)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.says}"
 
 
-class Curve(NamedTuple):
-    """Held-out figures of a finished run: arrays [N], by ascending tokens."""
+class Judged(Protocol):
+    """What a verdict needs of an objective; see `bertjax.objectives.objective`."""
 
-    tokens: np.ndarray
-    loss: np.ndarray
-    accuracy: np.ndarray
-
-
-class Bounds(NamedTuple):
-    """What is usual at some number of tokens: (least, greatest) of each figure."""
-
-    loss: tuple[float, float]
-    accuracy: tuple[float, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Band:
-    """The held-out figures of runs of one size and recipe, and those within a margin of them.
-
-    Attributes:
-      source: whose curves they are, for messages.
-      curves: at least one.
-      batch_tokens: positions of one update of these runs, padding included.
-      margin: how far a usual run may be from the nearest curve, in nats and as a share.
-    """
-
-    source: str
-    curves: tuple[Curve, ...]
-    batch_tokens: int
-    margin: tuple[float, float]
-
-    def at(self, tokens: float) -> Bounds | None:
-        """The bounds after so many tokens; None where no curve is.
-
-        Between two points of a curve, the figures are linear in the logarithm of the tokens.
-        """
-        reaching = [c for c in self.curves if c.tokens[0] <= tokens <= c.tokens[-1]]
-        if not reaching:
-            return None
-        bounds = []
-        for name, margin in zip(("loss", "accuracy"), self.margin, strict=True):
-            values = [
-                float(np.interp(math.log(tokens), np.log(curve.tokens), getattr(curve, name)))
-                for curve in reaching
-            ]
-            bounds.append((min(values) - margin, max(values) + margin))
-        return Bounds(*bounds)
+    @property
+    def headline(self) -> str: ...
+    @property
+    def accuracy(self) -> str: ...
+    @property
+    def advice(self) -> str: ...
+    @property
+    def warned(self) -> str: ...
+    def warning(self, metrics: Mapping[str, float]) -> str: ...
 
 
-class Stage(NamedTuple):
+class PhaseSteps(NamedTuple):
     """The steps of one phase, for a verdict.
 
     Attributes:
       last_step: see `bertjax.training.loop.Phase`.
-      tokens: positions of an update.
-      band: None: there is none.
-      why: it has no band.
+      tokens: the positions of an update, padding included.
     """
 
     last_step: int
     tokens: int
-    band: Band | None
-    why: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,69 +69,56 @@ class Health:
     """The rules for one run.
 
     Attributes:
+      objective: its headline is the metric that is judged.
       stages: one for each phase, in order.
-      warmup_steps: of the optimizer. Bands begin to count after twice as many.
-      without_context: the loss (nats) of the best guess that reads no context; None: not known.
-      warning: metrics of an evaluation -> the objective's warning, or "".
-      warned: the kind of verdict that such warnings are.
+      warmup_steps: the optimizer's.
+      unigram_baseline: the headline (nats) of the best guess that reads no context; None: not
+        known.
     """
 
-    stages: tuple[Stage, ...]
+    objective: Judged
+    stages: tuple[PhaseSteps, ...]
     warmup_steps: int
-    without_context: float | None
-    warning: Callable[[Mapping[str, float]], str]
-    warned: str
+    unigram_baseline: float | None
 
     def verdict(self, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         """The verdict after the last of some lines of metrics.jsonl, which are in order."""
+        rows = [row for row in rows if self.objective.headline in row]
         held_out = [row for row in rows if row["split"] == HELDOUT]
         if not held_out:
             return Verdict(UNKNOWN, "no evaluation yet")
         number = self._number(held_out[-1]["step"])
-        of_stage = [row for row in held_out if self._number(row["step"]) == number]
-        lines = [
-            row for row in rows if row["split"] == TRAIN and self._number(row["step"]) == number
-        ]
+        of_stage = [row for row in rows if self._number(row["step"]) == number]
         return (
-            self._diverging(of_stage, lines)
-            or self._plateau(of_stage)
-            or self._warned(held_out)
-            or self._beside_band(of_stage)
+            self._diverging(of_stage)
+            or self._plateau(held_out[-2:])
+            or self._warned(held_out[-3:])
+            or self._beside_baseline(held_out[-1])
         )
-
-    def bounds(self, step: int) -> Bounds | None:
-        """What is usual after an update.
-
-        With larger batches than the band's, a run makes fewer updates of the same tokens. So each
-        of its updates counts as one of the band's batches at most.
-        """
-        band = self.stages[self._number(step)].band
-        if band is None or step < 2 * self.warmup_steps:
-            return None
-        return band.at(self.tokens(step, most=band.batch_tokens))
 
     def _number(self, step: int) -> int:
         """The stage of an update."""
         ends = [stage.last_step for stage in self.stages]
         return min(sum(end < step for end in ends), len(ends) - 1)
 
-    def tokens(self, step: int, most: float = math.inf) -> float:
-        """The tokens seen after an update, if each update counts `most` at most."""
+    def tokens(self, step: int) -> int:
+        """The tokens seen after an update, padding included."""
         total = first = 0
         for stage in self.stages:
-            total += max(min(step, stage.last_step) - first, 0) * min(stage.tokens, most)
+            total += max(min(step, stage.last_step) - first, 0) * stage.tokens
             first = stage.last_step
         return total
 
-    def _diverging(self, held_out: list, lines: list) -> Verdict | None:
-        """Two evaluations far above the best, with a training loss that has risen as well.
+    def _diverging(self, rows: list) -> Verdict | None:
+        """Two evaluations of a phase far above its best, and a training loss that has risen too.
 
-        Where only the held-out loss rises, the model learns its training text by heart.
+        If only the held-out loss rises, the model overfits.
         """
-        losses = [_loss(row) for row in held_out]
+        held_out = [row for row in rows if row["split"] == HELDOUT]
+        losses = list(map(self._loss, held_out))
         if all(map(math.isfinite, losses)):
             best, last = min(losses[:-2], default=math.inf), losses[-2:]
-            if min(last) < best + _RISE or not _rises(held_out, lines):
+            if min(last) < best + _RISE or not self._rises(rows):
                 return None
             figures = f"the best before was {best:.2f}"
         else:
@@ -186,97 +130,67 @@ class Health:
             "warm-up, and begin anew, or from a checkpoint before the rise",
         )
 
+    def _rises(self, rows: list) -> bool:
+        """Whether the mean training loss between the last two evaluations is far above the best."""
+        means, losses = [], []
+        for row in rows:
+            if row["split"] == TRAIN:
+                losses.append(self._loss(row))
+            elif losses:
+                means.append(sum(losses) / len(losses))
+                losses = []
+        return len(means) < 2 or means[-1] > min(means) + _RISE
+
     def _plateau(self, held_out: list) -> Verdict | None:
-        """The run does not use the context, though those of the band do, or for very long."""
-        if self.without_context is None:
+        """The run still does not use the context, long after the warm-up."""
+        step, warmup = held_out[-1]["step"], self.warmup_steps
+        updates, tokens = step - warmup, self.tokens(step) - self.tokens(warmup)
+        if updates < _PATIENT_UPDATES or tokens < _PATIENT_TOKENS:
             return None
-        row, left = held_out[-1], self.without_context - _NEAR
-        if not self._lasts(held_out, lambda row: _loss(row) >= left):
+        if self.unigram_baseline is None or any(map(self._uses_context, held_out)):
             return None
-        step = row["step"]
-        usual, updates = self.bounds(step), step - self.warmup_steps
-        if usual:
-            if usual.loss[1] >= left:
-                return None
-            others = "the runs of its band have left it"
-        else:
-            tokens = self.tokens(step) - self.tokens(self.warmup_steps)
-            if updates < _PATIENT_UPDATES or tokens < _PATIENT_TOKENS:
-                return None
-            others = f"{updates:,} updates after the warm-up"
         return Verdict(
             PLATEAU,
-            f"{self._figures(row)}: no better than a guess by the frequencies of the words, and "
-            f"{others}. Usual causes: a learning rate that is too high or too low for so many "
-            "layers, a warm-up that is too short, or few updates. Try a third of the rate, and "
-            "three times the rate; or config.model.encoder='modernbert', which leaves it sooner",
+            f"{self._figures(held_out[-1])}: no better than a guess by the frequencies of the "
+            f"words, {updates:,} updates after the warm-up. {self.objective.advice}",
         )
 
     def _warned(self, held_out: list) -> Verdict | None:
         """The objective warns at three evaluations, and the run is no longer at its beginning."""
-        warnings = [self.warning(row) for row in held_out[-3:]]
-        row = held_out[-1]
-        updates = row["step"] - self.warmup_steps
-        if self.without_context is None:
+        warnings = list(map(self.objective.warning, held_out))
+        updates = held_out[-1]["step"] - self.warmup_steps
+        if self.unigram_baseline is None:
             begins = updates <= 0
         else:
-            begins = _loss(row) > self.without_context - _USED and updates < _PATIENT_UPDATES
+            loss = self._loss(held_out[-1])
+            begins = loss > self.unigram_baseline - _USED and updates < _PATIENT_UPDATES
         if begins or len(warnings) < 3 or not all(warnings):
             return None
-        return Verdict(self.warned, f"{self._figures(row)}; {warnings[-1]}")
+        return Verdict(self.objective.warned, f"{self._figures(held_out[-1])}; {warnings[-1]}")
 
-    def _beside_band(self, held_out: list) -> Verdict:
-        """Healthy, or at two evaluations worse than the band; unknown without one."""
-        row, stage = held_out[-1], self.stages[self._number(held_out[-1]["step"])]
-        usual, figures = self.bounds(row["step"]), self._figures(row)
-        if usual is None or ACCURACY not in row:
-            why = stage.why or "its band does not reach here"
-            return Verdict(UNKNOWN, f"{figures}; {why}")
-        (low, high), (least, most) = usual
-        band = (
-            f"band {low:.2f} to {high:.2f}, {max(least, 0):.1%} to {most:.1%}, "
-            f"of {stage.band.source}"
-        )
-        if self._lasts(held_out, self._is_worse):
-            return Verdict(
-                ABOVE,
-                f"{figures}; {band}. Usual causes: a learning rate, batches or a warm-up other "
-                "than the band's, or text that is repeated often, which shows as a training loss "
-                "far below the held-out one",
-            )
-        return Verdict(HEALTHY, f"{figures}; {band}")
+    def _beside_baseline(self, row: Mapping[str, Any]) -> Verdict:
+        """Healthy below the unigram baseline; unknown above it, and without one."""
+        if self.unigram_baseline is None:
+            return Verdict(UNKNOWN, self._figures(row))
+        if self._uses_context(row):
+            return Verdict(HEALTHY, self._figures(row))
+        return Verdict(UNKNOWN, f"{self._figures(row)}; it does not use the context yet")
 
-    def _lasts(self, held_out: list, holds: Callable[[Mapping[str, Any]], bool]) -> bool:
-        """Whether something holds at the last two evaluations, or at the only one of a phase."""
-        step = held_out[-1]["step"]
-        no_more = step == self.stages[self._number(step)].last_step
-        return (len(held_out) > 1 or no_more) and all(map(holds, held_out[-2:]))
+    def _uses_context(self, row: Mapping[str, Any]) -> bool:
+        baseline = self.unigram_baseline
+        return baseline is not None and self._loss(row) < baseline - _NEAR
 
-    def _is_worse(self, row: Mapping[str, Any]) -> bool:
-        usual = self.bounds(row["step"])
-        return usual is not None and (
-            _loss(row) > usual.loss[1] or row.get(ACCURACY, math.inf) < usual.accuracy[0]
-        )
+    def _loss(self, row: Mapping[str, Any]) -> float:
+        return row[self.objective.headline]
 
     def _figures(self, row: Mapping[str, Any]) -> str:
-        """The loss, that without context, the accuracy and the tokens of an evaluation."""
-        name = "masked-LM loss" if LOSS in row else "loss"
-        known = self.without_context is not None
-        without = f" ({self.without_context:.2f} without context)" if known else ""
-        accuracy = f", accuracy {row[ACCURACY]:.1%}" if ACCURACY in row else ""
+        """The headline, its unigram baseline, the accuracy and the tokens of an evaluation."""
+        known = self.unigram_baseline is not None
+        baseline = f" (unigram baseline {self.unigram_baseline:.2f})" if known else ""
+        name = self.objective.accuracy
+        accuracy = f", {name} {row[name]:.1%}" if name in row else ""
         tokens = self.tokens(row["step"]) / 1e6
-        return f"held-out {name} {_loss(row):.2f}{without}{accuracy}, after {tokens:,.1f} M tokens"
-
-
-def _loss(row: Mapping[str, Any]) -> float:
-    return row.get(LOSS, row["loss"])
-
-
-def _rises(held_out: list, lines: list) -> bool:
-    """Whether the mean training loss between the last two evaluations is far above the best."""
-    ends = [row["step"] for row in held_out]
-    means = []
-    for first, last in zip([0, *ends], ends, strict=False):
-        losses = [_loss(row) for row in lines if first < row["step"] <= last]
-        means += [sum(losses) / len(losses)] if losses else []
-    return len(means) < 2 or means[-1] > min(means) + _RISE
+        return (
+            f"held-out {self.objective.headline} {self._loss(row):.2f}{baseline}{accuracy}, "
+            f"after {tokens:,.1f} M tokens"
+        )

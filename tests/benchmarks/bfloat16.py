@@ -18,10 +18,8 @@ from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
-from bertjax.objectives.masked_lm import MASKED_LM
+from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.open_model import open_model
-
-_INPUTS = ("input_ids", "input_mask", "token_type_ids", "masked_lm_positions")
 
 
 def main() -> None:
@@ -36,8 +34,8 @@ def main() -> None:
     identity = pretrained.tokenizer.identity
     store = TokenStore.open([options.corpus], HELDOUT, tokenizer_identity=identity)
     spec = ExampleSpec(
-        layout=MASKED_LM.layout,
-        corruption=MASKED_LM.corruption(MaskingRule()),
+        layout=MaskedLM().layout,
+        corruption=MaskedLM().corruption(MaskingRule()),
         length=128,
         batch_size=32,
         seed=0,
@@ -50,7 +48,7 @@ def main() -> None:
     def logits(dtype: str):
         other = module.clone(spec=dataclasses.replace(module.spec, compute_dtype=dtype))
         return jax.jit(
-            lambda params, *inputs: other.apply({"params": params}, *inputs, deterministic=True)[
+            lambda params, batch: other.apply({"params": params}, batch, deterministic=True)[
                 "masked_lm"
             ]
         )
@@ -61,8 +59,7 @@ def main() -> None:
     greatest = 0.0
     while count < options.tokens:
         batch = examples.batch(step)
-        inputs = [batch[name] for name in _INPUTS]
-        wanted, found = (np.asarray(compute(params, *inputs)) for compute in (exact, narrow))
+        wanted, found = (np.asarray(compute(params, batch)) for compute in (exact, narrow))
         masked = batch["masked_lm_weights"] > 0
         same += int((wanted.argmax(-1) == found.argmax(-1))[masked].sum())
         right += int((wanted.argmax(-1) == batch["masked_lm_ids"])[masked].sum())

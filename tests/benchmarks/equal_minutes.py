@@ -9,14 +9,18 @@ dropout:
   bert          configs/pretrain_tiny.py with --config.model.size=mini, in batches of 16 x 128, rate
                 1e-3
   modernbert    configs/pretrain_modern_tiny.py with --config.model.size=mini: 16 x 256
+  electra       configs/pretrain_electra_tiny.py with --config.model.size=mini, in batches of
+                16 x 128, rate 1e-3
+  modern_electra  modernbert with ELECTRA's objective, and a generator of one layer
   transformers  BertForMaskedLM and the Trainer: the documents one after the other, cut into rows of
                 128 tokens, its own collator (15 % masked), AdamW, batches of 16, rate 1e-3
 
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All are compared on the same masked text (bertjax/programs/masked_text.py). What the output already
-has is not done again, and a stopped run of bertjax goes on. It needs the extra `peers`.
+All that fill masks are compared on the same masked text (bertjax/programs/masked_text.py). What the
+output already has is not done again, and a stopped run of bertjax goes on. It needs the extra
+`peers`.
 """
 
 import argparse
@@ -64,6 +68,28 @@ def modernbert(corpus: str, steps: int, folder: Path) -> Trained:
     from configs.pretrain_modern_tiny import get_config
 
     config = get_config()
+    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
+    return _pretrain(config, corpus, steps, folder)
+
+
+def electra(corpus: str, steps: int, folder: Path) -> Trained:
+    """ELECTRA's recipe."""
+    from configs.pretrain_electra_tiny import get_config
+
+    config = get_config()
+    config.phase_1.update(batch_size=BATCH)
+    config.model.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config.optimizer.update(learning_rate=RATE, warmup_steps=steps // 10)
+    return _pretrain(config, corpus, steps, folder)
+
+
+def modern_electra(corpus: str, steps: int, folder: Path) -> Trained:
+    """The modern recipe, for replaced tokens."""
+    from configs.pretrain_modern_tiny import get_config
+
+    config = get_config()
+    del config.objective  # a name; here it is a section
+    config.objective = dict(name="electra", generator_width=1.0, generator_layers=0.25)
     config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
     return _pretrain(config, corpus, steps, folder)
 
@@ -163,6 +189,8 @@ def token_rows(corpus: str) -> np.ndarray:
 WAYS: dict[str, Callable[[str, int, Path], Trained]] = {
     "bert": bert,
     "modernbert": modernbert,
+    "electra": electra,
+    "modern_electra": modern_electra,
     "transformers": transformers,
 }
 
@@ -178,12 +206,17 @@ def plan(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
 
 
 def train(way: str, corpus: str, steps: int, work: Path) -> dict[str, Any]:
-    """Trains one way, and evaluates it."""
+    """Trains one way, and evaluates it; a discriminator by its own held-out text."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertjax.programs.masked_text import evaluate
+    from bertjax.training.journal import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)
-    return {"seconds": run.seconds} | evaluate(run.model, corpus)
+    if "electra" not in way:
+        return {"seconds": run.seconds} | evaluate(run.model, corpus)
+    last = [row for row in read_metrics(run.model) if row["split"] == "heldout"][-1]
+    names = ("disc_loss", "disc_accuracy", "mlm_loss", "mlm_accuracy", "sampled_accuracy")
+    return {"seconds": run.seconds, "heldout": {name: last[name] for name in names}}
 
 
 def main() -> None:
@@ -208,7 +241,7 @@ def main() -> None:
             ways[way] = alone(plan, way, arguments.minutes)
             write_json(arguments.output, report)
     for way in WAYS:
-        if "mlm_loss" not in ways[way]:
+        if "seconds" not in ways[way]:
             ways[way] |= alone(train, way, ways[way]["steps"])
             write_json(arguments.output, report)
     print(tables.table_of_minutes(report))

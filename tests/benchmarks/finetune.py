@@ -75,7 +75,9 @@ Result = dict[str, Any]  # a seed's "seconds" and "dev", its scores
 def config_of(task: str, arguments: argparse.Namespace) -> Any:
     """The recipe of a task, for both ways."""
     config = finetune_config()
-    config.data, config.init_from = arguments.data, f"hf:{arguments.weights}"
+    is_run = (Path(arguments.weights) / "checkpoints").exists()
+    config.init_from = arguments.weights if is_run else f"hf:{arguments.weights}"
+    config.data = arguments.data
     data, work = Path(arguments.data), arguments.work.resolve()
     config.grid.batch_size = (arguments.batch_size,)
     config.grid.learning_rate, config.grid.epochs = (arguments.rate,), (arguments.epochs,)
@@ -288,7 +290,9 @@ def spread(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder of GLUE, of SQuAD or of CoNLL-2003")
-    parser.add_argument("--weights", required=True, help="a BERT in the form of transformers")
+    parser.add_argument(
+        "--weights", required=True, help="in the form of transformers, or (bertjax alone) a run"
+    )
     parser.add_argument("--tasks", required=True, type=lambda text: text.split(","))
     parser.add_argument("--ways", default=WAYS, type=lambda text: text.split(","))
     parser.add_argument("--seeds", type=int, default=3)

@@ -7,7 +7,6 @@ a key of `TABLES`. What stands there is replaced.
 """
 
 import json
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,6 @@ from bertjax.studies import table as studies
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
-HEALTH = REPOSITORY / "bertjax" / "runs" / "health.json"
 
 STUDIES = (
     "figure_5",
@@ -249,93 +247,59 @@ def enwiki_mini(results: Path) -> str:
     return _table("", ("step", "masked-LM loss", "perplexity", "accuracy"), rows)
 
 
-def health_bands(results: Path) -> str:
-    """The bands that runs are compared with: their bounds at the last tokens."""
-    del results
-    rows = []
-    for band in _read(HEALTH)["bands"]:
-        like, curves = band["like"], band["curves"]
-        first, last = (
-            f"{act(curve['tokens'][end] for curve in curves) / 1e6:,.1f}"
-            for end, act in ((0, min), (-1, max))
-        )
-        rows.append(
-            (
-                f"{like['encoder']}, {like['layers']} x {like['hidden_size']}",
-                f"{like['objective']}, {like['optimizer']}, {like['length']}",
-                f"{band['text']}, {band['vocabulary_size']:,}",
-                ", ".join(curve["run"] for curve in curves),
-                f"{first} to {last}",
-                f"{band['without_context']:.2f}",
-                ", ".join(f"{curve['loss'][-1]:.2f}" for curve in curves),
-            )
-        )
-    titles = (
-        *("model", "objective, optimizer, length", "text, pieces", "runs", "M tokens"),
-        *("loss without context", "last loss"),
-    )
-    margin = _read(HEALTH)["margin"]
-    caption = (
-        f"The margin is {margin['nats']:.2f} nats and {100 * margin['accuracy']:.1f} points of "
-        "accuracy."
-    )
-    return _table(caption, titles, rows)
-
-
-def published_losses(results: Path) -> str:
-    """Figures of others, which no verdict uses."""
-    del results
-    rows = []
-    for row in _read(HEALTH)["published"]:
-        values = row["value"] if isinstance(row["value"], list) else [row["value"]]
-        value = " to ".join(f"{each:g}" for each in values)
-        if "perplexity" in row["figure"]:
-            value += f" ({math.log(row['value']):.2f} nats)"
-        rows.append((row["model"], row["figure"], value, row["source"], row["measured"]))
-    return _table("", ("model", "figure", "value", "source", "measured"), rows)
-
-
 def equal_minutes(results: Path) -> str:
     """The models that were trained for equal minutes."""
     return table_of_minutes(_read(results / "equal_minutes.json"))
 
 
+_MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
+    "bert": "BERT's recipe",
+    "modernbert": "the modern recipe",
+    "electra": "ELECTRA's recipe",
+    "modern_electra": "the modern recipe, replaced tokens",
+    "transformers": "transformers, Trainer with BertForMaskedLM",
+}
+
+
 def fine_tuned_minutes(results: Path) -> str:
-    """Both models of bertjax that were trained for equal minutes, fine-tuned by the same recipe."""
-    both = [_read(results / f"finetune_{name}_mini.json") for name in ("bert", "modernbert")]
-    rows = []
-    for task, result in both[0]["tasks"].items():
-        of_both = [list(content["tasks"][task]["bertjax"].values()) for content in both]
-        dev = [[next(iter(seed["dev"].values())) for seed in seeds] for seeds in of_both]
-        metrics = _main_metrics(task, dev[0][0])
-        rows.append(
-            (
-                _task_name(task),
-                ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics),
-                *(_scores(each, metrics) for each in dev),
-                " and ".join(dict.fromkeys(str(len(each)) for each in dev)),
-                _how(result["recipe"]),
-            )
-        )
-    titles = ("task", "figure", "BERT's recipe", "the modern recipe", "seeds", "how")
-    return _table(f"On dev. {both[0]['machine']}; {_versions(both[0]['versions'])}.", titles, rows)
+    """The models that were trained for equal minutes, fine-tuned by the same recipe."""
+    files = {way: results / f"finetune_{way}_mini.json" for way in _MINUTES_WAYS}
+    contents = {way: _read(file) for way, file in files.items() if file.exists()}
+    first, rows = next(iter(contents.values())), []
+    for task, result in first["tasks"].items():
+        metrics, seeds, cells = (), {}, []
+        for content in contents.values():
+            if task not in content["tasks"]:
+                cells.append("")
+                continue
+            trials = content["tasks"][task]["bertjax"].values()
+            dev = [next(iter(trial["dev"].values())) for trial in trials]
+            metrics = metrics or _main_metrics(task, dev[0])
+            seeds[str(len(dev))] = None
+            cells.append(_scores(dev, metrics))
+        figures = ", ".join(_METRIC_NAMES.get(metric, metric) for metric in metrics)
+        how = _how(result["recipe"])
+        rows.append((_task_name(task), figures, *cells, " and ".join(seeds), how))
+    titles = ("task", "figure", *(_MINUTES_WAYS[way] for way in contents), "seeds", "how")
+    return _table(f"On dev. {first['machine']}; {_versions(first['versions'])}.", titles, rows)
 
 
 def table_of_minutes(content: dict[str, Any]) -> str:
-    """The same, from a report of equal_minutes.py."""
-    names = {
-        "bert": "bertjax, BERT's recipe",
-        "modernbert": "bertjax, the modern recipe",
-        "transformers": "transformers, Trainer with BertForMaskedLM",
-    }
+    """A row for each way of a report of equal_minutes.py; a discriminator fills no masks."""
     rows = [
         (
-            names[way],
+            _MINUTES_WAYS[way],
             f"{figures['steps']:,}",
             f"{figures['tokens'] / 1e6:.2f}",
             f"{figures['seconds_a_step'] * 1e3:,.0f}",
-            f"{figures['mlm_loss']:.2f}",
-            f"{figures['mlm_accuracy']:.1%} ± {figures['mlm_accuracy_stderr']:.1%}",
+            *(
+                (
+                    f"{figures['mlm_loss']:.2f}",
+                    f"{figures['mlm_accuracy']:.1%} ± {figures['mlm_accuracy_stderr']:.1%}",
+                )
+                if "mlm_loss" in figures
+                else ("", "")
+            ),
         )
         for way, figures in content["ways"].items()
     ]
@@ -649,7 +613,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
-        *(enwiki_mini, health_bands, published_losses, equal_minutes, fine_tuned_minutes),
+        *(enwiki_mini, equal_minutes, fine_tuned_minutes),
         *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
     )
 } | {name: partial(study, name) for name in STUDIES}

@@ -25,8 +25,9 @@ from report import begun
 
 from bertjax.base.files import write_json
 from bertjax.programs import compile_check
-from bertjax.runs.assembly import make_training
+from bertjax.runs.assembly import make_experiment
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.training.loop import Trainer
 from bertjax.training.step import means
 
 SHAPES = ((128, 64, "einsum"), (512, 16, "einsum"), (512, 16, "kernel"))
@@ -88,15 +89,15 @@ def measure(config: dict[str, Any], steps: int) -> dict[str, Any]:
     """Compiles a step, and times it: milliseconds of a step over the rounds, and the last loss."""
     recipe = Recipe.from_config(config)
     spec = recipe.spec(PAPER_VOCABULARY)
-    training = make_training(recipe, spec, jax.devices()[:1])
-    state = training.fresh_state(seed=0)
-    given = batch_of(recipe, spec.vocab_size)
-    batch = jax.device_put(given, training.placement.batch)
-    times = []
+    experiment = make_experiment(recipe, spec, jax.devices()[:1])
+    state, placement = experiment.fresh_state(0), experiment.placement
+    batch = jax.device_put(batch_of(recipe, spec.vocab_size), placement.batch)
+    update, rate, times = Trainer(experiment).step(1), recipe.schedule()(0), []
     for count in (3, *[steps] * ROUNDS):  # the first compiles
         begin = time.perf_counter()
         for _ in range(count):
-            state, sums = training.trainer.update(state, [batch], 1, 0)
+            with placement.active():
+                state, sums = update(state, [batch], rate, 0)
         loss = means(jax.device_get(sums))["loss"]
         times.append(1e3 * (time.perf_counter() - begin) / count)
     measured = times[1:]

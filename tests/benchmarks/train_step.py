@@ -10,7 +10,8 @@ sleep:
   gathered     the same, with its head on the masked positions only, as in bertjax
 
 All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
-mean of a few steps. It needs the extra `peers`.
+mean of a few steps. bertjax has the variables of "Memory on a CPU" in docs/training.md. It needs
+the extra `peers`.
 """
 
 import argparse
@@ -27,12 +28,14 @@ from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 Step = Callable[[], float]  # one update; its loss
 WAYS = ("bertjax", "shipped", "gathered")
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
+MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(2**30))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,23 +68,16 @@ class Shapes:
 
 def bertjax_step(shapes: Shapes) -> Step:
     """The package's step on one CPU device."""
-    from functools import partial
-
     import jax
 
     from bertjax.encoders.bert.spec import BertSpec
-    from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+    from bertjax.objectives.masked_lm import MaskedLMNextSentence
     from bertjax.optimizers.optimizer import make_optimizer
     from bertjax.optimizers.spec import OptimizerSpec
-    from bertjax.runs.assembly import init_params, make_loss, make_model
-    from bertjax.sharding.mesh import MeshSpec, make_mesh
-    from bertjax.sharding.placement import Placement
-    from bertjax.sharding.rules import layout
-    from bertjax.training.hardware import keep_freed_memory
-    from bertjax.training.state import abstract_state, init_state
-    from bertjax.training.step import train_step
+    from bertjax.sharding.placement import data_parallel
+    from bertjax.training.experiment import Experiment
+    from bertjax.training.loop import Trainer
 
-    keep_freed_memory()
     spec = BertSpec(
         vocab_size=shapes.vocabulary,
         hidden_size=shapes.width,
@@ -90,25 +86,19 @@ def bertjax_step(shapes: Shapes) -> Step:
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
     )
-    model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
+    objective = MaskedLMNextSentence()
     adamw = OptimizerSpec(
         learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM
     )
-    optimizer = make_optimizer(adamw, total_steps=1_000_000)
-    placement = Placement(make_mesh(MeshSpec()), layout("data"))
-    init = partial(init_params, model)
-    state = init_state(init, optimizer, abstract_state(init, optimizer, placement), seed=0)
-    loss = make_loss(model, MASKED_LM_NEXT_SENTENCE)
-    update = jax.jit(
-        partial(train_step, loss=loss, optimizer=optimizer, seed=0, accumulate=1),
-        donate_argnums=0,
-    )
+    placement = data_parallel()
+    experiment = Experiment(objective.model(spec), objective, make_optimizer(adamw), placement)
+    state, update = experiment.fresh_state(0), Trainer(experiment).step(1)
     batch = jax.device_put(shapes.batch(), placement.batch)
 
     def step() -> float:
         nonlocal state
         with placement.active():
-            state, sums = update(state, batch)
+            state, sums = update(state, [batch], LEARNING_RATE, 0)
         jax.block_until_ready(state)
         return float(sums["loss"][0])
 
@@ -194,7 +184,8 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
-    process.start()
+    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" else {}):
+        process.start()
     there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
         yield here

@@ -53,8 +53,8 @@ MEANT = (
     Meant("study flags: --only=CoLA,CoLA", SILENT, "a column that is named twice is shown once"),
     Meant("compile_check flags: --*=odd/dangling", SILENT, "the file replaces a link to nothing"),
     Meant("finetune_ner * --config.task.entities=0", SILENT, "0 is False"),
-    Meant("finetune_ner files: conll/*: no sentence ends", SILENT, "then a document is a sentence"),
-    Meant("finetune_glue files: glue/*/test.tsv: a blank text in *", SILENT, _TEXT),
+    Meant("finetune files: conll/*: no sentence ends", SILENT, "then a document is a sentence"),
+    Meant("finetune files: glue/*/test.tsv: a blank text in *", SILENT, _TEXT),
     Meant("* files: classifier/config.json: id2label/*", SILENT, "a class may have any name"),
     Meant("* flags: --*nowhere/at/all", SILENT, "a folder is made with those it lies in"),
     Meant("* files: text.txt: cut", SILENT, _TEXT),
@@ -87,8 +87,8 @@ _COMMANDS = {
     command.door: command
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
-        *(made.EXTRACT, made.GLUE, made.SQUAD, made.SWAG, made.NER, made.TABLE, made.PREDICT),
-        *(made.TRIVIAQA, made.ENSEMBLE, made.DRY_RUN, made.SHOW, made.COMPILE),
+        *(made.EXTRACT, made.GLUE, made.PREDICT, made.ENSEMBLE, made.DRY_RUN, made.SHOW),
+        made.COMPILE,
     )
 }
 
@@ -295,7 +295,7 @@ def _configs() -> Iterator[tuple[str, made.Command, dict[str, Any]]]:
         ("finetune_swag", made.SWAG),
         ("finetune_ner", made.FEATURES),
         ("finetune_table", made.TABLE),
-        ("finetune", made.TRIVIAQA),
+        ("finetune_triviaqa", made.TRIVIAQA),
     ):
         (file,) = [each for each in command.arguments if _sets(each, "config")]
         path, _, word = file.removeprefix("--config=").partition(":")

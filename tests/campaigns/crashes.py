@@ -81,7 +81,7 @@ _PROGRAMS = {
     "finetune_ner": made.NER,
     "finetune_ner (features)": made.FEATURES,
     "finetune_table": made.TABLE,
-    "finetune": made.TRIVIAQA,
+    "finetune_triviaqa": made.TRIVIAQA,
     "ensemble": made.ENSEMBLE,
     "study": made.STUDY,
     "convert": made.CONVERT,
@@ -324,8 +324,8 @@ def _judge_stopped(end: End, number: signal.Signals) -> tuple[str | None, str]:
     if outcome in (TRACEBACK, ENDLESS):
         return outcome, detail
     lines = f"{end.errors}\n{end.output}".splitlines()
-    told = any(line.startswith(_WORDS) for line in lines)
-    if end.code and number != signal.SIGKILL and not told:
+    reported = any(line.startswith(_WORDS) for line in lines)
+    if end.code and number != signal.SIGKILL and not reported:
         return SILENT, f"exit {end.code} without a word of the signal"
     return None, ""
 

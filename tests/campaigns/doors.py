@@ -20,7 +20,7 @@ from typing import NamedTuple
 from outcome import End
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_FOLDERS = [str(REPOSITORY), str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "campaigns")]
+_FOLDERS = [str(REPOSITORY), str(REPOSITORY / "tests" / "campaigns")]
 sys.path[:0] = _FOLDERS  # a program has only its own folder there
 
 # The server imports these once.
@@ -89,8 +89,8 @@ def prepare_environment(folder: Path) -> None:
       folder: a folder that is made; it gets the compiled programs, unless the environment names
         another place for them.
     """
-    from plain_environment import plain_environment
-    from xla_flags import xla_flags
+    from tests.helpers.plain_environment import plain_environment
+    from tests.helpers.xla_flags import xla_flags
 
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = xla_flags(1)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import doors
-import task_files
 from outcome import End
-from tiny_run import metrics_of, tiny_config, write_text
+
+from tests.helpers import task_files
+from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
 _CONFIGS = doors.REPOSITORY / "configs"
 
@@ -119,11 +120,9 @@ def _names(needs: str) -> dict[str, str]:
     return {name: of or name for name, _, of in pairs}
 
 
-def _fine_tuning(
-    task: str, choice: str, data: str, workdir: str, more: str = "", *, door: str = ""
-) -> str:
+def _fine_tuning(task: str, choice: str, data: str, workdir: str, more: str = "") -> str:
     return (
-        f"{door or f'finetune_{task}'} --config={_CONFIGS}/finetune_{task}.py{choice}"
+        f"finetune --config={_CONFIGS}/finetune_{task}.py{choice}"
         f" --config.data={data}"
         f" --config.init_from=run --workdir={workdir} --config.max_length=48"
         " --config.grid.batch_size=8 --config.grid.epochs=1 --config.grid.learning_rate=1e-2"
@@ -219,7 +218,7 @@ PREDICT_CLASSIFIER = _command(
     _files("answers.jsonl"),
 )
 TRIVIAQA = _command(
-    _fine_tuning("triviaqa", "", "triviaqa", "tuned", _SPANS, door="finetune"),
+    _fine_tuning("triviaqa", "", "triviaqa", "tuned", _SPANS),
     "run triviaqa",
     _tuned("tuned"),
 )

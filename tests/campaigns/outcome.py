@@ -1,7 +1,7 @@
-"""The outcomes of a campaign's tries (survived, told, traceback, silent or endless) as a table.
+"""The outcomes of a campaign's tries (survived, reported, traceback, silent or endless) as a table.
 
   survived   exit code 0, and the result is right
-  told       one line says what is wrong: "error: ..." with exit code 2; a study, which ends with 1,
+  reported   one line says what is wrong: "error: ..." with exit code 2; a study, which ends with 1,
              says so of each stage that failed
   traceback  any other end: a bug's traceback, a signal, an exit code without a message
   silent     exit code 0 without a message, but the input or the result is wrong
@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from bertjax.programs.commandline import EXIT_BAD_INPUT
 
-SURVIVED, TOLD, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
-    *("survived", "told", "traceback", "silent", "endless"),
+SURVIVED, REPORTED, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
+    *("survived", "reported", "traceback", "silent", "endless"),
 )
 FINDINGS = (TRACEBACK, SILENT, ENDLESS)
 
@@ -98,7 +98,7 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
     of_tasks = any(mark in end.errors for mark in _OF_TASKS)
     reports = [line for line in lines if "error: " in line]
     if of_tasks and end.code == EXIT_BAD_INPUT and reports:
-        return TOLD, reports[-1]
+        return REPORTED, reports[-1]
     if _TRACEBACK in end.errors and not (of_tasks and end.code in done):
         return TRACEBACK, next(filter(_EXCEPTION.match, reversed(lines)), last)
     if end.code in done:
@@ -106,10 +106,10 @@ def judge(end: End, *, right: bool, done: Collection[int] = (0,)) -> tuple[str, 
     if end.code == EXIT_BAD_INPUT and [line for line in lines if line.startswith("error: ")] == [
         last
     ]:
-        return TOLD, last
+        return REPORTED, last
     failed = [line for line in end.output.splitlines() if _FAILED in line]
     if end.code == 1 and failed and all(f"{_FAILED}error: " in line for line in failed):
-        return TOLD, failed[0]
+        return REPORTED, failed[0]
     return TRACEBACK, f"exit {end.code}: {last}"
 
 

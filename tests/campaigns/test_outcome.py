@@ -4,7 +4,19 @@ import json
 import signal
 
 import pytest
-from outcome import ENDLESS, SILENT, SURVIVED, TOLD, TRACEBACK, End, Meant, Try, judge, report
+
+from tests.campaigns.outcome import (
+    ENDLESS,
+    REPORTED,
+    SILENT,
+    SURVIVED,
+    TRACEBACK,
+    End,
+    Meant,
+    Try,
+    judge,
+    report,
+)
 
 _BUG = "Traceback (most recent call last)\n  File ...\nKeyError: 'step'\n"
 
@@ -23,18 +35,22 @@ _LOOP = 'Traceback (most recent call last)\n  File "uvloop/loop.pyx", line 1, in
         (End(0, _BUG), True, TRACEBACK),
         (End(0, _TASK), True, SURVIVED),
         (End(0, _TASK), False, SILENT),
-        (End(2, f"{_TASK}error: all are damaged\n"), False, TOLD),
-        (End(2, f"error: all are damaged\n{_TASK}"), False, TOLD),
-        (End(2, f"{_LOOP}RuntimeError: Event loop is closederror: all are damaged\n"), 0, TOLD),
+        (End(2, f"{_TASK}error: all are damaged\n"), False, REPORTED),
+        (End(2, f"error: all are damaged\n{_TASK}"), False, REPORTED),
+        (End(2, f"{_LOOP}RuntimeError: Event loop is closederror: all are damaged\n"), 0, REPORTED),
         (End(1, _TASK), False, TRACEBACK),
-        (End(2, "a warning\nerror: run: no such folder\n"), False, TOLD),
+        (End(2, "a warning\nerror: run: no such folder\n"), False, REPORTED),
         (End(2, "error: one\nerror: two\n"), False, TRACEBACK),
         (End(2, "error: one\nmore of it\n"), False, TRACEBACK),
         (End(2, ""), False, TRACEBACK),
         (End(1, "FATAL Flags parsing error:\n  flag --top=x: no\nPass --help\n"), 0, TRACEBACK),
         (End(1, _BUG), False, TRACEBACK),
         (End(1, "something else\n"), False, TRACEBACK),
-        (End(1, "", "one: failed: error: cut\ntwo: not run\nthree: failed: error: cut\n"), 0, TOLD),
+        (
+            End(1, "", "one: failed: error: cut\ntwo: not run\nsix: failed: error: cut\n"),
+            0,
+            REPORTED,
+        ),
         (End(1, "", "one: failed: error: cut\ntwo: failed: KeyError: 'step'\n"), 0, TRACEBACK),
         (End(-signal.SIGSEGV, ""), False, TRACEBACK),
         (End(None, ""), False, ENDLESS),
@@ -61,14 +77,20 @@ def test_other_codes_of_a_process_that_did_its_work():
 def test_findings_that_are_not_meant_fail(tmp_path, capsys):
     tries = [
         Try("run", "cut", SILENT, "no word"),
-        Try("run", "emptied", TOLD, "error: empty"),
+        Try("run", "emptied", REPORTED, "error: empty"),
         Try("store", "cut", TRACEBACK, "KeyError"),
     ]
     meant = [Meant("run: c*", SILENT, "nobody reads it"), Meant("store: *", SILENT, "as well")]
     output = tmp_path / "tries.json"
     assert report(tries, meant, output) == 1
     said = capsys.readouterr().out
-    assert said.splitlines()[0].split() == ["survived", "told", "traceback", "silent", "endless"]
+    assert said.splitlines()[0].split() == [
+        "survived",
+        "reported",
+        "traceback",
+        "silent",
+        "endless",
+    ]
     assert [line.split() for line in said.splitlines()[1:4]] == [
         ["run", "0", "1", "0", "1", "0"],
         ["store", "0", "0", "1", "0", "0"],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import doors
 from made import Command, Made
-from outcome import SILENT, TOLD, End, Meant, Try, arguments, judge, report
+from outcome import REPORTED, SILENT, End, Meant, Try, arguments, judge, report
 
 from bertjax.base.progress import Progress
 
@@ -110,7 +110,7 @@ def _make(
         each, was = places[job.folder], before.pop(job.folder)
         usual = made.learned.get(each.command.line)
         outcome, detail = _judged(each, job.folder, end, usual)
-        if outcome == TOLD and end.code != 0:
+        if outcome == REPORTED and end.code != 0:
             left = [
                 name for name, digest in contents(job.folder).items() if was.get(name) != digest
             ]
@@ -143,9 +143,9 @@ def _judged(
     outcome, detail = judge(end, right=right)
     if outcome == SILENT and usual:
         said = set(map(_shape, _lines(usual[1])))
-        told = [line for line in _lines(end) if any(name in line for name in each.names)]
-        if new := [line for line in told if _shape(line) not in said]:
-            return TOLD, new[0].strip()
+        reported = [line for line in _lines(end) if any(name in line for name in each.names)]
+        if new := [line for line in reported if _shape(line) not in said]:
+            return REPORTED, new[0].strip()
     return outcome, detail
 
 

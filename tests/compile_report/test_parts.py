@@ -22,6 +22,8 @@ LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
         (f"{LAYER}/activation/mul", "feed-forward"),
         ("jit(step)/jvp(BertForPreTraining)/bert/embeddings/gather", "embeddings"),
         ("jit(step)/jvp(BertForPreTraining)/masked_lm/bpd,vd->bpv/dot_general", "heads and losses"),
+        ("jit(step)/jvp(Discriminator)/replaced_tokens/output/dot_general", "heads and losses"),
+        ("jit(step)/jvp(samples)/argmax", "heads and losses"),
         ("jit(step)/jvp(losses)/reduce_sum", "heads and losses"),
         ("jit(step)/optimizer/add", "optimizer"),
         ("jit(step)/somewhere", "other"),

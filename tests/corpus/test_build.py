@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 import pytest
-from patience import PATIENCE
 
 from bertjax.base import progress
 from bertjax.base.errors import InputError
@@ -25,6 +24,7 @@ from bertjax.corpus.store import TokenStore
 from bertjax.text.sentences import split_sentences
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
+from tests.helpers.patience import PATIENCE
 
 WORDS = "the cat sat on a mat and saw one more dog near it all day long".split()
 

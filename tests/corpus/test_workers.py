@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from patience import PATIENCE
 
 from bertjax.base.errors import InputError
 from bertjax.corpus.workers import worker_pool
+from tests.helpers.patience import PATIENCE
 
 PARENT = """
 import time

@@ -25,7 +25,7 @@ SPEC = ModernBertSpec(
     initializer_range=0.2,
 )
 CLASSES = ("no", "maybe", "yes")
-KINDS = tuple(MODERNBERT.heads)
+KINDS = tuple(MODERNBERT.hugging_face.classes)
 
 
 def num_classes(kind: str) -> int:
@@ -36,7 +36,7 @@ def num_classes(kind: str) -> int:
 def random_params(kind: str, spec: ModernBertSpec = SPEC, seed: int = 7) -> dict:
     """Parameters of a model of a kind; none is 0 or 1."""
     rng = np.random.default_rng(seed)
-    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, num_classes(kind))
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, num_classes(kind))
     arrays = {
         entry.theirs: rng.normal("norm" in entry.theirs, 0.2, entry.shape).astype(np.float32)
         for entry in entries

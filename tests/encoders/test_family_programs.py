@@ -1,7 +1,6 @@
-"""The families beside BERT through every program: ModernBERT, and a toy that only tests/ has.
+"""The families beside BERT through every program: ModernBERT and RoBERTa.
 
-Nothing in bertjax knows of the toy (`toy_family.py`), so this holds what a new family is promised:
-one folder, and one line in the registry.
+This holds what a new family is promised: one folder, and one line in the registry.
 """
 
 import json
@@ -12,9 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from task_files import FAMILIES, tiny_finetuning
-from tiny_run import metrics_of, tiny_config
-from toy_family import register  # noqa: F401
 
 from bertjax.base.errors import InputError
 from bertjax.programs import (
@@ -29,6 +25,8 @@ from bertjax.programs import (
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
 from bertjax.training.journal import Journal
+from tests.helpers.task_files import FAMILIES, tiny_finetuning
+from tests.helpers.tiny_run import metrics_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -43,24 +41,32 @@ class Case(NamedTuple):
     """
 
     model: dict[str, Any]
-    objective: str
+    objective: str | dict[str, Any]
     packed: str
     split: tuple[str, tuple[str, int, tuple]]
     parts: set[str]
     task: str
 
     def config(self, corpus: Path, **changes: Any) -> dict[str, Any]:
-        config = tiny_config(corpus, **{"objective": self.objective, **changes})
+        changes = {"objective": self.objective, "short_probability": 0.0} | changes
+        config = tiny_config(corpus, **changes)
         return config | {"model": self.model | changes.get("model", {})}
 
 
 CASES = {
-    "toy": Case(
-        model=dict(encoder="toy", size="toy", hidden_size=32, max_position_embeddings=64),
-        objective="masked_lm_next_sentence",
+    "roberta": Case(
+        model=dict(
+            encoder="roberta",
+            size="tiny",
+            hidden_size=32,
+            intermediate_size=48,
+            max_position_embeddings=64,
+            initializer_range=0.15,
+        ),
+        objective=dict(name="masked_lm", text="full_sentences"),
         packed="left_to_right",
-        split=("tensor_fsdp", ("toy/embeddings/token", 1, ("model", "data"))),
-        parts=set(),
+        split=("tensor_fsdp", ("roberta/embeddings/token", 1, ("model", "data"))),
+        parts={"feed-forward", "layer norm"},
         task="CoLA",
     ),
     # Windows of 3 on either side are taken by blocks in both lengths.

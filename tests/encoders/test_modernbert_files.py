@@ -7,14 +7,16 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
+from safetensors.numpy import load_file, save_file
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.interop import transformers_check
-from bertjax.interop.hugging_face import config_of, read_folder, write_folder
+from bertjax.interop.hugging_face import config_of, read_hugging_face, write_hugging_face
+from bertjax.interop.serving import write_serving
 from bertjax.programs import predict
+from tests.encoders.modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
     changes = dict(classifier_pooling="mean", hidden_act="gelu_tanh", hidden_dropout_prob=0.1)
     spec = dataclasses.replace(SPEC, **changes, global_rope_theta=1e5, layer_norm_eps=1e-7)
     model = small_model(vocabulary, kind, spec)
-    write_folder(model, folder)
-    again = read_folder(folder, "hf:again")
+    write_hugging_face(model, folder)
+    again = read_hugging_face(folder, "hf:again")
     _assert_equal(again.params, model.params)
     assert (again.spec, again.kind, again.classes) == (spec, kind, model.classes)
     assert again.left_out == {} and again.missing == ()
@@ -54,11 +56,11 @@ def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
 def test_transformers_loads_each_weight(vocabulary, folder, kind):
     """`outputs` raises where transformers finds an array missing or more than it wants."""
     model = small_model(vocabulary, kind)
-    write_folder(model, folder)
+    write_hugging_face(model, folder)
     shape = (3, 2, 9) if kind == kinds.MULTIPLE_CHOICE else (3, 9)
     ids = np.random.default_rng(0).integers(4, len(PIECES), shape)
-    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "token_type_ids": 0 * ids}
-    ours = model.model().apply({"params": model.params}, *batch.values(), deterministic=True)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    ours = model.model().apply({"params": model.params}, batch, deterministic=True)
     theirs = transformers_check.outputs(folder, model.class_name, batch, tuple(ours))
     for name, output in ours.items():
         np.testing.assert_allclose(output, theirs[name], atol=1e-5)
@@ -75,7 +77,7 @@ def test_transformers_own_folder_is_read(vocabulary, folder):
     peer = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
     peer.save_pretrained(folder)
     (folder / "vocab.txt").write_text(vocabulary.read_text())
-    model = read_folder(folder, "hf:theirs")
+    model = read_hugging_face(folder, "hf:theirs")
     assert model.kind == kinds.ENCODER and model.spec == SPEC
     state = peer.state_dict()
     qkv = model.params["modernbert"]["encoder"]["layer_1"]["attention"]["qkv"]["kernel"]
@@ -84,6 +86,31 @@ def test_transformers_own_folder_is_read(vocabulary, folder):
     assert sum(entry.theirs.removeprefix("model.") in state for entry in model.entries) == len(
         state
     )
+
+
+def test_a_decoder_of_its_own_is_refused(vocabulary, folder):
+    """One that repeats the embeddings is left out."""
+    model = small_model(vocabulary, kinds.MASKED_LM)
+    write_hugging_face(model, folder)
+    file, table = folder / "model.safetensors", "model.embeddings.tok_embeddings.weight"
+    arrays = load_file(file)
+    save_file(arrays | {"decoder.weight": arrays[table].copy()}, file)
+    again = read_hugging_face(folder, "hf:tied")
+    _assert_equal(again.params, model.params)
+    assert again.left_out == {"decoder.weight": f"{table} once more"}
+    save_file(arrays | {"decoder.weight": arrays[table] * 2}, file)
+    with pytest.raises(InputError, match=f"hf:own: decoder.weight differs from {table}: only a"):
+        read_hugging_face(folder, "hf:own")
+
+
+def test_served_it_takes_what_it_reads(vocabulary, folder):
+    """It has no token types, so its function takes ids and a mask."""
+    model = small_model(vocabulary, kinds.MASKED_LM)
+    assert write_serving(model, folder) < 1e-5
+    signature = json.loads((folder / "signature.json").read_text())
+    assert signature["call"] == "model(weights, input_ids, input_mask)"
+    assert signature["inputs"].keys() == {"input_ids", "input_mask"}
+    assert 'fields = ["ids", "attention_mask"]\n' in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -103,13 +130,13 @@ def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
 
 def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
     """With a period and two thetas, as transformers before version 5 does."""
-    write_folder(small_model(vocabulary, kinds.MASKED_LM), folder)
+    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM), folder)
     config = json.loads((folder / "config.json").read_text())
     for key in ("layer_types", "rope_parameters"):
         del config[key]
     config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 5e4, "local_rope_theta": 9e3}
     (folder / "config.json").write_text(json.dumps(config))
-    spec = read_folder(folder, "hf:older").spec
+    spec = read_hugging_face(folder, "hf:older").spec
     assert (spec.global_attn_every_n_layers, spec.global_rope_theta) == (2, 5e4)
     assert spec.local_rope_theta == 9e3
 
@@ -123,18 +150,18 @@ def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
         ({"classifier_activation": "relu"}, "classifier_activation='relu': only that of the"),
         ({"layer_types": ["sliding_attention"] * 5}, "layer_types=.* can be read"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type='yarn'"),
-        ({"rope_parameters": {"full_attention": 7}}, "rope_parameters.* is 7, must be an object"),
-        ({"local_attention": "128"}, "local_attention is '128', must be a whole number"),
-        ({"model_type": "modernbart"}, "only bert and modernbert can be read"),
+        ({"rope_parameters": {"full_attention": 7}}, "rope_parameters.*=7: expected `object"),
+        ({"local_attention": "128"}, "local_attention='128': expected `int"),
+        ({"model_type": "modernbart"}, "only bert, modernbert, .*electra can be read"),
         ({"model_type": "bert"}, "hf:model"),
     ],
 )
 def test_configs_that_are_refused(vocabulary, folder, changes, message):
-    write_folder(small_model(vocabulary, kinds.MASKED_LM), folder)
+    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(InputError, match=message):
-        read_folder(folder, "hf:model")
+        read_hugging_face(folder, "hf:model")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +177,7 @@ def test_configs_that_are_refused(vocabulary, folder, changes, message):
 def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, changes, message):
     model = small_model(vocabulary, kinds.MASKED_LM, dataclasses.replace(SPEC, **changes))
     with pytest.raises(InputError, match=message):
-        write_folder(model, folder)
+        write_hugging_face(model, folder)
 
 
 def test_it_takes_two_texts(vocabulary):
@@ -162,8 +189,8 @@ def test_it_takes_two_texts(vocabulary):
     )
     tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
     ids = np.array([[PIECES.index(token) for token in tokens]])
-    ones = np.ones_like(ids)
-    logits = model.model().apply({"params": model.params}, ids, ones, ones, deterministic=True)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    logits = model.model().apply({"params": model.params}, batch, deterministic=True)
     assert found["probabilities"] == pytest.approx(
         dict(zip(CLASSES, jax.nn.softmax(logits["logits"][0]).tolist(), strict=True)), abs=1e-5
     )

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from places import Corpus, some_documents
+
+from tests.examples.places import Corpus, some_documents
 
 
 @pytest.fixture(scope="session")

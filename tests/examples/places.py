@@ -11,13 +11,14 @@ from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, ShardWriter
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.masking import MaskingRule
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.text.template import Template
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST = 5  # the id of the token at place 0; held-out text follows the training text
 
-_RULE = MaskingRule()
+_RULE, _PAIRS = MaskingRule(), MaskedLMNextSentence()
 
 Document = list[int]  # the lengths of its sentences
 
@@ -94,7 +95,7 @@ class Corpus:
         self,
         length: int,
         split: str = TRAIN,
-        objective: PretrainingObjective = MASKED_LM_NEXT_SENTENCE,
+        objective: PretrainingObjective = _PAIRS,
         masking: MaskingRule = _RULE,
         **spec,
     ) -> Examples:
@@ -130,9 +131,9 @@ def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamesp
         identity="places",
         vocabulary_size=size,
         pad_id=PAD,
-        cls_id=CLS,
         sep_id=SEP,
         mask_id=MASK,
+        template=Template((CLS,), (SEP,), (SEP,)),
         special_ids=(PAD, UNK, CLS, SEP, MASK),
         continues_word=continues,
         word_links=None,

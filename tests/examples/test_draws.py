@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from places import assert_rate, assert_uniform
 
 from bertjax.examples.draws import Draws, permute
+from tests.examples.places import assert_rate, assert_uniform
 
 INDEX = np.arange(200_000)
 

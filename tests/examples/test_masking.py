@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from places import (
+
+from bertjax.examples.draws import Draws
+from bertjax.examples.masking import Masker, MaskingRule
+from tests.examples.places import (
     FIRST,
     MASK,
     assert_rate,
@@ -11,9 +14,6 @@ from places import (
     many,
     unmask,
 )
-
-from bertjax.examples.draws import Draws
-from bertjax.examples.masking import Masker, MaskingRule
 
 SIZE = 997  # ids in the rows made up here
 PAPER = MaskingRule()
@@ -292,7 +292,7 @@ def test_masks_are_fresh_in_every_epoch(long_documents):
         assert_rate((hits[shown] == 0).sum(), shown.sum(), (1 - rate) ** n)
 
 
-# ------------------------------------------------------------------------ a guess without context
+# ------------------------------------------------------------------------ the unigram baseline
 
 ZIPF = 1 / np.arange(1, 48) / (1 / np.arange(1, 48)).sum()
 
@@ -311,18 +311,18 @@ def _entropy(shares):
     ],
 )
 @pytest.mark.parametrize("frequencies", [ZIPF, np.array([0.7, 0.0, 0.3, 0.0])])
-def test_the_loss_without_context_is_the_entropy_of_the_word_given_what_is_shown(rule, frequencies):
+def test_the_unigram_baseline_is_the_entropy_of_the_word_given_what_is_shown(rule, frequencies):
     """The joint distribution of both, written out."""
     size = len(frequencies)
     same = (1 - rule.mask - rule.random) * np.diag(frequencies)
     other = rule.random * np.outer(frequencies, np.full(size, 1 / size))
     joint = np.column_stack([rule.mask * frequencies, same + other])  # [word, [MASK] or a token]
     expected = _entropy(joint) - _entropy(joint.sum(0))
-    assert rule.loss_without_context(frequencies) == pytest.approx(expected, rel=1e-12)
+    assert rule.unigram_baseline(frequencies) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_ends_of_the_loss_without_context():
+def test_the_ends_of_the_unigram_baseline():
     hidden, shown = MaskingRule(mask=1.0, random=0.0), MaskingRule(mask=0.0, random=0.0)
-    assert hidden.loss_without_context(ZIPF) == pytest.approx(_entropy(ZIPF))
-    assert shown.loss_without_context(ZIPF) == pytest.approx(0, abs=1e-12)
-    assert 0.8 * _entropy(ZIPF) < PAPER.loss_without_context(ZIPF) < _entropy(ZIPF)
+    assert hidden.unigram_baseline(ZIPF) == pytest.approx(_entropy(ZIPF))
+    assert shown.unigram_baseline(ZIPF) == pytest.approx(0, abs=1e-12)
+    assert 0.8 * _entropy(ZIPF) < PAPER.unigram_baseline(ZIPF) < _entropy(ZIPF)

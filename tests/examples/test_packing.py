@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from places import CLS, FIRST, PAD, SEP, Corpus, assert_uniform, many, unmask
 
 from bertjax.base.errors import InputError
 from bertjax.examples.masking import MaskingRule
 from bertjax.examples.packing import Composition, pack
-from bertjax.objectives.left_to_right import PACKED_LEFT_TO_RIGHT
-from bertjax.objectives.masked_lm import PACKED_MASKED_LM
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM
+from tests.examples.places import CLS, FIRST, PAD, SEP, Corpus, assert_uniform, many, unmask
 
-MASKED = dict(objective=PACKED_MASKED_LM)
+MASKED = dict(objective=MaskedLM("packed"))
 
 
 # ------------------------------------------------------------------------ packing of lengths
@@ -94,7 +94,7 @@ def pieces_of(batch):
     Returns:
       int64 [T] each: the row, the position of the first token, and the number of tokens.
     """
-    ids, documents = unmask(batch), batch["documents"]
+    ids, documents = unmask(batch), batch["segment_ids"]
     lengths = batch["input_mask"].sum(1)
     inside = np.arange(ids.shape[1]) < lengths[:, None]
     np.testing.assert_array_equal(batch["input_mask"], inside)
@@ -247,7 +247,7 @@ def test_masked_places(long_documents, whole_words):
     assert abs(hidden.sum() - 0.15 * tokens) < 301
     if whole_words:
         continues = long_documents.tokenizer.continues_word[ids]
-        same = batch["documents"][:, 1:] == batch["documents"][:, :-1]
+        same = batch["segment_ids"][:, 1:] == batch["segment_ids"][:, :-1]
         joined = continues[:, 1:] & same & (ids[:, :-1] >= FIRST)
         assert joined.mean() > 0.25
         np.testing.assert_array_equal(hidden[:, 1:][joined], hidden[:, :-1][joined])
@@ -256,21 +256,21 @@ def test_masked_places(long_documents, whole_words):
 def test_masked_places_are_anywhere(short_documents):
     """Each token of a row of two documents has the same chance, whichever document it is in."""
     batch = many(short_documents.examples(200, batch_size=500, **MASKED), 10)
-    batch = {name: array[batch["documents"].max(1) == 2] for name, array in batch.items()}
+    batch = {name: array[batch["segment_ids"].max(1) == 2] for name, array in batch.items()}
     hidden = np.zeros(batch["input_ids"].shape, bool)
     row, place = np.nonzero(batch["masked_lm_weights"])
     hidden[row, batch["masked_lm_positions"][row, place]] = True
     text = unmask(batch) >= FIRST
     rate = hidden.sum() / text.sum()
     for number in (1, 2):
-        there = text & (batch["documents"] == number)
+        there = text & (batch["segment_ids"] == number)
         assert there.sum() > 10_000
         share = hidden[there].mean() / rate
         assert abs(share - 1) < 0.05, number
 
 
 def test_left_to_right_predicts_within_documents(corpus):
-    batch = many(corpus.examples(64, objective=PACKED_LEFT_TO_RIGHT), 4)
+    batch = many(corpus.examples(64, objective=LeftToRight("packed")), 4)
     ids, target, weights = batch["input_ids"], batch["target_ids"], batch["target_weights"]
     pieces_of(batch)
     ends = ids == SEP
@@ -291,5 +291,5 @@ def test_rows_that_are_too_short(corpus):
 
 
 def test_packed_rows_are_not_short(corpus):
-    with pytest.raises(ValueError, match=r"short_probability=0\.2: must be 0 with packed=True"):
+    with pytest.raises(ValueError, match=r"short_probability=0\.2: must be 0, because"):
         corpus.examples(64, short_probability=0.2, **MASKED)

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from places import Corpus, assert_rate, assert_uniform, decode, many, some_documents
 
 from bertjax.base.errors import InputError
 from bertjax.corpus.shards import HELDOUT
-from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
-from bertjax.objectives.masked_lm import MASKED_LM
-from bertjax.objectives.registry import OBJECTIVES
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
+from tests.examples.places import Corpus, assert_rate, assert_uniform, decode, many, some_documents
 
 
 @pytest.mark.parametrize("length", [5, 16, 37, 128, 512])
@@ -31,7 +30,7 @@ def test_spans_are_whole_runs_of_one_document_each(corpus, length):
 
 
 @pytest.mark.parametrize(
-    "objective", [MASKED_LM, LEFT_TO_RIGHT], ids=["masked_lm", "left_to_right"]
+    "objective", [MaskedLM(), LeftToRight()], ids=["masked_lm", "left_to_right"]
 )
 @pytest.mark.parametrize("length", [4, 33, 128])
 def test_one_span_where_there_are_no_pairs(corpus, objective, length):
@@ -88,7 +87,7 @@ def test_spans_of_one_sentence_are_cut_inside_it(corpus):
 
 def test_lengths_without_short_examples(long_documents):
     """Rows are full, except for the last chunk of a document and random ends of documents."""
-    examples = long_documents.examples(128, objective=MASKED_LM, short_probability=0.0)
+    examples = long_documents.examples(128, objective=MaskedLM(), short_probability=0.0)
     lengths = many(examples, 16)["input_mask"].sum(1)
     assert (lengths == 128).mean() > 0.93
     pairs = many(long_documents.examples(128, short_probability=0.0), 16)["input_mask"].sum(1)
@@ -100,7 +99,7 @@ def test_lengths_of_short_examples(long_documents):
     room = 62
     long, short = (
         many(
-            long_documents.examples(room + 2, objective=MASKED_LM, short_probability=p, seed=5), 40
+            long_documents.examples(room + 2, objective=MaskedLM(), short_probability=p, seed=5), 40
         )["input_mask"].sum(1)
         - 2
         for p in (0.0, 1.0)
@@ -112,7 +111,7 @@ def test_lengths_of_short_examples(long_documents):
 
     some = (
         many(
-            long_documents.examples(room + 2, objective=MASKED_LM, short_probability=0.25, seed=5),
+            long_documents.examples(room + 2, objective=MaskedLM(), short_probability=0.25, seed=5),
             40,
         )["input_mask"].sum(1)
         - 2
@@ -187,7 +186,7 @@ def test_both_texts_have_the_same_shape(short_documents):
 def test_boundaries_of_chunks_are_uniform(tmp_path):
     """A document that is three tokens shorter than two chunks has four equally likely cuts."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[4] * 30 + [1]] * 2, [])])
-    sampler = corpus.examples(64, objective=MASKED_LM)._lay_out.sampler
+    sampler = corpus.examples(64, objective=MaskedLM())._lay_out.sampler
     rank = np.arange(8_000) * 4  # each epoch has four chunks
     for number in range(4):
         document, start, end = sampler._chunk(np.zeros_like(rank), rank + number)
@@ -199,7 +198,7 @@ def test_boundaries_of_chunks_are_uniform(tmp_path):
 
 def test_an_epoch_shows_every_chunk_once(corpus):
     """Without pairs, an example is a chunk's tokens, and every epoch has every document."""
-    examples = corpus.examples(64, objective=MASKED_LM, short_probability=0.0, batch_size=100)
+    examples = corpus.examples(64, objective=MaskedLM(), short_probability=0.0, batch_size=100)
     sampler, store = examples._lay_out.sampler, corpus.store
     chunks = np.diff(sampler._chunk_starts)
     np.testing.assert_array_equal(chunks, -(-np.diff(store.document_starts) // 62))
@@ -225,7 +224,7 @@ def test_an_epoch_shows_every_chunk_once(corpus):
 def test_chunks_begin_anywhere_that_their_number_allows(tmp_path):
     """10 tokens make 2 chunks of 8: the first has 2 to 8 tokens, each equally often over epochs."""
     corpus = Corpus(tmp_path / "c", [("a", None, [[10], [3]], [])])
-    sampler = corpus.examples(8 + 2, objective=MASKED_LM)._lay_out.sampler
+    sampler = corpus.examples(8 + 2, objective=MaskedLM())._lay_out.sampler
     document, start, end = sampler._chunk(np.zeros(9_000, int), np.arange(9_000))
     first = (document == 0) & (start == 0)
     assert first.sum() == 3_000
@@ -289,7 +288,7 @@ def test_random_spans_replace_b_or_a_and_are_uniform_over_the_other_text(long_do
     batch = many(corpus.examples(64, short_probability=0.0), 80)
     a_start, _, b_start, _, _ = decode(batch)
     # The same chunks without pairs show the document from which the example comes.
-    alone = corpus.examples(63, objective=MASKED_LM, short_probability=0.0)
+    alone = corpus.examples(63, objective=MaskedLM(), short_probability=0.0)
     alone = decode(many(alone, 80))
     own = corpus.document(alone.a_start)
     last = np.isin(alone.a_start + alone.a_length, corpus.store.document_starts)
@@ -344,21 +343,25 @@ def test_smallest_corpus(tmp_path):
     assert set(zip(a_start[label == 0], b_start[label == 0], strict=True)) == {(0, 1), (2, 3)}
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize(
+    "objective", [MaskedLMNextSentence(), MaskedLM(), LeftToRight()], ids=lambda each: each.name
+)
 def test_a_single_document(tmp_path, objective):
     rng = np.random.default_rng(0)
     sources = [("a", None, some_documents(rng, 9), []), ("b", None, [[5, 6, 7]], [])]
     corpus = Corpus(tmp_path / "c", sources)
-    if objective in (MASKED_LM, LEFT_TO_RIGHT):
+    if objective in (MaskedLM(), LeftToRight()):
         decode(corpus.examples(16, objective=objective).batch(0))
         return
     with pytest.raises(InputError, match="source 'b' has a single document.*masked_lm"):
         corpus.examples(16, objective=objective)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize(
+    "objective", [MaskedLMNextSentence(), MaskedLM(), LeftToRight()], ids=lambda each: each.name
+)
 def test_a_length_without_room(corpus, objective):
-    shortest = 4 if objective in (MASKED_LM, LEFT_TO_RIGHT) else 5
+    shortest = 4 if objective in (MaskedLM(), LeftToRight()) else 5
     corpus.examples(shortest, objective=objective).batch(0)
     with pytest.raises(InputError, match="leaves room for 1 tokens: at least 2"):
         corpus.examples(shortest - 1, objective=objective)

@@ -15,10 +15,12 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.features import activations
 from bertjax.features.activations import CHOICES, WordFeatures, all_layers, chosen_layers, compute
 from bertjax.features.compute import Extractor
+from bertjax.heads.architectures import text_inputs
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.tagging import Sentence, Tagging
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.training.model import zeros
 
 CLASSES = ("O", "B-PER", "I-PER")
 MAX_LENGTH, WIDTH, LAYERS = 16, 24, 3
@@ -40,10 +42,8 @@ def given(tmp_path_factory) -> Pretrained:
         max_position_embeddings=MAX_LENGTH,
         initializer_range=0.3,
     )
-    ids = np.zeros((1, 8), np.int32)
-    boxed = jax.jit(lambda key: Bert(spec).init(key, ids, ids, ids, deterministic=True))(
-        jax.random.key(0)
-    )
+    inputs = zeros(text_inputs(spec, B=1, S=8))
+    boxed = jax.jit(lambda key: Bert(spec).init(key, inputs, deterministic=True))(jax.random.key(0))
     params = jax.tree.map(
         lambda box: np.asarray(box.value), boxed["params"], is_leaf=lambda x: hasattr(x, "value")
     )
@@ -72,8 +72,8 @@ def expected(given, encoded) -> np.ndarray:
     """The activations [layers, words, D], computed window by window."""
     bert = Bert(given.spec)
     forward = jax.jit(
-        lambda params, *batch: bert.apply(
-            {"params": params}, *batch, deterministic=True, method="hidden_states"
+        lambda params, batch: bert.apply(
+            {"params": params}, batch, deterministic=True, method="hidden_states"
         )
     )
     tokens = []
@@ -82,7 +82,8 @@ def expected(given, encoded) -> np.ndarray:
         some = encoded.ids[encoded.starts[window] : encoded.starts[window + 1]]
         ids[0, : len(some)] = some
         mask = (np.arange(MAX_LENGTH) < len(some)).astype(np.int32)[None]
-        states = forward(given.params["bert"], ids, mask, np.zeros_like(ids))
+        batch = {"input_ids": ids, "input_mask": mask, "token_type_ids": 0 * ids}
+        states = forward(given.params["bert"], batch)
         tokens.append(np.stack([state[0, : len(some)] for state in states]))
     return np.concatenate(tokens, 1)[:, encoded.words]
 

@@ -38,7 +38,10 @@ def random_sequences(family: Family, examples: int, seed: int = 0) -> Encoded:
     lengths = rng.integers(3, LONGEST + 1, examples * choices)
     lengths[rng.integers(len(lengths))] = LONGEST
     sequences = [
-        (rng.integers(1, SPEC.vocab_size, length).tolist(), int(rng.integers(1, length + 1)))
+        (
+            rng.integers(1, SPEC.vocab_size, length).tolist(),
+            (np.arange(length) >= rng.integers(1, length + 1)).tolist(),
+        )
         for length in lengths
     ]
     starts, ends = rng.integers(0, 1000, (2, examples)) % lengths.reshape(examples, -1).min(1)

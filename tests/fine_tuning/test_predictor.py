@@ -6,13 +6,11 @@ import jax
 import numpy as np
 import pytest
 from flax import linen as nn
-from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
+from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
 
 pytestmark = pytest.mark.devices(8)
 
@@ -20,7 +18,7 @@ PAD = 7  # must not matter
 
 
 def _predictor(family, devices: int, batch_tokens: int):
-    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout("data"))
+    placement = data_parallel(jax.devices()[:devices])
     model = encoder_with_head(family, SPEC)
     predictor = Predictor(
         model,
@@ -38,7 +36,7 @@ def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
     numbers = np.arange(len(encoded))
     objective = TASK_OBJECTIVES[family.objective]
     batch = encoded.batch(objective.fields, numbers, len(encoded), LONGEST, pad_id=0)
-    outputs = jax.jit(lambda p: model.apply(p, batch, None))(params)
+    outputs = jax.jit(lambda p: model(p, batch))(params)
     sizes = np.diff(encoded.starts)
     result = {}
     for name, array in jax.device_get(outputs).items():
@@ -63,7 +61,7 @@ def test_buckets_and_batches_change_nothing(name, devices):
     found = predictor.outputs(on_devices, unlabelled, (16, 24, LONGEST), "predicting")
     assert found.keys() == wanted.keys()
     for output, rows in wanted.items():
-        assert len(found[output]) == len(rows) == len(encoded.first)
+        assert len(found[output]) == len(rows) == len(encoded.starts) - 1
         for ours, theirs in zip(found[output], rows, strict=True):
             assert ours.shape == theirs.shape and ours.dtype == np.float32
             np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import task_files
-from toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.search import NothingScored, _spreads
 from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.training.journal import METRICS_FILE
+from tests.fine_tuning.toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
+from tests.helpers import task_files
 
 ROWS = 61  # for training: four batches of 16, the last of which is partial
 
@@ -221,7 +221,7 @@ def test_damaged_results(search, run, damage):
     for path in (run / "results.json", trial):
         content = path.read_bytes()
         path.write_text(damage)
-        cure = f"{path}: damaged, or not written .*: remove it, and the same command makes it again"
+        cure = f"{path}: damaged .*: remove it, and the same command makes it again"
         with pytest.raises(InputError, match=cure):
             search()[0].complete()
         path.write_bytes(content)
@@ -296,7 +296,7 @@ def test_a_grid_without_the_trial_of_the_model_gives_a_warning(search, run, caps
     warnings = capsys.readouterr().out.splitlines()[3:]
     (name,) = _names(rates=(LEARNS,))
     assert [line.partition(": the best model of")[0] for line in warnings] == [
-        f"warning: the model in {run} is of {name}, which the grid does not have"
+        f"warning: the model in {run} is of {name}, which is not in the grid"
     ]
     one, _, _ = search(learning_rate=(LEARNS, TOO_LOW / 10))
     one.announce()

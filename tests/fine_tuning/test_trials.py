@@ -6,10 +6,8 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
-from slow_cases import others_slow
-from task_files import change
 
+from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
 from bertjax.encoders import names
 from bertjax.encoders.bert.family import BERT
@@ -20,9 +18,13 @@ from bertjax.fine_tuning.data import Split, TaskData
 from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.objectives.classification import ClassificationObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
+from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+from tests.helpers.slow_cases import others_slow
+from tests.helpers.task_files import change
 
 pytestmark = pytest.mark.devices(8)
 
@@ -57,10 +59,10 @@ def make_trials(monkeypatch):
         recipe = dataclasses.replace(recipe, task=_Task(family))
         identity = dict(train="the same", dev="the same", weights="the same")
         data = TaskData(encoded, {}, {}, identity, {})
-        whole = trials.make_mesh
+        whole = trials.make_placement
         with monkeypatch.context() as patched:
             some = jax.devices()[:devices]
-            patched.setattr(trials, "make_mesh", lambda spec: whole(spec, some))
+            patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
             return trials.Trials(
                 recipe,
                 data,
@@ -112,9 +114,28 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     two = _trained(padded, TRIAL, tmp_path / "padded")
     assert len(one[1]) == 12 and len(set(one[1])) == 12
     _assert_same(one, two)
-    fresh = flatten_dict(jax.device_get(parted.fresh_state(1).params), sep="/")
+    fresh = flatten_dict(jax.device_get(parted.experiment.fresh_state(1).params), sep="/")
     moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
+
+
+class Compared(ClassificationObjective):
+    """The rows of a batch are compared with each other."""
+
+    whole_batch = True
+
+
+def test_an_objective_of_whole_batches_takes_each_in_one_part(make_trials, monkeypatch):
+    encoded = random_sequences(FAMILIES["classification"], examples=45)
+    parted = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
+    monkeypatch.setitem(TASK_OBJECTIVES, Compared.name, Compared())
+    whole = make_trials("classification", encoded, devices=1, buckets=3).epochs(TRIAL)
+    assert max(len(parted.parts(step)) for step in range(12)) > 1
+    for step in range(12):
+        ((examples, _),) = whole.parts(step)
+        assert set(examples) == set(whole.batch(step))
+    with pytest.raises(InputError, match="accumulate=2: the task compares the rows .*set it to 0"):
+        make_trials("classification", encoded, accumulate=2)
 
 
 def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
@@ -132,9 +153,9 @@ def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
         epochs = made.epochs(trial)
         shapes |= {bucket for step in range(epochs.steps) for _, bucket in epochs.parts(step)}
         outcomes.append(_trained(made, trial, tmp_path / str(number)))
-        step = made._trainer.step(None, accumulate=1)
+        step = made._trainer.step(accumulate=1)
         assert (step._add._cache_size(), step._update._cache_size()) == (len(shapes), 1)
-    assert made.fresh_state._cache_size() == 1
+    assert made.experiment.fresh_state._cache_size() == 1
     last = [losses[-1] for _, losses in outcomes]
     assert len(set(last)) == len(several)
     # Trials do not affect each other: the first one, repeated, is bit-equal.
@@ -157,8 +178,8 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
     return dataclasses.replace(
         encoded,
         ids=encoded.ids[:tokens],
+        token_types=encoded.token_types[:tokens],
         starts=encoded.starts[: sequences + 1],
-        first=encoded.first[:sequences],
         labels=labels,
     )
 
@@ -210,8 +231,8 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
 
     kind = TASK_OBJECTIVES[family.objective].kind
     architecture = BERT.hugging_face.classes[kind]
-    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, len(class_names(family)))
-    fresh = jax.device_get(made.fresh_state(TRIAL.seed).params)
+    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
+    fresh = jax.device_get(made.experiment.fresh_state(TRIAL.seed).params)
     peer = getattr(transformers, architecture)(
         transformers.BertConfig(
             **{key: getattr(SPEC, key) for key in _SIZES}, num_labels=len(class_names(family))
@@ -257,7 +278,7 @@ def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
     many = _trained(made, TRIAL, tmp_path / "many")
     one = make_trials("questions", encoded, devices=1, buckets=2)
     _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
-    table = made.fresh_state(0).params["bert"]["embeddings"]["position"]
+    table = made.experiment.fresh_state(0).params["bert"]["embeddings"]["position"]
     assert table.sharding.is_fully_replicated == (layout == "data")
 
 
@@ -273,7 +294,7 @@ def test_left_to_right_with_a_bilstm_eight_devices_train_what_one_trains(make_tr
     one = make_trials("classification", encoded, devices=1, **options)
     _assert_same(many, _trained(one, TRIAL, tmp_path / "one"))
     assert made.parameters.keys() == {"bert", "bilstm", "classifier"}
-    for lstm in made.fresh_state(0).params["bilstm"].values():
+    for lstm in made.experiment.fresh_state(0).params["bilstm"].values():
         for leaf in jax.tree.leaves(lstm):
             assert not leaf.sharding.is_fully_replicated
 
@@ -283,10 +304,10 @@ def test_predictions_follow_the_examples(make_trials):
     family = FAMILIES["regression"]
     encoded = random_sequences(family, examples=27)
     made = make_trials("regression", encoded, buckets=3)
-    params = made.fresh_state(0).params
+    params = made.experiment.fresh_state(0).params
     alone = make_trials("regression", encoded, devices=1, buckets=1)
     split = Split([None] * 27, encoded)
     found = made.predict(params, split, "predicting")
-    wanted = alone.predict(alone.fresh_state(0).params, split, "predicting")
+    wanted = alone.predict(alone.experiment.fresh_state(0).params, split, "predicting")
     assert len(set(found)) == 27
     np.testing.assert_allclose(found, wanted, atol=1e-5)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from task_files import change, tiny_finetuning
-from tiny_run import SOUNDS
 
 from bertjax.base.errors import NonFiniteLoss
 from bertjax.base.files import write_json
@@ -20,6 +18,8 @@ from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded
 from bertjax.training.journal import METRICS_FILE, TRAIN, read_metrics
+from tests.helpers.task_files import change, tiny_finetuning
+from tests.helpers.tiny_run import SOUNDS
 
 WORDS = 1 + len(SOUNDS)  # 0 is any other word
 LEARNS, TOO_LOW, TOO_HIGH = 1.0, 1e-5, 1e30  # learning rates
@@ -108,7 +108,7 @@ def _inputs(encoded: Encoded) -> np.ndarray:
 
 
 class ToyModel:
-    """The folder of the best model: see `bertjax.fine_tuning.search.BestModel`."""
+    """The folder of the best model: see `bertjax.fine_tuning.best_model.BestModel`."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -142,7 +142,7 @@ def toy_search(
     def encode(examples: list[TextPair], split: str, *, labelled: bool) -> Encoded:
         texts = [[numbers.get(word, 0) for word in example.a.split()] for example in examples]
         labels = {"label_ids": recipe.task.family.label_ids(examples)} if labelled else {}
-        return Encoded.of([(ids, len(ids)) for ids in texts], labels)
+        return Encoded.of([(ids, [0] * len(ids)) for ids in texts], labels)
 
     folder.mkdir(exist_ok=True)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, weights)

@@ -7,7 +7,7 @@ import pytest
 from bertjax.inference.batcher import Batcher, in_order_of_length
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.rules import sharding_layout
 from bertjax.tasks.buckets import fitting
 
 BUCKETS, ROWS = (16, 40, 64), {16: 9, 40: 4, 64: 3}
@@ -28,7 +28,7 @@ def test_each_sequence_once_the_longest_first():
 @pytest.mark.devices(8)
 @pytest.mark.parametrize("devices", [1, 8])
 def test_outputs_come_with_their_sequences(devices):
-    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout("data"))
+    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), sharding_layout("data"))
     batcher = Batcher(placement, batch_tokens=40)
     lengths, launched = np.array([3, 30, 9, 12, 5, 40, 1]), []
 

@@ -1,5 +1,6 @@
 """Checkpoints of google-research/bert, against a transcription of that code's graph."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.base.fields import TEXT
 from bertjax.interop.google import read_release
 
 # All sizes are odd, and the weights are large enough that every part matters.
@@ -32,6 +34,8 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def tf():
+    if importlib.util.find_spec("triton"):
+        importlib.import_module("triton")  # as google.py does
     reason = "TensorFlow not installed: pip install 'bertjax[tf1]'"
     return pytest.importorskip("tensorflow", reason=reason).compat.v1
 
@@ -196,14 +200,15 @@ def random_inputs(config: dict, batch: int, length: int) -> list[np.ndarray]:
 
 def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -> None:
     module, params = pretrained.model(), {"params": pretrained.params}
+    batch = dict(zip(TEXT, inputs, strict=True))
     states = jax.jit(
         partial(
             module.apply,
             deterministic=True,
-            method=lambda m, *x, **k: m.encoder.hidden_states(*x, **k),
+            method=lambda m, x, **k: m.encoder.hidden_states(x, **k),
         )
-    )(params, *inputs)
-    outputs = jax.jit(partial(module.apply, deterministic=True))(params, *inputs)
+    )(params, batch)
+    outputs = jax.jit(partial(module.apply, deterministic=True))(params, batch)
     assert {"states", *outputs} == expected.keys()
     assert len(states) == len(expected["states"])
     for i, (ours, theirs) in enumerate(zip(states, expected["states"], strict=True)):
@@ -371,7 +376,7 @@ def test_missing_file(hollow, missing, message):
     "content, message",
     [
         ("{", "bert_config.json: damaged"),
-        ("[]", "must hold an object"),
+        ("[]", r"\[\]: expected `object`"),
         (json.dumps(CONFIG | {"hidden_act": "relu"}), "hidden_act='relu'"),
         (json.dumps(CONFIG | {"num_attention_heads": 4}), "num_attention_heads=4"),
     ],
@@ -398,3 +403,22 @@ def test_tensorflow_is_imported_for_such_checkpoints_only():
     program = "import sys, bertjax.runs.open_model; print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+@pytest.mark.peers
+@pytest.mark.needs("tensorflow")
+def test_transformers_is_imported_after_tensorflow(hollow):
+    """As launch/convert.py does with a checkpoint: both bring LLVM, and the process survives."""
+    program = (
+        "import pathlib, sys\n"
+        "from bertjax.base.errors import InputError\n"
+        "from bertjax.interop.google import read_release\n"
+        "try:\n"
+        f"    read_release(pathlib.Path({str(hollow)!r}), 'tf1:it')\n"
+        "except InputError:\n"
+        "    pass\n"
+        "from transformers import BertModel\n"
+        "print('tensorflow' in sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr

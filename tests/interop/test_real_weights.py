@@ -20,8 +20,9 @@ from bertjax.encoders import kinds, names
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import array_names
-from bertjax.interop.hugging_face import read_folder, write_folder
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
+from tests.helpers.sums import sums_of
 
 pytestmark = pytest.mark.peers
 
@@ -40,7 +41,9 @@ def minilm():
 def _with_heads(pretrained):
     """The encoder with random heads of pre-training."""
     rng = np.random.default_rng(1)
-    entries = array_names(("masked_lm", "next_sentence_head"), pretrained.spec, 0)
+    entries = array_names(
+        ("masked_lm", "next_sentence_head"), pretrained.spec, kinds.PRE_TRAINING, 0
+    )
     arrays = {
         entry.theirs: rng.normal(
             1 if "LayerNorm.weight" in entry.theirs else 0, 0.02, entry.shape
@@ -68,8 +71,8 @@ def _peer(folder, dtype="float32"):
 def both(minilm, tmp_path_factory):
     """Our model and the model of transformers in float32, from the same folder."""
     folder = tmp_path_factory.mktemp("minilm")
-    write_folder(_with_heads(read_folder(minilm, "hf:minilm")), folder)
-    return read_folder(folder, "hf:folder"), _peer(folder)
+    write_hugging_face(_with_heads(read_hugging_face(minilm, "hf:minilm")), folder)
+    return read_hugging_face(folder, "hf:folder"), _peer(folder)
 
 
 def _rows(kind, length, pretrained, repository):
@@ -121,9 +124,9 @@ def _computer(pretrained):
     """A function from a batch to the same outputs of our model."""
 
     @jax.jit
-    def compute(params, *inputs):
+    def compute(params, inputs):
         def apply(module, params, **more):
-            return module.apply({"params": params}, *inputs, deterministic=True, **more)
+            return module.apply({"params": params}, inputs, deterministic=True, **more)
 
         states = apply(Bert(pretrained.spec), params["bert"], method="hidden_states")
         logits = apply(pretrained.model(), params)
@@ -131,7 +134,7 @@ def _computer(pretrained):
         return *states, logits["masked_lm"], pooled, logits["next_sentence"]
 
     def ours(batch):
-        return [np.asarray(x) for x in compute(pretrained.params, *batch.values())]
+        return [np.asarray(x) for x in compute(pretrained.params, batch)]
 
     return ours
 
@@ -163,7 +166,7 @@ def sides(both, tmp_path_factory):
     """The outputs of our model, and of transformers in float32 and in float64."""
     pretrained, peer = both
     folder = tmp_path_factory.mktemp("exact")
-    write_folder(pretrained, folder)
+    write_hugging_face(pretrained, folder)
     return _computer(pretrained), peer, _peer(folder, "float64")
 
 
@@ -181,17 +184,17 @@ def test_bfloat16_is_near(minilm, repository, kind):
     import torch
     import transformers
 
-    pretrained = read_folder(minilm, "hf:minilm")
+    pretrained = read_hugging_face(minilm, "hf:minilm")
     batch = _inputs(_rows(kind, 127, pretrained, repository), "behind")
     inside = batch["input_mask"] > 0
 
     def states(dtype):
         spec = dataclasses.replace(pretrained.spec, compute_dtype=dtype)
         found = jax.jit(
-            lambda p, *x: Bert(spec).apply(
-                {"params": p}, *x, deterministic=True, method="hidden_states"
+            lambda p, x: Bert(spec).apply(
+                {"params": p}, x, deterministic=True, method="hidden_states"
             )
-        )(pretrained.params["bert"], *batch.values())
+        )(pretrained.params["bert"], batch)
         return [np.asarray(x, np.float32)[inside] for x in found]
 
     peer = transformers.BertModel.from_pretrained(minilm, dtype="bfloat16").eval()
@@ -234,8 +237,9 @@ def _loss_and_gradient(pretrained, peer, ids, seed=0):
     @jax.jit
     @partial(jax.value_and_grad)
     def loss(params):
-        logits = model.apply({"params": params}, *batch.values(), deterministic=True)
-        sums = MASKED_LM_NEXT_SENTENCE.sums(
+        logits = model.apply({"params": params}, batch, deterministic=True)
+        sums = sums_of(
+            MaskedLMNextSentence(),
             logits,
             {
                 "masked_lm_ids": jnp.maximum(labels, 0),
@@ -273,7 +277,7 @@ def test_loss_and_gradients(both, repository, kind):
 
 
 def test_in_out_in_is_bit_equal(minilm, both):
-    first, again = read_folder(minilm, "hf:minilm").params, both[0].params
+    first, again = read_hugging_face(minilm, "hf:minilm").params, both[0].params
     for part in first:
         leaves, others = jax.tree.leaves(first[part]), jax.tree.leaves(again[part])
         for leaf, other in zip(leaves, others, strict=True):
@@ -294,7 +298,7 @@ def test_random_base(minilm, repository, tmp_path):
             module.p = 0.0
     peer.save_pretrained(tmp_path / "base")
     (tmp_path / "base" / "vocab.txt").write_bytes((minilm / "vocab.txt").read_bytes())
-    pretrained = read_folder(tmp_path / "base", "hf:base")
+    pretrained = read_hugging_face(tmp_path / "base", "hf:base")
     assert pretrained.spec == BertSpec()
     assert sum(leaf.size for leaf in jax.tree.leaves(pretrained.params)) == 110_106_428
     ids = _rows("real", 127, pretrained, repository)
@@ -306,6 +310,6 @@ def test_random_base(minilm, repository, tmp_path):
     for kind, length in (("real", 3), ("random", 127)):
         batch = _inputs(_rows(kind, length, pretrained, repository), "behind")
         _assert_same_function(ours, peer, exact, batch)
-    write_folder(pretrained, tmp_path)
-    again = read_folder(tmp_path, "hf:again").params
+    write_hugging_face(pretrained, tmp_path)
+    again = read_hugging_face(tmp_path, "hf:again").params
     assert jax.tree.all(jax.tree.map(np.array_equal, again, pretrained.params))

@@ -14,9 +14,9 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
-from small_models import KINDS
 
 from bertjax.base.errors import InputError
+from bertjax.base.fields import TEXT
 from bertjax.base.files import new_folder
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.spec import BertSpec
@@ -26,6 +26,7 @@ from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.small_models import KINDS
 
 # All sizes are odd.
 SPEC = BertSpec(
@@ -83,9 +84,9 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 def random_params(architecture: str, spec: BertSpec) -> dict:
     """Random values for all parameters of a module with `spec`, in its storage."""
     module = ARCHITECTURES[KINDS[architecture]].build(spec, len(CLASSES))
-    inputs = [np.zeros(shape(architecture, 1, 4), np.int32)] * 3
+    inputs = dict.fromkeys(TEXT, np.zeros(shape(architecture, 1, 4), np.int32))
     init = partial(module.init, deterministic=True)
-    shapes = nn.unbox(jax.eval_shape(init, jax.random.key(0), *inputs))
+    shapes = nn.unbox(jax.eval_shape(init, jax.random.key(0), inputs))
     rng = np.random.default_rng(0)
     return jax.tree.map(
         lambda leaf: np.float32(0.2) * rng.standard_normal(leaf.shape, np.float32),
@@ -119,9 +120,8 @@ def random_inputs(shape: tuple[int, ...]) -> np.ndarray:
 
 def run(pretrained: Pretrained, inputs: np.ndarray) -> dict[str, jax.Array]:
     module = pretrained.model()
-    return jax.jit(partial(module.apply, deterministic=True))(
-        {"params": pretrained.params}, *inputs
-    )
+    infer = jax.jit(partial(module.apply, deterministic=True))
+    return infer({"params": pretrained.params}, dict(zip(TEXT, inputs, strict=True)))
 
 
 def tolerance(pretrained: Pretrained) -> float:
@@ -193,7 +193,8 @@ def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
     module = ARCHITECTURES[kinds.PRE_TRAINING].build(RUN, 0)
     params = random_params("BertForPreTraining", RUN)
     infer = jax.jit(partial(module.apply, deterministic=True))
-    expected = infer({"params": params}, *random_inputs((3, 13)))
+    inputs = dict(zip(TEXT, random_inputs((3, 13)), strict=True))
+    expected = infer({"params": params}, inputs)
     with np.load(artifacts / "results.run.npz") as results:
         found = results[".3x13/masked_lm"]
         assert found.shape == (3, 13, SPEC.vocab_size)

@@ -1,7 +1,7 @@
-"""A toy objective: for every token, whether its id is odd, and what a frozen teacher says of it.
+"""A toy objective: for every token, whether its id is odd, and what a frozen teacher makes of it.
 
-It has all that an objective may have: a corruption and arrays of its own, a head and a frozen part,
-chance on the device, two losses of different weight, a derived metric and a warning.
+It has all that an objective may have: a setting, a corruption and arrays of its own, heads and a
+frozen part, chance on the device, two losses of different weight, a derived metric and a warning.
 """
 
 import dataclasses
@@ -15,16 +15,17 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import Field
-from bertjax.encoders.bert.encoder import Bert
-from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import make_encoder
 from bertjax.examples.layout import SINGLE_SPANS
-from bertjax.layers.dense import Dense, exact, parameter
+from bertjax.heads.architectures import text_inputs
+from bertjax.heads.tasks import EncoderModel
+from bertjax.layers.dense import Dense
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.training.model import Model, Part
 
-WIDTH = 3  # of what the teacher says
-HIDDEN = 0.2  # share of the tokens that the model does not see
-UNSEEN = 1  # in their place
+UNSEEN = 1  # in the place of a token that the student does not see
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Parities:
         "parities": Field("BS", "int32"),
         "parity_weights": Field("BS", "float32"),
     }
+    has_fixed_masks: ClassVar[bool] = False
 
     def predicted(self, length):
         """No token goes through the vocabulary."""
@@ -53,67 +55,64 @@ class Parities:
         return corrupted
 
 
-class ParityModel(nn.Module):
-    """The encoder, a head of two classes and one that learns from a teacher: a table of vectors."""
+class Student(nn.Module):
+    """The encoder, a head of two classes and one that learns from the teacher."""
 
-    spec: BertSpec
+    spec: EncoderSpec
 
     def setup(self):
-        spec, inputs = exact(self.spec), {axes.EMBED_OUT: self.spec.hidden_size}
-        self.bert = Bert(self.spec)
-        self.parity = Dense(spec, inputs, {axes.CLASSES: 2})
-        self.student = Dense(spec, inputs, {axes.CLASSES: WIDTH})
-        self.teacher = Teacher(self.spec)
+        inputs, init = {axes.EMBED: self.spec.hidden_size}, nn.initializers.normal(0.1)
+        self.encoder = make_encoder(self.spec)
+        self.parity = Dense(inputs, {axes.CLASSES: 2}, init)
+        self.taught = Dense(inputs, {axes.EMBED_OUT: self.spec.hidden_size}, init)
 
-    def __call__(self, input_ids, input_mask, token_type_ids, original_ids=None, *, deterministic):
-        """ "parity" [B, S, 2]; "student" and "teacher" [B, S, WIDTH]."""
-        sequence = self.bert(input_ids, input_mask, token_type_ids, deterministic=deterministic)
-        taught = self.teacher(input_ids if original_ids is None else original_ids)
-        return {
-            "parity": self.parity(sequence),
-            "student": self.student(sequence),
-            "teacher": jax.lax.stop_gradient(taught),
-        }
+    def __call__(self, inputs, *, deterministic):
+        """ "parity" [B, S, 2]; "taught" [B, S, D]."""
+        states = self.encoder(inputs, deterministic=deterministic)
+        return {"parity": self.parity(states), "taught": self.taught(states)}
 
 
-class Teacher(nn.Module):
-    """A vector for each piece of the vocabulary."""
-
-    spec: BertSpec
-
-    @nn.compact
-    def __call__(self, ids):
-        shape = (self.spec.padded_vocab_size, WIDTH)
-        table = parameter(
-            self, "table", (axes.VOCAB, axes.CLASSES), shape, nn.initializers.normal()
-        )
-        return table[ids]
-
-
+@dataclasses.dataclass(frozen=True)
 class Parity(PretrainingObjective):
-    """See above."""
+    """See above.
+
+    Attributes:
+      hidden: the share of the tokens that the student does not see.
+    """
+
+    hidden: float = 0.2
 
     name = "parity"
     layout = SINGLE_SPANS
-    inputs = ("input_ids", "input_mask", "token_type_ids", "original_ids")
     loss_weights = {"parity_loss": 1.0, "distance_loss": 0.25}
-    frozen = ("teacher",)
+    headline, accuracy = "parity_loss", "parity_accuracy"
     columns = ("parity_loss", "parity_accuracy", "parity_bits", "distance_loss")
+    exported = "student"
 
     def corruption(self, rule):
         """The labels."""
         del rule
         return Parities()
 
-    def model(self, spec):
+    def module(self, spec):
         """The heads are its own."""
-        return ParityModel(spec)
+        return Student(spec)
 
-    def forward(self, apply, batch, key):
-        """Some tokens are hidden here, by chance."""
+    def model(self, spec):
+        """The teacher is an encoder."""
+        inputs = text_inputs(spec, B=1, S=8)
+        teacher = Part(EncoderModel(spec), inputs, frozen=True)
+        return Model({"student": Part(self.module(spec), inputs), "teacher": teacher})
+
+    def outputs(self, model, params, batch, rngs):
+        """The teacher sees the whole text; adds its "sequence" [B, S, D]."""
         ids = batch["input_ids"]
-        unseen = jax.random.bernoulli(key, HIDDEN, ids.shape)
-        return apply({**batch, "input_ids": jnp.where(unseen, UNSEEN, ids), "original_ids": ids})
+        unseen = jax.random.bernoulli(rngs.draw("unseen"), self.hidden, ids.shape)
+        some = {**batch, "input_ids": jnp.where(unseen, UNSEEN, ids)}
+        return {
+            **model(params, some, rngs.dropout(), "student"),
+            "sequence": model(params, batch, part="teacher")["sequence"],
+        }
 
     def weights(self, batch):
         """1 on tokens, for both losses."""
@@ -122,7 +121,7 @@ class Parity(PretrainingObjective):
     def values(self, outputs, batch):
         """Cross-entropy, and squared distance to the teacher."""
         logits, labels = outputs["parity"], batch["parities"]
-        distance = jnp.square(outputs["student"] - outputs["teacher"]).sum(-1)
+        distance = jnp.square(outputs["taught"] - outputs["sequence"]).mean(-1)
         return {
             "parity_loss": {
                 "parity_loss": cross_entropy(logits, labels),
@@ -138,6 +137,3 @@ class Parity(PretrainingObjective):
     def warning(self, metrics):
         """It warns if half of the answers are wrong."""
         return "" if metrics["parity_accuracy"] > 0.5 else "no better than a coin"
-
-
-PARITY = Parity()

@@ -1,6 +1,7 @@
 """Losses as sums and counts, compared with numpy by hand and with PyTorch."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,18 +9,22 @@ import numpy as np
 import optax
 import pytest
 
+from bertjax.base.fields import TEXT
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.interop.hugging_face import write_folder
+from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.objectives.classification import MULTIPLE_CHOICE, TOKEN_CLASSIFICATION
-from bertjax.objectives.left_to_right import LEFT_TO_RIGHT
-from bertjax.objectives.masked_lm import MASKED_LM, MASKED_LM_NEXT_SENTENCE
-from bertjax.objectives.objective import Objective
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.regression import REGRESSION
+from bertjax.training.objective import Objective
 from bertjax.training.state import TrainState
 from bertjax.training.step import train_step
+from tests.helpers.sums import sums_of
+
+BOTH, MLM, LTR = MaskedLMNextSentence(), MaskedLM(), LeftToRight()
 
 
 def _log_softmax(x: np.ndarray) -> np.ndarray:
@@ -84,16 +89,16 @@ def test_both_tasks(case):
             3,
         ),
     }
-    _assert_sums(jax.jit(MASKED_LM_NEXT_SENTENCE.sums)(logits, batch), expected)
-    counts = MASKED_LM_NEXT_SENTENCE.counts(batch)
+    _assert_sums(jax.jit(partial(sums_of, BOTH))(logits, batch), expected)
+    counts = BOTH.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {"mlm_loss": 5, "nsp_loss": 3}
 
 
 def test_masked_lm_alone_has_no_next_sentence(case):
     logits, batch = case
     del batch["next_sentence_labels"], logits["next_sentence"]
-    assert MASKED_LM.sums(logits, batch).keys() == {"mlm_loss", "mlm_accuracy"}
-    assert MASKED_LM.counts(batch).keys() == {"mlm_loss"}
+    assert sums_of(MLM, logits, batch).keys() == {"mlm_loss", "mlm_accuracy"}
+    assert MLM.counts(batch).keys() == {"mlm_loss"}
 
 
 def test_left_to_right():
@@ -103,21 +108,21 @@ def test_left_to_right():
     weights = (np.arange(7) < np.array([[6], [1], [0], [7]])).astype(np.float32)
     batch = {"target_ids": targets, "target_weights": weights}
     loss, correct, count = _by_hand(logits, targets, weights)
-    sums = LEFT_TO_RIGHT.sums({"masked_lm": logits}, batch)
+    sums = sums_of(LTR, {"masked_lm": logits}, batch)
     _assert_sums(sums, {"mlm_loss": (loss, 14), "mlm_accuracy": (correct, 14)})
     assert count == 14
-    assert LEFT_TO_RIGHT.counts(batch) == {"mlm_loss": 14}
+    assert LTR.counts(batch) == {"mlm_loss": 14}
 
 
 def test_weights_of_zero_give_zero_and_carry_no_gradient(case):
     logits, batch = case
     batch["masked_lm_weights"] = np.zeros((3, 5), np.float32)
-    sums = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
+    sums = sums_of(BOTH, logits, batch)
     assert tuple(map(float, sums["mlm_loss"])) == (0, 0)
     assert tuple(map(float, sums["mlm_accuracy"])) == (0, 0)
-    gradient = jax.grad(
-        lambda x: MASKED_LM_NEXT_SENTENCE.sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
-    )(logits["masked_lm"])
+    gradient = jax.grad(lambda x: sums_of(BOTH, {**logits, "masked_lm": x}, batch)["mlm_loss"][0])(
+        logits["masked_lm"]
+    )
     assert (gradient == 0).all()
 
 
@@ -125,16 +130,17 @@ def test_unused_places_do_not_count(case):
     """The label does not matter if the weight is 0."""
     logits, batch = case
     other = np.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], 7)
-    one = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
-    two = MASKED_LM_NEXT_SENTENCE.sums(logits, batch | {"masked_lm_ids": other})
+    one = sums_of(BOTH, logits, batch)
+    two = sums_of(BOTH, logits, batch | {"masked_lm_ids": other})
     assert jax.tree.map(float, one) == jax.tree.map(float, two)
 
 
 def test_sums_of_parts_add_up(case):
     logits, batch = case
-    whole = MASKED_LM_NEXT_SENTENCE.sums(logits, batch)
+    whole = sums_of(BOTH, logits, batch)
     parts = [
-        MASKED_LM_NEXT_SENTENCE.sums(
+        sums_of(
+            BOTH,
             {name: x[rows] for name, x in logits.items()},
             {name: x[rows] for name, x in batch.items()},
         )
@@ -147,9 +153,9 @@ def test_sums_of_parts_add_up(case):
 
 def test_the_gradient_is_softmax_less_one_hot(case):
     logits, batch = case
-    gradient = jax.grad(
-        lambda x: MASKED_LM_NEXT_SENTENCE.sums({**logits, "masked_lm": x}, batch)["mlm_loss"][0]
-    )(logits["masked_lm"])
+    gradient = jax.grad(lambda x: sums_of(BOTH, {**logits, "masked_lm": x}, batch)["mlm_loss"][0])(
+        logits["masked_lm"]
+    )
     expected = np.exp(_log_softmax(logits["masked_lm"])) - np.eye(11)[batch["masked_lm_ids"]]
     expected *= batch["masked_lm_weights"][..., None]
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
@@ -158,21 +164,21 @@ def test_the_gradient_is_softmax_less_one_hot(case):
 def test_large_logits_stay_finite():
     logits = np.array([[[1e4, -1e4, np.finfo(np.float32).min]]], np.float32)
     batch = {"target_ids": np.array([[1]]), "target_weights": np.ones((1, 1), np.float32)}
-    assert float(LEFT_TO_RIGHT.sums({"masked_lm": logits}, batch)["mlm_loss"][0]) == 2e4
+    assert float(sums_of(LTR, {"masked_lm": logits}, batch)["mlm_loss"][0]) == 2e4
 
 
 @pytest.mark.parametrize(
     "objective, expected",
     [
-        (MASKED_LM_NEXT_SENTENCE, True),
-        (MASKED_LM, False),
-        (LEFT_TO_RIGHT, False),
+        (BOTH, True),
+        (MLM, False),
+        (LTR, False),
     ],
 )
 def test_uses_next_sentence(objective, expected):
     assert ("next_sentence_labels" in objective.fields) is expected
     assert ("nsp_loss" in objective.loss_weights) is expected
-    assert objective.model(BertSpec(vocab_size=7)).next_sentence is expected
+    assert objective.module(BertSpec(vocab_size=7)).next_sentence is expected
 
 
 @pytest.mark.parametrize(
@@ -185,10 +191,9 @@ def test_uses_next_sentence(objective, expected):
     ],
 )
 def test_a_head_with_one_answer_gives_a_warning(share, warning):
-    found = MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5, "nsp_random_answers": share})
+    found = BOTH.warning({"nsp_accuracy": 0.5, "nsp_random_answers": share})
     assert warning in found and bool(found) == bool(warning)
-    assert MASKED_LM_NEXT_SENTENCE.warning({"nsp_accuracy": 0.5}) == ""  # of an older run
-    assert MASKED_LM.warning({"mlm_accuracy": 1.0}) == ""
+    assert MLM.warning({"mlm_accuracy": 1.0}) == ""
 
 
 # -------------------------------------------------------------------- fine-tuning (section 4)
@@ -258,7 +263,7 @@ def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float
 def test_tasks(objective):
     outputs, batch = _task(objective)
     expected = _task_by_hand(objective, outputs, batch)
-    _assert_sums(jax.jit(objective.sums)(outputs, batch), expected)
+    _assert_sums(jax.jit(partial(sums_of, objective))(outputs, batch), expected)
     counts = objective.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {
         "task_loss": expected["task_loss"][1]
@@ -269,7 +274,7 @@ def _assert_same_task(objective: Objective, one, two) -> None:
     for outputs, batch in (one, two):
         assert set(batch) <= {"input_mask", *objective.fields}
         assert set(outputs) == set(one[0])
-    sums = [objective.sums(*each) for each in (one, two)]
+    sums = [sums_of(objective, *each) for each in (one, two)]
     assert jax.tree.map(float, sums[0]) == jax.tree.map(float, sums[1])
     counts = [objective.counts(batch) for _, batch in (one, two)]
     assert jax.tree.map(float, counts[0]) == jax.tree.map(float, counts[1])
@@ -288,7 +293,7 @@ def test_rows_that_fill_up_a_batch_do_not_count(objective):
     _assert_same_task(
         objective, (outputs, batch), (mixed(outputs, other_outputs), mixed(batch, other_batch))
     )
-    gradient = jax.grad(lambda x: objective.sums(x, batch)["task_loss"][0])(outputs)
+    gradient = jax.grad(lambda x: sums_of(objective, x, batch)["task_loss"][0])(outputs)
     for leaf in gradient.values():
         assert (leaf[-1] == 0).all() and all((row != 0).any() for row in leaf[:-1])
 
@@ -302,9 +307,9 @@ def test_tokens_that_are_not_classified_do_not_count():
     ignored = batch["label_ids"] < 0
     other = np.where(ignored[..., None], 1e4, outputs["logits"])
     _assert_same_task(TOKEN_CLASSIFICATION, (outputs, batch), ({"logits": other}, batch))
-    gradient = jax.grad(lambda x: TOKEN_CLASSIFICATION.sums({"logits": x}, batch)["task_loss"][0])(
-        outputs["logits"]
-    )
+    gradient = jax.grad(
+        lambda x: sums_of(TOKEN_CLASSIFICATION, {"logits": x}, batch)["task_loss"][0]
+    )(outputs["logits"])
     assert (gradient[ignored] == 0).all()
 
 
@@ -332,21 +337,23 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
         "label_ids": labels,
         "is_real_example": np.array([1, 1, 1, 1, 1, 0], np.float32),
     }
-    loss = TOKEN_CLASSIFICATION.loss(lambda params, part, key: {"logits": part["x"] @ params})
-    params = rng.normal(size=(4, CLASSES)).astype(np.float32)
-    optimizer = optax.sgd(1.0)
+    params = {"kernel": rng.normal(size=(4, CLASSES)).astype(np.float32)}
+    options = dict(
+        model=lambda params, part, dropout: {"logits": part["x"] @ params["kernel"]},
+        objective=TOKEN_CLASSIFICATION,
+        optimizer=optax.with_extra_args_support(optax.sgd(1.0)),
+    )
 
     def update(parts: int):
-        state = TrainState(jnp.int32(0), params, optimizer.init(params))
-        options = dict(loss=loss, optimizer=optimizer, seed=0, accumulate=parts)
-        state, sums = train_step(state, batch, **options)
-        return state.params - params, sums
+        state = TrainState(jnp.int32(0), params, options["optimizer"].init(params))
+        state, sums = train_step(state, {}, batch, 1.0, 0, accumulate=parts, **options)
+        return state.params["kernel"] - params["kernel"], sums
 
     (whole, sums), (parted, parted_sums) = update(1), update(accumulate)
     np.testing.assert_allclose(parted, whole, atol=1e-6)
     for key, pair in sums.items():
         np.testing.assert_allclose(parted_sums[key], pair, rtol=1e-5, err_msg=key)
-    logits = batch["x"] @ params
+    logits = batch["x"] @ params["kernel"]
     by_hand, _, count = _by_hand(logits, labels, (labels >= 0) * batch["is_real_example"][:, None])
     assert count == 13
     np.testing.assert_allclose(sums["loss"][0], by_hand / 13, rtol=1e-5)
@@ -367,7 +374,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
         params = {**model.params, "classifier": head}
         model = dataclasses.replace(model, params=params, classes=("LABEL_0",))
-    write_folder(model, tmp_path)
+    write_hugging_face(model, tmp_path)
     peer = getattr(transformers, model.class_name).from_pretrained(tmp_path)
 
     rng = np.random.default_rng(9)
@@ -384,9 +391,8 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         "input_mask": there.astype(np.int32),
         "token_type_ids": ((np.arange(TOKENS) >= 2) & there).astype(np.int32),
     }
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
-    outputs = model.model().apply({"params": model.params}, *inputs, deterministic=True)
-    total, count = objective.sums(outputs, batch)["task_loss"]
+    outputs = model.model().apply({"params": model.params}, batch, deterministic=True)
+    total, count = sums_of(objective, outputs, batch)["task_loss"]
 
     labels = {
         "label_ids": "labels",
@@ -399,7 +405,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         theirs["labels"] = theirs["labels"].float()
     else:
         theirs = {name: x.long().masked_fill(x < 0, -100) for name, x in theirs.items()}
-    ids, mask, segments = (torch.tensor(x).long() for x in inputs)
+    ids, mask, segments = (torch.tensor(batch[name]).long() for name in TEXT)
     with torch.no_grad():
         out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, **theirs)
     np.testing.assert_allclose(total / count, out.loss.item(), rtol=1e-5)

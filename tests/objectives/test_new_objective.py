@@ -1,5 +1,6 @@
 """An objective that is defined in tests alone goes the whole way of one that is in the registry."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -11,21 +12,26 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from parity import PARITY
-from tiny_run import metrics_of, tiny_config
 
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config, place_on_pod
 from bertjax.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.programs import compile_check, evaluate, pretrain
-from bertjax.runs.assembly import make_phases, make_training
+from bertjax.runs import initialize
+from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.initialize import frozen_params
+from bertjax.runs.job import Job
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
 from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import Journal
+from bertjax.training.loop import Trainer
 from bertjax.training.step import means
+from tests.helpers.tiny_run import metrics_of, tiny_config
+from tests.objectives.parity import Parity
 
 STEPS = 24
 _PADDED = {"vocab_multiple": 8}
@@ -36,7 +42,7 @@ METRICS = {"parity_loss", "parity_accuracy", "distance_loss"}
 def registered():
     """The one line that a new objective costs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(OBJECTIVES, PARITY.name, PARITY)
+        patch.setitem(OBJECTIVES, Parity.name, Parity)
         yield
 
 
@@ -44,7 +50,7 @@ def _config(corpus, **changes):
     phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
     intervals = {"log": 2, "evaluate": 12, "checkpoint": STEPS, "eval_batches": 2}
     changes = dict(total_steps=STEPS, intervals=intervals) | phases | changes
-    return tiny_config(corpus, objective=PARITY.name, **changes)
+    return tiny_config(corpus, objective=Parity.name, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +77,73 @@ def test_it_learns(run):
     assert 0 < held_out[-1]["parity_accuracy_stderr"] < 0.05
 
 
-def test_the_teacher_stays_as_it_was(run, tiny_corpus):
-    recipe = Recipe.from_config(_config(tiny_corpus))
-    spec = recipe.spec(Tokenizer.open(tiny_corpus).vocabulary_size)
-    fresh = make_training(recipe, spec).fresh_state(recipe.seed).params
-    before, after = flatten_dict(jax.device_get(fresh), sep="/"), _params(run)
-    assert before.keys() == after.keys()
-    same = {name for name in before if (before[name] == after[name]).all()}
-    assert same == {"teacher/table"}
+@pytest.fixture(scope="module")
+def taught(tiny_corpus, tiny_run, tmp_path_factory):
+    """A run whose parts begin with the weights of another, its beginning, and its checkpoint."""
+    folder, given = tmp_path_factory.mktemp("taught"), str(tiny_run)
+    job = Job.of(_config(tiny_corpus, init_from={"student": given, "teacher": given}), str(folder))
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
+        state, _, _ = job.start(checkpoints)
+        metadata = {**job.course.metadata, "step": 0, "window": {}}
+        checkpoints.save(0, state.parts(), metadata)
+    return job, state
+
+
+def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
+    job, state = taught
+    given, fresh = load_run(tiny_run).params, job.trainer.experiment.fresh_state(job.recipe.seed)
+    student, teacher = state.params["student"], job.trainer.experiment.frozen["teacher"]
+    for part in (student, teacher):
+        jax.tree.map(np.testing.assert_array_equal, part["bert"], given["bert"])
+    jax.tree.map(np.testing.assert_array_equal, teacher["pooler"], given["pooler"])
+    jax.tree.map(
+        np.testing.assert_array_equal, student["parity"], fresh.params["student"]["parity"]
+    )
+    said = job.announcement().splitlines()
+    assert [line.strip() for line in said if "not trained on" in line] == [
+        *("not trained on: masked_lm", "not trained on: next_sentence_head"),
+        "not trained on: pooler",
+    ]
+    assert [line.strip() for line in said if "fresh" in line] == ["fresh: parity", "fresh: taught"]
+
+
+def test_weights_of_a_part_that_is_not_there(tiny_corpus, tiny_run, tmp_path):
+    config = _config(tiny_corpus, init_from={"techer": str(tiny_run)})
+    with pytest.raises(InputError, match="init_from.techer: .* no such part, but student, teacher"):
+        Job.of(config, str(tmp_path / "run"))
+    config = tiny_config(tiny_corpus, init_from={"model": str(tiny_run)})
+    with pytest.raises(
+        InputError, match="init_from.model: .* no such part, but one without a name"
+    ):
+        Job.of(config, str(tmp_path / "run"))
+
+
+def test_the_teacher_is_not_in_the_state(run, tiny_corpus):
+    """It has no optimizer state, and a checkpoint has only its identity."""
+    job = Job.of(_config(tiny_corpus), str(run))
+    state = job.trainer.experiment.state
+    for tree in (state.params, *(moments for moments in state.opt_state if hasattr(moments, "mu"))):
+        assert "teacher" not in str(jax.tree_util.tree_structure(tree))
+    assert load_run(run).params.keys() == {"student"}
+    names = (path.read_text() for path in (run / "checkpoints").rglob("_METADATA"))
+    assert all("student" in text and "teacher" not in text for text in names)
+    data = newest_metadata(run / "checkpoints")["data"]
+    assert data == {**data, "frozen teacher": "seed 0"} and data.keys() > {"train", "heldout"}
+
+
+def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypatch):
+    job, _ = taught
+    given = open_model(str(tiny_run))
+    other = dataclasses.replace(given, params=jax.tree.map(lambda x: 2 * x, given.params))
+    with contextlib.closing(Checkpoints(job.folder / "checkpoints", keep=1)) as checkpoints:
+        monkeypatch.setattr(initialize, "open_model", lambda source: other)
+        with pytest.raises(InputError, match="the run was begun on other data than the config"):
+            Job.of(job.recipe.plain, str(job.folder)).start(checkpoints)
+    loaded = load_run(run)
+    before = dataclasses.replace(loaded, data=loaded.data | {"frozen teacher": given.identity})
+    monkeypatch.setattr(evaluate, "load_run", lambda model: before)
+    with pytest.raises(InputError, match="run: config.init_from=.* other weights now than the run"):
+        evaluate.run(str(run), None, batches=1)
 
 
 def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
@@ -107,14 +172,15 @@ def test_evaluation(run, tmp_path, capsys):
     assert results["32"] == pytest.approx({name: last[name] for name in results["32"]}, rel=1e-6)
     assert json.loads((copy / "evaluation.json").read_text())["32"] == results["32"]
     table = capsys.readouterr().out.splitlines()
-    assert table[1].split() == ["length", *PARITY.columns]
+    assert table[1].split() == ["length", *Parity.columns]
     assert [line.split()[0] for line in table[2:]] == ["32", "64"]
 
 
 def test_its_warning_is_shown(run, tmp_path, capsys, monkeypatch):
     loaded = load_run(run)
     head = {"kernel": np.zeros((32, 2), np.float32), "bias": np.array([0, 1], np.float32)}
-    other = dataclasses.replace(loaded, params=dict(loaded.params) | {"parity": head})
+    student = {**loaded.params["student"], "parity": head}
+    other = dataclasses.replace(loaded, params={"student": student})
     monkeypatch.setattr(evaluate, "load_run", lambda model: other)
     results = evaluate.run(str(tmp_path), None, batches=2)
     assert all(metrics["parity_accuracy"] < 0.5 for metrics in results.values())
@@ -137,11 +203,13 @@ def _three_steps(config, corpus, devices):
     spec = recipe.spec(tokenizer.vocabulary_size)
     stores = TokenStore.open(corpus), TokenStore.open(corpus, HELDOUT)
     (phase,) = make_phases(recipe, spec, tokenizer, *stores)
-    training = make_training(recipe, spec, jax.devices()[:devices])
-    state, trainer, metrics = training.fresh_state(recipe.seed), training.trainer, []
+    experiment = make_experiment(recipe, spec, jax.devices()[:devices])
+    frozen, _ = frozen_params(experiment.model, experiment.placement, {}, recipe.seed)
+    trainer, metrics = Trainer(dataclasses.replace(experiment, frozen=frozen)), []
+    state = experiment.fresh_state(recipe.seed)
     for number in range(3):
-        parts = trainer.put(phase, number)
-        state, sums = trainer.update(state, parts, phase.accumulate, seed=recipe.seed)
+        rate = recipe.schedule()(number)
+        state, sums = trainer.update(state, phase, trainer.put(phase, number), rate, recipe.seed)
         metrics.append(means(jax.device_get(sums)))
     return metrics, flatten_dict(jax.device_get(state.params), sep="/")
 
@@ -163,7 +231,7 @@ def test_layouts_train_what_one_device_trains(tiny_corpus, name, model):
 @pytest.mark.needs("libtpu")
 def test_the_compile_report():
     config = place_on_pod(paper_config())
-    config.objective = PARITY.name
+    config.objective = Parity.name
     config.total_steps, config.optimizer.warmup_steps = 7_200, 10
     config.phase_1.update(share=1.0, batch_size=64)
     config.phase_2.update(share=0.0)

@@ -21,7 +21,7 @@ def _words(case) -> str:
 
 
 def _agree(faults: dict[int, BaseException]) -> None:
-    with hosts.agreed():
+    with hosts.raise_together():
         if hosts.host_index() in faults:
             raise faults[hosts.host_index()]
 
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     me = hosts.host_index()
     cases = {
         "hosts": lambda: (me, hosts.host_count()),
-        "exchanges": lambda: [hosts.exchange({"of": me, "n": n})[2 - n % 2] for n in range(12)],
+        "exchanges": lambda: [hosts.all_gather({"of": me, "n": n})[2 - n % 2] for n in range(12)],
         "all well": lambda: _agree({}),
         "one fault": lambda: _agree({1: InputError("no corpus")}),
         "two faults": lambda: _agree({0: InputError("no corpus"), 2: InputError("no corpus")}),

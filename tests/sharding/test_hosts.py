@@ -10,14 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-import host_job
 import jax
 import pytest
-from patience import PATIENCE
-from reserved_port import reserved_port
 
 from bertjax.base.errors import InputError
 from bertjax.sharding.hosts import host_count, join_processes
+from tests.helpers.patience import PATIENCE
+from tests.helpers.reserved_port import reserved_port
+from tests.sharding import host_job
 
 
 def test_one_process_joins_nothing():
@@ -122,22 +122,22 @@ def stand_still(*reason):
         time.sleep(0.05)
     give_up(*reason)
 def hear_nothing_at_first(*reason):
-    look = hosts._Signs.look
+    look = hosts._Heartbeats.read
     def fail_once(self):
-        hosts._Signs.look = look
+        hosts._Heartbeats.read = look
         raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
-    hosts._Signs.look = fail_once
+    hosts._Heartbeats.read = fail_once
     give_up(*reason)
-all_seen, look = threading.Event(), hosts._Signs.look
+all_seen, look = threading.Event(), hosts._Heartbeats.read
 def note(self):
     signs = look(self)
     if len(signs) == 3:
         all_seen.set()
     return signs
-hosts._Signs.look = note
+hosts._Heartbeats.read = note
 if hosts.host_index() < 2:
     hosts._give_up = (hear_nothing_at_first, stand_still)[hosts.host_index()]
-with hosts.in_step(75):
+with hosts.heartbeat(75):
     all_seen.wait()
     (folder / str(hosts.host_index())).touch()
     time.sleep(6000)
@@ -153,7 +153,7 @@ with hosts.in_step(75):
         assert jobs[0].poll() is None
         (tmp_path / "go").touch()
         errors = [job.communicate(timeout=PATIENCE)[1] for job in jobs]
-    assert "error: host 0 has lost host 2 (no sign of it for 20 seconds)" in missed
+    assert "error: host 0 has lost host 2 (no heartbeat for 20 seconds)" in missed
     assert "error: host 1 has lost host " in errors[1]
     assert [job.returncode for job in jobs] == [75, 75, -signal.SIGKILL], errors
 

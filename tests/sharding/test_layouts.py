@@ -7,23 +7,24 @@ import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from slow_cases import others_slow
 
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.optimizers.optimizer import make_optimizer
+from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.assembly import init_params, make_loss, make_model
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import make_placement
 from bertjax.training.evaluation import HeldOut
+from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Phase, Trainer
-from bertjax.training.state import abstract_state, init_state, logical_axes, weights_in_use
+from bertjax.training.state import logical_axes
 from bertjax.training.step import means
+from tests.helpers.slow_cases import others_slow
 
 pytestmark = pytest.mark.devices(8)
 
+OBJECTIVE = MaskedLMNextSentence()
 ROWS, LENGTH, STEPS = 16, 13, 4
 SPEC = BertSpec(
     vocab_size=97,
@@ -57,7 +58,7 @@ def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
         "masked_lm_weights": used,
         "next_sentence_labels": rng.integers(0, 2, ROWS),
     }
-    fields = MASKED_LM_NEXT_SENTENCE.fields
+    fields = OBJECTIVE.fields
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
@@ -70,18 +71,15 @@ def _train(
     ema: float = 0.0,
 ):
     """Trains; returns the metrics of every step, and the parameters after the last."""
-    mesh = make_mesh(MeshSpec(*grid), jax.devices()[: grid[0] * grid[1]])
-    placement = Placement(mesh, layout(name))
-    model = make_model(spec, MASKED_LM_NEXT_SENTENCE)
-    init = partial(init_params, model)
-    optimizer = make_optimizer(settings, STEPS, axes=partial(logical_axes, init))
-    abstract = abstract_state(init, optimizer, placement, ema)
-    trainer = Trainer(
-        loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
-        optimizer=optimizer,
-        placement=placement,
-        weights=weights_in_use(init, placement),
+    model = OBJECTIVE.model(spec)
+    experiment = Experiment(
+        model=model,
+        objective=OBJECTIVE,
+        optimizer=make_optimizer(settings, partial(logical_axes, model.init)),
+        placement=make_placement(MeshSpec(*grid), name, jax.devices()[: grid[0] * grid[1]]),
+        ema=ema,
     )
+    trainer, rate = Trainer(experiment), make_schedule(settings, STEPS)
     phase = Phase(
         name="phase",
         first_step=0,
@@ -94,13 +92,13 @@ def _train(
         flops=1.0,
     )
     trainer.check([phase])
-    state = init_state(init, optimizer, abstract, seed=5)
-    metrics = []
+    state, metrics = experiment.fresh_state(5), []
     for number in range(STEPS):
-        state, sums = trainer.update(state, trainer.put(phase, number), accumulate, seed=3)
+        parts = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, parts, rate(number), seed=3)
         metrics.append(means(jax.device_get(sums)))
-    for leaf, expected in zip(jax.tree.leaves(state), jax.tree.leaves(abstract), strict=True):
-        assert leaf.sharding == expected.sharding
+    expected = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
+    assert jax.tree.map(lambda leaf: leaf.sharding, state) == expected
     return metrics, flatten_dict(jax.device_get(state.evaluated()), sep="/")
 
 

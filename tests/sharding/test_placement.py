@@ -11,7 +11,7 @@ from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.rules import sharding_layout
 
 pytestmark = pytest.mark.devices(8)
 
@@ -19,7 +19,7 @@ GRIDS = [(8, 1), (4, 2), (2, 4), (1, 8)]
 
 
 def _placement(data: int, model: int, name: str = "tensor") -> Placement:
-    return Placement(make_mesh(MeshSpec(data, model)), layout(name))
+    return Placement(make_mesh(MeshSpec(data, model)), sharding_layout(name))
 
 
 @pytest.mark.parametrize("grid", GRIDS)

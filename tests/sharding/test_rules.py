@@ -1,7 +1,6 @@
 """Layouts: the sharding of every parameter, and invalid names."""
 
 import jax
-import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
@@ -10,10 +9,11 @@ from jax.sharding import PartitionSpec as P
 from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.heads.architectures import text_inputs
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import LAYOUTS, layout, partition_spec
+from bertjax.sharding.rules import LAYOUTS, partition_spec, sharding_layout
 
 D, M = "data", "model"
 # Parameter -> its sharding in layouts fsdp and tensor; in data and zero1 no parameter is split.
@@ -73,9 +73,9 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
 def _boxed(scanned: bool):
     """The parameters with their logical axes, as shapes."""
     model = PreTrainingModel(BertSpec.named("tiny", scan_layers=scanned, vocab_multiple=8))
-    ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     return jax.eval_shape(
-        lambda ids: model.init(jax.random.key(0), ids, ids, ids, deterministic=True)["params"], ids
+        lambda inputs: model.init(jax.random.key(0), inputs, deterministic=True)["params"],
+        text_inputs(model.spec, B=1, S=8),
     )
 
 
@@ -103,7 +103,7 @@ SHARES_OUTSIDE = {
 @pytest.mark.parametrize("name, column", [("zero1", 0), ("tensor_zero1", 1)])
 def test_where_shares_are_stored(name, column, scanned):
     boxed = _boxed(scanned)
-    placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout(name))
+    placement = Placement(make_mesh(MeshSpec(data=4, model=2)), sharding_layout(name))
     found = {
         path: sharding.spec
         for path, sharding in flatten_dict(placement.shardings(boxed, stored=True), sep="/").items()
@@ -135,25 +135,25 @@ def test_every_layout_places_every_axis_and_no_other(name):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_only_the_batch_of_a_batch_is_split(name):
-    assert partition_spec((axes.BATCH, axes.LENGTH), layout(name).rules) == P("data", None)
+    assert partition_spec((axes.BATCH, axes.LENGTH), sharding_layout(name).rules) == P("data", None)
 
 
 def test_an_axis_may_have_no_name():
-    rules = layout("tensor").rules
+    rules = sharding_layout("tensor").rules
     assert partition_spec((axes.BATCH, None, axes.MLP), rules) == P("data", None, "model")
     assert partition_spec((), rules) == P()
 
 
 def test_an_unknown_layout_is_named():
     with pytest.raises(InputError, match="layout='zero': must be one of data, zero1, fsdp, tensor"):
-        layout("zero")
+        sharding_layout("zero")
 
 
 def test_an_unknown_axis_is_named():
     with pytest.raises(ValueError, match="unknown logical axis 'depth'"):
-        partition_spec((axes.BATCH, "depth"), layout("data").rules)
+        partition_spec((axes.BATCH, "depth"), sharding_layout("data").rules)
 
 
 def test_one_mesh_axis_on_two_dimensions_is_refused():
     with pytest.raises(ValueError, match="one mesh axis on two dimensions: .*'data', 'data'"):
-        partition_spec((axes.BATCH, axes.EMBED), layout("fsdp").rules)
+        partition_spec((axes.BATCH, axes.EMBED), sharding_layout("fsdp").rules)

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE
 
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive
 from bertjax.studies.processes import Processes, cores_of, devices_of, seconds_of
 from bertjax.studies.study import Stage
+from tests.helpers.patience import PATIENCE
 
 A = Stage("a", "pretrain")
 B = Stage("b", "pretrain")

@@ -35,7 +35,7 @@ def test_one_text_and_two_in_one_set(tokenizer):
         "[CLS] d [SEP]",
         "[CLS] e [SEP] [SEP]",
     ]
-    assert encoded.first.tolist() == [4, 3, 3]
+    assert encoded.token_types.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1]
     labels = encoded.labels["label_ids"]
     assert (labels.tolist(), labels.dtype) == ([1, 0, 2], np.int32)
     assert FAMILY.encode(examples, tokenizer, 16, labelled=False).labels == {}

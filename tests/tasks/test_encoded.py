@@ -8,8 +8,10 @@ from bertjax.objectives.classification import (
     TOKEN_CLASSIFICATION,
 )
 from bertjax.tasks.encoded import IGNORED, Encoded
+from bertjax.text.template import Template
 
-_SEQUENCES = [([2, 11, 12, 3, 13, 3], 4), ([2, 14, 3], 3), ([2, 15, 16, 3], 4)]
+_TEMPLATE = Template((2,), (3,), (3,))
+_SEQUENCES = [_TEMPLATE.sequence(*texts) for texts in ([[11, 12], [13]], [[14]], [[15, 16]])]
 
 
 def test_batch_of_texts():
@@ -39,7 +41,7 @@ def test_labels_of_tokens_are_padded_with_ignored():
 
 
 def test_choices_are_rows_of_one_example():
-    sequences = [([2, 10 + i] + [5] * i + [3], 2) for i in range(6)]
+    sequences = [([2, 10 + i] + [5] * i + [3], [0, 0] + [1] * (i + 1)) for i in range(6)]
     labels = {"label_ids": np.array([2, 0], np.int32)}
     encoded = Encoded.of(sequences, labels, choices=3)
     assert (len(encoded), encoded.lengths.tolist()) == (2, [5, 8])

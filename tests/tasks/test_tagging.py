@@ -60,7 +60,7 @@ def test_labels_stand_at_first_tokens(tokenizer):
     encoded = family.encode(examples, tokenizer, 20, labelled=True)
     assert tokens(tokenizer, encoded) == ["[CLS] a ##b c d ##e ##f [SEP]", "[CLS] g [SEP]"]
     assert encoded.labels["label_ids"].tolist() == [-1, 2, -1, 0, 1, -1, -1, -1, -1, 0, -1]
-    assert encoded.first.tolist() == [8, 3]
+    assert encoded.token_types.tolist() == [0] * 11
     assert encoded.words.tolist() == [1, 3, 4, 9]
     assert len(encoded) == 2
 

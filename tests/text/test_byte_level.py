@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_texts import HARD_TEXTS
 from tokenizers import Tokenizer as Library
 
 from bertjax.base.errors import InputError
@@ -19,6 +18,7 @@ from bertjax.programs import fill_mask
 from bertjax.runs.initialize import _meaning
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
+from tests.text.hard_texts import HARD_TEXTS
 
 SENTENCES = [
     f"The cat number {n * n} sat on mat {n % 7}, isn't it? \u4e2d\u6587 caf\u00e9 na\u00efve (no)."
@@ -55,6 +55,21 @@ def modern(learned) -> Path:
         "trim_offsets": True,
     }
     path = learned.with_name("tokenizer.json")
+    path.write_text(json.dumps(content), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def prefixed(learned) -> Path:
+    """A file that puts a space before a text, under RoBERTa's names."""
+    content = json.loads(learned.read_text("utf-8"))
+    content["pre_tokenizer"]["add_prefix_space"] = True
+    names = dict(zip(SPECIAL_TOKENS, ["<pad>", "<unk>", "<s>", "</s>", "<mask>"], strict=True))
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {names.get(piece, piece): n for piece, n in vocabulary.items()}
+    for token in content["added_tokens"]:
+        token["content"] = names[token["content"]]
+    path = learned.with_name("prefixed.json")
     path.write_text(json.dumps(content), "utf-8")
     return path
 
@@ -181,6 +196,27 @@ def test_a_character_in_parts_is_in_one_word(learned):
     assert words[4].startswith("].") and words[-1].endswith("the")
 
 
+def test_a_space_before_a_text(prefixed, learned):
+    tokenizer, library = Tokenizer.open(prefixed), Library.from_file(str(prefixed))
+    library.encode_special_tokens = True
+    assert tokenizer.encode(TEXTS) == [each.ids for each in library.encode_batch(TEXTS)]
+    spaced = [text if not text or text[0] == " " else f" {text}" for text in TEXTS]
+    assert tokenizer.encode(TEXTS) == Tokenizer.open(learned).encode(spaced)
+    assert tokenizer.roles == {
+        "pad": 0,
+        "unk": 1,
+        "cls": 2,
+        "sep": 3,
+        "mask": 4,
+        "bos": 2,
+        "eos": 3,
+    }
+    assert tokenizer.template.sequence([9], [8]).ids == [2, 9, 3, 3, 8, 3]
+    texts = ["The cat isn't on a mat .", "", "caf\u00e9 5"]
+    words = tokenizer.encode_words([text.split() for text in texts])
+    assert [list(chain(*each)) for each in words] == tokenizer.encode(texts)
+
+
 def test_words_of_a_sentence_have_their_spaces(modern):
     tokenizer = Tokenizer.open(modern)
     texts = ["The cat isn't on a mat .", "", "caf\u00e9 \u4e2d\u6587 5"]
@@ -205,8 +241,9 @@ def test_features_and_guesses_are_readable(modern):
 # ---------------------------------------------------------------------------- the offsets
 
 
-def test_offsets_cover_the_text(modern, monkeypatch):
-    tokenizer = Tokenizer.open(modern)
+@pytest.mark.parametrize("name", ["modern", "prefixed"])
+def test_offsets_cover_the_text(request, name, monkeypatch):
+    tokenizer = Tokenizer.open(request.getfixturevalue(name))
     monkeypatch.setattr(type(tokenizer._pieces), "_TEXTS_AT_ONCE", 7)
     encoded = tokenizer.encode_with_offsets(TEXTS)
     assert [ids for ids, _ in encoded] == tokenizer.encode(TEXTS)
@@ -320,11 +357,11 @@ SEQUENCE = {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type"
         (["model", "merges"], None, "no model with a vocabulary and merges"),
         (["model", "type"], "WordPiece", "model.type is 'WordPiece', where .* has 'BPE'"),
         (["model", "type"], "Unigram", "model.type is 'Unigram', where a byte-level BPE has"),
-        (["model", "vocab"], [["a", 0.5]], "model.vocab is a list, must be an object"),
-        (["model", "vocab", "Z"], "1", r"model.vocab\['Z'\] is '1', must be a whole number"),
+        (["model", "vocab"], [["a", 0.5]], r"model.vocab=\[\['a', 0.5\]\]: expected `object"),
+        (["model", "vocab", "Z"], "1", r"model.vocab\['Z'\]='1': expected `int`"),
         (["model", "vocab", "Z"], 700, r"'\[' has id 63, and is number 62 in the order of ids"),
         (["model", "vocab", "Z"], 7, "has id 7, and is number 8 in the order of ids"),
-        (["model", "merges", 3], ["a"], r"model.merges\[3\] is a list, must be a list of 2"),
+        (["model", "merges", 3], ["a"], r"model.merges\[3\]=\['a'\]: expected `array` of length 2"),
         (["model", "merges", 3], "ab", r"model.merges\[3\] is 'ab', must be two pieces"),
         (["model", "merges", 3], "a b c", r"model.merges\[3\] is 'a b c', must be two pieces"),
         (["model", "merges", 3], ["a", "zz"], r"cannot read it: Token `zz` out of vocabulary"),
@@ -333,13 +370,12 @@ SEQUENCE = {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type"
         (["model", "end_of_word_suffix"], "</w>", "model.end_of_word_suffix is '</w>'"),
         (["pre_tokenizer"], None, "last type of its pre_tokenizer is None, where"),
         (["pre_tokenizer"], SEQUENCE, "last type of its pre_tokenizer is 'Digits'"),
-        (["pre_tokenizer", "add_prefix_space"], True, "add_prefix_space is True, where"),
         (["pre_tokenizer"], {"type": "ByteLevel"}, "add_prefix_space is None, where"),
         (["normalizer"], {"type": "Strip"}, "its normalizer is 'Strip'; bertjax reads NFC"),
         (["added_tokens"], [], r"\[PAD\] .* \[MASK\] not among its special tokens"),
         (["added_tokens", 4, "special"], False, r"\[MASK\] not among its special tokens: it needs"),
         (["added_tokens", 4], MASK, "cannot read it: missing field"),
-        (["added_tokens", 4], {"id": 4}, r"added_tokens\[4\] has no 'content'"),
+        (["added_tokens", 4], {"id": 4}, r"added_tokens\[4\]={'id': 4}: .* field `content`"),
         (["added_tokens", 4, "id"], 9, r"added token '\[MASK\]' has id 9, where the next is 4"),
     ],
     ids=str,

@@ -5,12 +5,12 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hard_texts import HARD_TEXTS
-from hard_texts import PIECES as HARD_PIECES
 
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
 from bertjax.text.vocabulary import learn_sentencepiece
+from tests.text.hard_texts import HARD_TEXTS
+from tests.text.hard_texts import PIECES as HARD_PIECES
 
 SENTENCES = [f"The cat number {n} sat on mat {n % 7}, not on chair {n % 5}." for n in range(300)]
 

@@ -29,5 +29,6 @@ def test_the_longer_text_loses_its_end(lengths, room, kept):
 
 def test_joined():
     cls, sep = WORDS.cls_id, WORDS.sep_id
-    assert joined(WORDS, [5, 6, 7], None, 4) == ([cls, 5, 6, sep], 4)
-    assert joined(WORDS, [5, 6, 7], [8, 9, 10], 8) == ([cls, 5, 6, 7, sep, 8, 9, sep], 5)
+    assert joined(WORDS, [5, 6, 7], None, 4) == ([cls, 5, 6, sep], [0] * 4)
+    ids = [cls, 5, 6, 7, sep, 8, 9, sep]
+    assert joined(WORDS, [5, 6, 7], [8, 9, 10], 8) == (ids, [0] * 5 + [1] * 3)

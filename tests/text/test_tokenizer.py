@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_texts import HARD_TEXTS
-from hard_texts import PIECES as HARD_PIECES
 
 from bertjax.base.errors import InputError
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
 from bertjax.text.vocabulary import learn_sentencepiece
+from tests.text.hard_texts import HARD_TEXTS
+from tests.text.hard_texts import PIECES as HARD_PIECES
 
 PIECES = [
     *SPECIAL_TOKENS,
@@ -250,8 +250,8 @@ def test_identity_is_that_of_stores_already_built(tmp_path):
     assert description.keys() == {"kind", "cased", "file", "sha256"}
 
 
-# What `Tokenizer.save` wrote for PIECES, when the file was called tokenizer.json.
-EARLIER_DESCRIPTION = """{
+# What `Tokenizer.save` wrote for PIECES in the first release.
+DESCRIPTION = """{
   "kind": "wordpiece",
   "cased": false,
   "file": "vocab.txt",
@@ -261,18 +261,14 @@ EARLIER_DESCRIPTION = """{
 
 
 def test_a_folder_that_was_written_earlier(tmp_path):
-    path = write_vocabulary(tmp_path / "vocab.txt", PIECES)
-    (tmp_path / "tokenizer.json").write_text(EARLIER_DESCRIPTION)
+    write_vocabulary(tmp_path / "vocab.txt", PIECES)
+    (tmp_path / "vocabulary.json").write_text(DESCRIPTION)
     tokenizer = Tokenizer.open(tmp_path)
     assert tokenizer.identity == "aa41c2603b155bd9ccb2748e3505b7c9bea7d64af551d0cabb43d381c7c070ff"
-    with pytest.raises(InputError, match=r"tokenizer\.json: says cased=False, asked for True"):
+    with pytest.raises(InputError, match=r"vocabulary\.json: says cased=False, asked for True"):
         Tokenizer.open(tmp_path, cased=True)
-    # What is saved there has the present name, and counts.
-    Tokenizer.open(path, cased=True).save(tmp_path)
-    assert Tokenizer.open(tmp_path).cased
     tokenizer.save(tmp_path)
-    assert (tmp_path / "vocabulary.json").read_text() == EARLIER_DESCRIPTION
-    assert (tmp_path / "tokenizer.json").read_text() == EARLIER_DESCRIPTION
+    assert (tmp_path / "vocabulary.json").read_text() == DESCRIPTION
 
 
 def test_identity_depends_on_file_and_case(tmp_path):

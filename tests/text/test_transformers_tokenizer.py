@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from hard_texts import HARD_TEXTS, PIECES
 
 from bertjax.interop.tokenizer_files import write_tokenizer
 from bertjax.text.tokenizer import Tokenizer, bert_wordpiece
 from bertjax.text.vocabulary import learn_byte_level_bpe
+from tests.text.hard_texts import HARD_TEXTS, PIECES
 
 pytestmark = pytest.mark.peers
 

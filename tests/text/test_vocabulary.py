@@ -59,25 +59,21 @@ def test_wordpiece_says_how_much_it_learned(tmp_path):
 
 LEARN = """
 import sys
-sys.path[:0] = sys.argv[1:3]
-from test_vocabulary import TEXTS
+from tests.text.test_vocabulary import TEXTS
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
-learn_byte_level_bpe(TEXTS, sys.argv[3] + "/bpe.json", size=450, cased=True)
-learn_wordpiece(TEXTS, sys.argv[3] + "/vocab.txt", size=300, cased=False)
-learn_sentencepiece(TEXTS, sys.argv[3] + "/unigram.model", size=150, cased=False)
-learn_sentencepiece(TEXTS, sys.argv[3] + "/bpe.model", size=150, cased=False, model_type="bpe")
+learn_byte_level_bpe(TEXTS, sys.argv[1] + "/bpe.json", size=450, cased=True)
+learn_wordpiece(TEXTS, sys.argv[1] + "/vocab.txt", size=300, cased=False)
+learn_sentencepiece(TEXTS, sys.argv[1] + "/unigram.model", size=150, cased=False)
+learn_sentencepiece(TEXTS, sys.argv[1] + "/bpe.model", size=150, cased=False, model_type="bpe")
 """
 
 
 def test_the_same_text_gives_the_same_file(tmp_path):
     """It runs in separate processes, because the libraries seed hash tables per process."""
-    import bertjax
-
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-        here, root = __file__.rpartition("/")[0], bertjax.__file__.rpartition("/bertjax/")[0]
-        subprocess.run([sys.executable, "-c", LEARN, here, root, folder], check=True)
+        subprocess.run([sys.executable, "-c", LEARN, folder], check=True)
     for name in ("vocab.txt", "unigram.model", "bpe.model", "bpe.json"):
         assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
 

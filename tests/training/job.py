@@ -17,20 +17,19 @@ import jax
 import numpy as np
 
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.runs.assembly import init_params, make_loss, make_model
 from bertjax.sharding.hosts import join_processes
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import Placement, data_parallel, make_placement
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import HeldOut
+from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
-from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state, weights_in_use
+from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.state import TrainState
 
 ROWS, LENGTH = 16, 11
 SPEC = BertSpec(
@@ -42,6 +41,7 @@ SPEC = BertSpec(
     max_position_embeddings=LENGTH,
     initializer_range=0.1,
 )
+OBJECTIVE = MaskedLMNextSentence()
 OPTIMIZER = OptimizerSpec(learning_rate=1e-3, warmup_steps=1)
 
 
@@ -59,21 +59,19 @@ def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
         "masked_lm_weights": used,
         "next_sentence_labels": rng.integers(0, 2, ROWS),
     }
-    fields = MASKED_LM_NEXT_SENTENCE.fields
+    fields = OBJECTIVE.fields
     return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
 
 
-def abstract(placement: Placement) -> TrainState:
-    """Shapes and shardings of the state."""
-    init = partial(init_params, make_model(SPEC, MASKED_LM_NEXT_SENTENCE))
-    return abstract_state(init, make_optimizer(OPTIMIZER, 1000), placement)
+def experiment(placement: Placement) -> Experiment:
+    """What is trained."""
+    return Experiment(
+        OBJECTIVE.model(SPEC), OBJECTIVE, make_optimizer(OPTIMIZER), placement, rows=ROWS
+    )
 
 
 def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
     """Trains to step `steps`."""
-    placement = Placement(make_mesh(MeshSpec(data=4, model=2)), layout("tensor"))
-    model = make_model(SPEC, MASKED_LM_NEXT_SENTENCE)
-    optimizer = make_optimizer(OPTIMIZER, 1000)
     phase = Phase(
         name="phase 1",
         first_step=0,
@@ -85,30 +83,23 @@ def run(folder: Path, steps: int, make=batch) -> tuple[TrainState, bool]:
         tokens=ROWS * LENGTH,
         flops=1.0,
     )
-    trainer = Trainer(
-        loss=make_loss(model, MASKED_LM_NEXT_SENTENCE),
-        optimizer=optimizer,
-        placement=placement,
-        weights=weights_in_use(partial(init_params, model), placement),
+    course = Course(
+        phases=[phase],
+        schedule=make_schedule(OPTIMIZER, 1000),
+        seed=3,
+        intervals=Intervals(log=2, evaluate=4, checkpoint=10**6, eval_batches=1),
+        metadata={},
     )
+    trainer = Trainer(experiment(make_placement(MeshSpec(data=4, model=2), "tensor")))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         checkpoints = Checkpoints(folder / "checkpoints", keep=2)
         stack.enter_context(contextlib.closing(checkpoints))
-        state = init_state(partial(init_params, model), optimizer, abstract(placement), seed=5)
         journal = None
         if jax.process_index() == 0:
             journal = stack.enter_context(contextlib.closing(Journal(folder, 0)))
         return trainer.train(
-            state,
-            [phase],
-            Intervals(log=2, evaluate=4, checkpoint=10**6, eval_batches=1),
-            checkpoints,
-            journal,
-            {},
-            {},
-            schedule=make_schedule(OPTIMIZER, 1000),
-            seed=3,
+            trainer.experiment.fresh_state(5), course, checkpoints, journal, window={}
         )
 
 
@@ -146,7 +137,7 @@ def main(folder: str, steps: str, stop: str = "") -> None:
         "step": int(state.step),
         "complete": complete,
         "processes": jax.process_count(),
-        "held": held(Placement(make_mesh(MeshSpec()), layout("data"))),
+        "held": held(data_parallel()),
     }
     Path(folder, f"process_{jax.process_index()}.json").write_text(json.dumps(report))
 

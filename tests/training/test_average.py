@@ -5,21 +5,22 @@ import contextlib
 import jax
 import numpy as np
 import pytest
-import toy
 
 from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.objective import Rngs
 from bertjax.training.state import Average, TrainState
+from tests.training import toy
 
 pytestmark = pytest.mark.devices(8)
 
 DECAY = 0.8
 
 
-def _updates(state, where, numbers):
+def _updates(state, where, numbers, ema=DECAY):
     """The states after updates with these batches, on the host."""
-    trainer, phase, states = toy.trainer(where), toy.phase(0, 9), []
+    trainer, phase, states = toy.trainer(where, ema), toy.phase(0, 9), []
     for number in numbers:
-        state, _ = trainer.update(state, trainer.put(phase, number), 1, toy.SEED)
+        state, _ = trainer.update(state, phase, trainer.put(phase, number), 0.1, toy.SEED)
         states.append(jax.device_get(state))
     return state, states
 
@@ -41,7 +42,7 @@ def test_it_is_the_average_by_numpy():
 def test_it_changes_nothing_else():
     where = toy.placement(1)
     (_, with_it), (_, without) = (
-        _updates(toy.fresh(where, ema), where, range(3)) for ema in (DECAY, 0.0)
+        _updates(toy.fresh(where, ema), where, range(3), ema) for ema in (DECAY, 0.0)
     )
     toy.assert_equal(with_it[-1].replace(average=None), without[-1])
     assert without[-1].parts().keys() == {"params", "optimizer"}
@@ -80,14 +81,13 @@ def test_it_begins_with_given_weights():
 
 
 def test_evaluations_are_of_the_average():
-    where, loss = toy.placement(1), toy.LOSS
+    where = toy.placement(1)
     phase = toy.phase(0, 4)
-    state = toy.fresh(where, DECAY)
-    results = toy.trainer(where).dry_run(state, [phase], toy.SEED)["phase 1"]["heldout"]
+    results = toy.trainer(where, DECAY).dry_run(toy.course([phase]))["phase 1"]["heldout"]
     _, (after,) = _updates(toy.fresh(where, DECAY), where, [0])
-    batch = phase.held_out.batch(0, slice(None))
+    batch, still = phase.held_out.batch(0, slice(None)), Rngs(jax.random.key(0), True)
     sums = {
-        name: loss.sums(weights, batch, jax.random.key(0), deterministic=True)["mlm_loss"]
+        name: toy.OBJECTIVE.sums(toy.MODEL, weights, batch, still)[0]["mlm_loss"]
         for name, weights in (("average", after.average.weights), ("last", after.params))
     }
     means = {name: float(total / count) for name, (total, count) in sums.items()}

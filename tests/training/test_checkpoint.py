@@ -9,12 +9,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import toy
 
 from bertjax.base.errors import InputError
 from bertjax.training import checkpoint
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.state import TrainState
+from tests.training import toy
 
 
 def _states(where, count: int) -> list[TrainState]:

@@ -3,12 +3,16 @@
 import jax
 import numpy as np
 import pytest
-import toy
 
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.hardware import peak_flops
+from tests.training import toy
 
 HELD_OUT = HeldOut(lambda number, rows: toy.batch(50 + number, rows), toy.ROWS)
+
+
+def _evaluator(where, objective=toy.OBJECTIVE):
+    return Evaluator(objective, toy.MODEL, where)
 
 
 def _by_hand(params, numbers):
@@ -27,7 +31,7 @@ def _by_hand(params, numbers):
 def test_means_are_over_all_batches_and_without_dropout(devices, batches):
     where = toy.placement(devices)
     params = toy.fresh(where).params
-    metrics = Evaluator(toy.LOSS, where).evaluate(params, HELD_OUT, batches)
+    metrics = _evaluator(where).evaluate(params, HELD_OUT, batches)
     loss, accuracy, count = _by_hand(jax.device_get(params), range(batches))
     assert metrics == {
         "loss": pytest.approx(loss, rel=1e-5),
@@ -41,7 +45,7 @@ def test_means_are_over_all_batches_and_without_dropout(devices, batches):
 def test_a_huge_loss_has_a_finite_perplexity():
     where = toy.placement(1)
     params = jax.tree.map(lambda leaf: leaf * 1e3, toy.fresh(where).params)
-    metrics = Evaluator(toy.LOSS, where).evaluate(params, HELD_OUT, 1)
+    metrics = _evaluator(where).evaluate(params, HELD_OUT, 1)
     assert metrics["mlm_loss"] > 1000
     assert metrics["mlm_perplexity"] == pytest.approx(np.exp(700.0))
 
@@ -49,8 +53,8 @@ def test_a_huge_loss_has_a_finite_perplexity():
 def test_each_loss_has_its_weight():
     where = toy.placement(1)
     params = toy.fresh(where).params
-    loss = toy.LOSS._replace(weights={"mlm_loss": 0.5})
-    metrics = Evaluator(loss, where).evaluate(params, HELD_OUT, 2)
+    half = toy.Regression(loss_weight=0.5)
+    metrics = _evaluator(where, half).evaluate(params, HELD_OUT, 2)
     expected, _, _ = _by_hand(jax.device_get(params), range(2))
     assert metrics["mlm_loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["loss"] == pytest.approx(expected / 2, rel=1e-5)
@@ -59,12 +63,13 @@ def test_each_loss_has_its_weight():
 def test_what_is_random_is_the_same_at_every_evaluation():
     """The number of a batch decides it, and no two batches share it."""
 
-    def sums(params, batch, key, *, deterministic):
-        assert deterministic
-        return {"mlm_loss": (jax.random.uniform(key), 1.0)}
+    class Chance(toy.Regression):
+        def sums(self, model, params, batch, rngs):
+            assert rngs.deterministic and rngs.dropout() is None
+            return {"mlm_loss": (jax.random.uniform(rngs.draw("chance")), 1.0)}, {}
 
     where = toy.placement(1)
-    evaluator = Evaluator(toy.LOSS._replace(sums=sums), where)
+    evaluator = _evaluator(where, Chance())
     one, again, two = (
         evaluator.evaluate(toy.fresh(where).params, HELD_OUT, batches)["loss"]
         for batches in (1, 1, 2)

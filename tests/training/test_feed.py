@@ -6,9 +6,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from patience import PATIENCE
 
 from bertjax.training.feed import Feed
+from tests.helpers.patience import PATIENCE
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 5])

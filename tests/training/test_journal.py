@@ -1,20 +1,19 @@
 """metrics.jsonl, TensorBoard events and the curve."""
 
 import contextlib
-import dataclasses
 import json
 import logging
 import struct
 import threading
 
-import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from bertjax.base import figures
 from bertjax.base.errors import InputError
+from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
-from bertjax.training.verdict import Band, Curve, Health, Stage
+from bertjax.training.verdict import Health, PhaseSteps
 
 
 def _events(folder) -> list[tuple[int, str, float]]:
@@ -174,13 +173,7 @@ def test_nothing_written_draws_nothing(tmp_path):
 # -------------------------------------------------------------------------- the verdict on a run
 
 
-BAND = Band(
-    "a run",
-    (Curve(np.array([100.0, 10_000.0]), np.array([6.0, 2.0]), np.array([0.1, 0.5])),),
-    batch_tokens=100,
-    margin=(0.5, 0.1),
-)
-HEALTH = Health((Stage(100, 100, BAND),), 0, 6.5, lambda row: "", "warned")
+HEALTH = Health(MaskedLM(), (PhaseSteps(100, 100),), 0, 6.5)
 
 
 def _held_out(step: int, loss: float):
@@ -197,17 +190,16 @@ def _judged(folder, step: int, lines) -> str:
 
 def test_a_bad_verdict_is_told_once(tmp_path, caplog):
     """Also where the run stops and goes on, and where lines of later steps are dropped."""
-    lines = [_held_out(step, loss) for step, loss in ((10, 4.2), (20, 4.3), (30, 4.3), (40, 4.3))]
+    lines = [_held_out(step, loss) for step, loss in ((10, 4.2), (20, 4.9), (30, 4.8), (40, 4.9))]
     with caplog.at_level(logging.WARNING, "bertjax"):
-        assert _judged(tmp_path, 0, lines[:3]) == "above the band"
-        assert _judged(tmp_path, 30, lines[3:]) == "above the band"
+        assert _judged(tmp_path, 0, lines[:3]) == "diverging"
+        assert _judged(tmp_path, 30, lines[3:]) == "diverging"
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(
-        "step 30: above the band: held-out masked-LM loss 4.30 (6.50 without context)"
+        "step 30: diverging: held-out mlm_loss 4.80 (unigram baseline 6.50), mlm_accuracy 30.0%"
     )
-    assert "band 2.55 to 3.55, 29.5% to 49.5%, of a run" in message
     caplog.clear()
-    assert _judged(tmp_path, 25, lines[2:3]) == "above the band"  # the line at 30 is written again
+    assert _judged(tmp_path, 25, lines[2:3]) == "diverging"  # the line at 30 is written again
     assert [record.getMessage()[:8] for record in caplog.records] == ["step 30:"]
 
 
@@ -218,42 +210,29 @@ def test_without_rules_there_is_no_verdict(tmp_path):
     assert journal.verdict is None
 
 
-def _drawn(folder, health, monkeypatch):
-    """The labels of what is drawn, and the vertices of the band."""
+def _labels(folder, health, monkeypatch, more: float) -> list[str]:
+    """The labels of what is drawn for a run whose loss is more than its headline."""
     figure_of = figures.png
-    found = {}
+    found = []
 
     @contextlib.contextmanager
     def png(*arguments, **options):
         with figure_of(*arguments, **options) as figure:
             yield figure
             (plot,) = figure.axes
-            found["labels"] = plot.get_legend_handles_labels()[1]
-            found["band"] = [path.get_paths()[0].vertices for path in plot.collections]
+            found[:] = plot.get_legend_handles_labels()[1]
 
     monkeypatch.setattr(figures, "png", png)
     journal = Journal(folder, 0, health=health)
-    for step, loss in ((1, 5.9), (10, 4.2), (100, 2.1)):
-        journal.write(*_held_out(step, loss))
+    journal.write(1, HELDOUT, {"loss": 5.9 + more, "mlm_loss": 5.9})
     journal.close()
     return found
 
 
-def test_the_band_is_behind_the_curve(tmp_path, monkeypatch):
-    """The band is of the masked-LM loss, so that has its own curve, where the loss has more."""
-    drawn = _drawn(tmp_path, HEALTH, monkeypatch)
-    assert drawn["labels"] == [
-        *("train", "heldout", "heldout, masked LM", "band of masked LM"),
-        "masked LM without context",
-    ]
-    (vertices,) = drawn["band"]
-    by_step = {step: {y for x, y in vertices if x == step} for step in (1, 10, 100)}
-    assert [sorted(y) for y in by_step.values()] == [
-        pytest.approx(pair) for pair in ([5.5, 6.5], [3.5, 4.5], [1.5, 2.5])
-    ]
-
-
-def test_without_a_band_none_is_drawn(tmp_path, monkeypatch):
-    health = dataclasses.replace(HEALTH, stages=(Stage(100, 100, None),))
-    drawn = _drawn(tmp_path, health, monkeypatch)
-    assert "band of masked LM" not in drawn["labels"] and drawn["band"] == []
+def test_the_headline_is_drawn_with_its_baseline(tmp_path, monkeypatch):
+    """It has its own curve where the loss is more."""
+    names = ["train", "heldout", "heldout mlm_loss", "unigram baseline of mlm_loss"]
+    assert _labels(tmp_path, HEALTH, monkeypatch, more=0.7) == names
+    assert _labels(tmp_path, HEALTH, monkeypatch, more=0.0) == [*names[:2], names[3]]
+    unknown = Health(MaskedLM(), (PhaseSteps(100, 100),), 0, None)
+    assert _labels(tmp_path, unknown, monkeypatch, more=0.7) == names[:3]

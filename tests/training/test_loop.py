@@ -9,7 +9,6 @@ import threading
 import jax
 import numpy as np
 import pytest
-import toy
 
 from bertjax.base import signals
 from bertjax.base.errors import InputError, NonFiniteLoss
@@ -18,6 +17,7 @@ from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
 from bertjax.training.state import TrainState
+from tests.training import toy
 
 pytestmark = pytest.mark.devices(8)
 
@@ -46,17 +46,14 @@ class Recorder:
         self.events.append("waited")
 
 
-def _train(phases, intervals, *, state=None, window=None, devices=1, loss=toy.LOSS):
+def _train(phases, intervals, *, state=None, window=None, devices=1, **changes):
     where, recorder = toy.placement(devices), Recorder()
-    state, complete = toy.trainer(where, loss).train(
+    state, complete = toy.trainer(where, **changes).train(
         toy.fresh(where) if state is None else state,
-        phases,
-        intervals,
+        toy.course(phases, intervals),
         recorder,
         recorder,
-        metadata={"data": "identity"},
-        window=window or {},
-        **toy.RUN,
+        window or {},
     )
     return state, complete, recorder
 
@@ -83,7 +80,7 @@ def test_the_last_of_every_step_is_saved():
     parts, metadata = recorder.saved[3]
     toy.assert_equal(TrainState.from_parts(parts), state)
     assert int(state.step) == 3
-    assert metadata == {"data": "identity", "step": 3, "window": {}}
+    assert metadata == {"data": {"train": "identity"}, "step": 3, "window": {}}
 
 
 def test_training_learns():
@@ -109,7 +106,7 @@ def test_a_line_is_the_mean_over_all_its_steps():
             assert line[name] == pytest.approx(expected, rel=1e-6)
         for name in ("loss", "grad_norm"):
             assert line[name] == pytest.approx(np.mean([row[name] for row in window]), rel=1e-6)
-        assert line["learning_rate"] == pytest.approx(float(toy.SCHEDULE(last - 1)), rel=1e-6)
+        assert line["learning_rate"] == pytest.approx(toy.schedule(last - 1), rel=1e-6)
         assert line["tokens_per_second"] > 0
         assert 0 <= line["host_wait"] <= 1
         assert "mfu" not in line  # the peak of a CPU is not known
@@ -181,17 +178,13 @@ def test_going_on_from_any_checkpoint_is_exact(devices):
 
 def _run(folder, phases, intervals):
     """Trains like the program, from the newest checkpoint of `folder`, if one exists."""
-    where = toy.placement(8, "fsdp")
+    trainer, course = toy.trainer(toy.placement(8, "fsdp")), toy.course(phases, intervals)
     folder.mkdir(exist_ok=True)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
-        restored = checkpoints.restore(toy.abstract(where).parts())
-        state, window = toy.fresh(where), {}
-        if restored:
-            state, window = TrainState.from_parts(restored[0]), restored[1]["window"]
+        state, window = trainer.restore(checkpoints, course.metadata["data"])
+        state = state or trainer.experiment.fresh_state(toy.SEED)
         with contextlib.closing(Journal(folder, int(state.step))) as journal:
-            return toy.trainer(where).train(
-                state, phases, intervals, checkpoints, journal, {}, window, **toy.RUN
-            )
+            return trainer.train(state, course, checkpoints, journal, window)
 
 
 def test_a_run_that_crashed_goes_on_exactly(tmp_path):
@@ -283,17 +276,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
 
     recorder = Recorder()
     where = toy.placement(1)
+    phases = [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")]
+    course = toy.course(phases, toy.intervals(log=2, checkpoint=1))
     with pytest.raises(NonFiniteLoss) as caught:
-        toy.trainer(where).train(
-            toy.fresh(where),
-            [toy.phase(0, 2), toy.phase(2, 9, poisoned, name="phase 2")],
-            toy.intervals(log=2, checkpoint=1),
-            recorder,
-            recorder,
-            {},
-            {},
-            **toy.RUN,
-        )
+        toy.trainer(where).train(toy.fresh(where), course, recorder, recorder, {})
     assert str(caught.value).startswith(f"step 6: the loss is {value}, the gradient's norm")
     assert "the batch is number 3 of phase 2, seed 7" in str(caught.value)
     assert sorted(recorder.saved) == [1, 2, 3, 4, 5]
@@ -303,13 +289,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(value):
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run():
-    def sums(params, *arguments, deterministic):
-        loss = toy.LOSS.sums(params, *arguments, deterministic=deterministic)
-        cusp = jax.numpy.sqrt(jax.numpy.abs(params["b"] * 0))  # 0, with a slope of nan
-        return {**loss, "mlm_loss": (loss["mlm_loss"][0] + cusp, loss["mlm_loss"][1])}
+    class Cusp(toy.Regression):
+        def outputs(self, model, params, batch, rngs):
+            cusp = jax.numpy.sqrt(jax.numpy.abs(params["b"] * 0))  # 0, with a slope of nan
+            return {"y": model(params, batch)["y"] + cusp}
 
     with pytest.raises(NonFiniteLoss, match="step 1: the loss is [0-9.]+, the gradient's norm nan"):
-        _train([toy.phase(0, 3)], toy.intervals(), loss=toy.LOSS._replace(sums=sums))
+        _train([toy.phase(0, 3)], toy.intervals(), objective=Cusp())
 
 
 def test_check_refuses_batches_that_do_not_divide():
@@ -320,9 +306,8 @@ def test_check_refuses_batches_that_do_not_divide():
 
 
 def test_dry_run_makes_one_step_and_one_evaluation_of_every_phase():
-    where = toy.placement(8)
     phases = [toy.phase(0, 5), toy.phase(5, 8, name="phase 2")]
-    results = toy.trainer(where).dry_run(toy.fresh(where), phases, toy.SEED)
+    results = toy.trainer(toy.placement(8)).dry_run(toy.course(phases))
     _, _, recorder = _train([toy.phase(0, 1)], toy.intervals(), devices=8)
     train = recorder.rows[0]
     assert results.keys() == {"phase 1", "phase 2"}

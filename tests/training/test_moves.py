@@ -10,12 +10,11 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import make_placement
 from bertjax.training.moves import moves_between
-from bertjax.training.state import weights_in_use
+from bertjax.training.state import placed_for_use
 
 pytestmark = pytest.mark.devices(8)
 # Shape, and how it is stored and used: shares of the first, the last and a middle dimension, a
@@ -46,7 +45,7 @@ def test_there_and_back(name):
     # What the devices send has its whole dimensions joined.
     text = gather.lower({"w": param}).compile().as_text()
     assert set(re.findall(r"f32\[([\d,]+)\]\S* all-gather\(", text)) == {gathered} - {""}
-    back = jax.jit(moves.spread)({"w": weight})["w"]
+    back = jax.jit(moves.scatter)({"w": weight})["w"]
     np.testing.assert_array_equal(back, whole)
     assert back.sharding.is_equivalent_to(here, len(shape))
 
@@ -58,7 +57,7 @@ def test_a_gathered_weight_has_the_dtype_of_its_products():
     moves = moves_between({"w": here}, weights)
     found = moves.gather({"w": jnp.float32([1 + 2**-12, 2, 3])})["w"]
     assert found.dtype == jnp.bfloat16 and found[0] == 1
-    assert moves.spread({"w": found})["w"].dtype == jnp.float32
+    assert moves.scatter({"w": found})["w"].dtype == jnp.float32
 
 
 @pytest.mark.parametrize(
@@ -72,13 +71,9 @@ def test_a_gathered_weight_has_the_dtype_of_its_products():
 def test_which_weights_are_gathered_in_bfloat16(compute, summed, matrices):
     """Those of products, if both these and the sums of their gradients are in bfloat16."""
     spec = BertSpec.named("tiny", compute_dtype=compute, gradient_dtype=summed)
-    ids = jnp.ones((1, 8), jnp.int32)
-
-    def init(key):
-        return PreTrainingModel(spec).init(key, ids, ids, ids, deterministic=True)["params"]
-
-    where = Placement(make_mesh(MeshSpec(data=8, model=1)), layout("zero1"))
-    found = flatten_dict(weights_in_use(init, where), sep="/")
+    init = MaskedLMNextSentence().model(spec).init
+    where = make_placement(MeshSpec(data=8, model=1), "zero1")
+    found = flatten_dict(placed_for_use(jax.eval_shape(init, jax.random.key(0)), where), sep="/")
     for path, leaf in found.items():
         # Logits of classes are computed in float32.
         narrow = re.search(r"(?<!next_sentence_head/)kernel$|embeddings/token$", path)

@@ -8,18 +8,16 @@ import sys
 from pathlib import Path
 
 import jax
-import job
 import numpy as np
 import pytest
-from patience import PATIENCE
-from reserved_port import reserved_port
-from xla_flags import xla_flags
 
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.sharding.placement import data_parallel
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import read_metrics
+from tests.helpers.patience import PATIENCE
+from tests.helpers.reserved_port import reserved_port
+from tests.helpers.xla_flags import xla_flags
+from tests.training import job
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
 
@@ -60,9 +58,9 @@ def _reports(folder) -> list[dict]:
 
 def _restored(folder):
     """Restores the newest checkpoint on one device."""
-    placement = Placement(make_mesh(MeshSpec(), jax.devices()[:1]), layout("data"))
+    state = job.experiment(data_parallel(jax.devices()[:1])).state
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
-        parts, metadata = checkpoints.restore(job.abstract(placement).parts())
+        parts, metadata = checkpoints.restore(state.parts())
     return jax.device_get(parts), metadata
 
 
@@ -124,7 +122,7 @@ def test_a_checkpoint_of_two_processes_restores_in_one(one_process, two_processe
 
 
 def test_a_signal_to_one_stops_both(tmp_path, repository):
-    """They go on in tests/test_many_hosts.py."""
+    """They go on in tests/launch/test_many_hosts.py."""
     _two_processes(repository, tmp_path, 400, 4)
     reports = _reports(tmp_path)
     step = reports[0]["step"]

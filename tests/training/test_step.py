@@ -7,24 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import toy
 from flax import linen as nn
 
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.objectives.masked_lm import MASKED_LM_NEXT_SENTENCE
-from bertjax.runs.assembly import make_loss
+from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.compiled_step import CompiledStep
-from bertjax.training.state import TrainState, abstract_state, weights_in_use
+from bertjax.training.model import Model
+from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means, train_step
+from tests.training import toy
 
-SGD = optax.sgd(1.0)  # the change of the parameters is minus the gradient
+# The change of the parameters is minus the gradient.
+SGD = optax.with_extra_args_support(optax.sgd(1.0))
 
 
-def _update(loss, params, batch, accumulate, seed=0):
+def _update(params, batch, accumulate, seed=0, *, model=toy.MODEL, objective=toy.OBJECTIVE):
     state = TrainState(jnp.int32(0), params, SGD.init(params))
-    step = partial(train_step, loss=loss, optimizer=SGD, seed=seed, accumulate=accumulate)
-    after, sums = jax.jit(step)(state, batch)
+    step = partial(
+        train_step, model=model, objective=objective, optimizer=SGD, accumulate=accumulate
+    )
+    after, sums = jax.jit(step)(state, {}, batch, 1.0, seed)
     assert int(after.step) == 1
     gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
     return gradient, means(jax.device_get(sums))
@@ -32,7 +34,9 @@ def _update(loss, params, batch, accumulate, seed=0):
 
 @pytest.fixture(scope="module")
 def bert():
-    """A small model without dropout, and a batch of which one row has most predictions."""
+    """`_update` for a small model without dropout and a batch of which one row has most
+    predictions; and the objective.
+    """
     spec = BertSpec(
         vocab_size=97,
         hidden_size=12,
@@ -44,7 +48,8 @@ def bert():
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = PreTrainingModel(spec)
+    objective = MaskedLMNextSentence()
+    model = objective.model(spec)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 97, (6, 13)).astype(np.int32)
     weights = (np.arange(5) < np.array([[5], [1], [0], [4], [0], [0]])).astype(np.float32)
@@ -57,19 +62,20 @@ def bert():
         "masked_lm_weights": weights,
         "next_sentence_labels": np.array([0, 1, 1, 0, 1, 1], np.int32),
     }
-    inputs = [batch[name] for name in ("input_ids", "input_mask", "token_type_ids")]
-    init = jax.jit(lambda: model.init(jax.random.key(1), *inputs, deterministic=True)["params"])
-    return make_loss(model, MASKED_LM_NEXT_SENTENCE), nn.unbox(init()), batch
+    params = nn.unbox(jax.jit(model.init)(jax.random.key(1)))
+    return partial(_update, params, batch, model=model), objective
 
 
 @pytest.fixture(scope="module")
 def whole(bert):
-    return _update(*bert, accumulate=1)
+    update, objective = bert
+    return update(1, objective=objective)
 
 
 @pytest.mark.parametrize("accumulate", [2, 3, 6])
 def test_parts_give_the_gradient_of_the_whole(bert, whole, accumulate):
-    gradient, metrics = _update(*bert, accumulate=accumulate)
+    update, objective = bert
+    gradient, metrics = update(accumulate, objective=objective)
     assert metrics == pytest.approx(whole[1], rel=1e-5)
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole[0]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -84,10 +90,15 @@ def test_the_loss_is_the_sum_of_both_means(whole):
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_each_loss_has_its_weight(bert, whole, accumulate):
-    loss, params, batch = bert
-    half = loss._replace(weights={"mlm_loss": 0.5, "nsp_loss": 0.0})
-    gradient, metrics = _update(half, params, batch, accumulate)
-    alone, _ = _update(loss._replace(weights={"mlm_loss": 1, "nsp_loss": 0}), params, batch, 1)
+    class Weighted(MaskedLMNextSentence):
+        loss_weights = {"mlm_loss": 0.5, "nsp_loss": 0.0}
+
+    class Alone(MaskedLMNextSentence):
+        loss_weights = {"mlm_loss": 1.0, "nsp_loss": 0.0}
+
+    update, _ = bert
+    gradient, metrics = update(accumulate, objective=Weighted())
+    alone, _ = update(1, objective=Alone())
     assert metrics["loss"] == pytest.approx(metrics["mlm_loss"] / 2, rel=1e-6)
     assert metrics["nsp_loss"] == pytest.approx(whole[1]["nsp_loss"], rel=1e-5)
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(alone), strict=True):
@@ -95,23 +106,23 @@ def test_each_loss_has_its_weight(bert, whole, accumulate):
 
 
 def test_a_batch_without_predictions_changes_nothing():
-    params = nn.unbox(toy.init(jax.random.key(0)))
+    params = toy.params()
     batch = toy.batch(0, slice(None))
     batch["weight"] = np.zeros(toy.ROWS, np.float32)
     for accumulate in (1, 4):
-        gradient, metrics = _update(toy.LOSS, params, batch, accumulate)
+        gradient, metrics = _update(params, batch, accumulate)
         assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
         assert (metrics["loss"], metrics["grad_norm"]) == (0, 0)
 
 
 def test_the_seed_and_the_step_decide_dropout():
-    params = nn.unbox(toy.init(jax.random.key(0)))
-    batch = toy.batch(0, slice(None))
+    params, batch = toy.params(), toy.batch(0, slice(None))
 
     def loss(seed, step, accumulate=1):
         state = TrainState(jnp.int32(step), params, SGD.init(params))
-        options = dict(loss=toy.LOSS, optimizer=SGD, seed=seed, accumulate=accumulate)
-        return float(train_step(state, batch, **options)[1]["loss"][0])
+        options = dict(model=toy.MODEL, objective=toy.OBJECTIVE, optimizer=SGD)
+        _, sums = train_step(state, {}, batch, 1.0, seed, accumulate=accumulate, **options)
+        return float(sums["loss"][0])
 
     assert loss(1, 0) == loss(1, 0)
     assert len({loss(1, 0), loss(2, 0), loss(1, 1), loss(1, 0, 2)}) == 4
@@ -119,40 +130,39 @@ def test_the_seed_and_the_step_decide_dropout():
 
 @pytest.fixture
 def equal_rows():
-    """A loss function, parameters, a batch of equal rows; and the losses of all parts, in order.
+    """Parameters, a batch of equal rows, an objective; and the losses of all parts, in order.
 
     If all parts had the same dropout mask, these losses would be equal.
     """
-    params = nn.unbox(toy.init(jax.random.key(0)))
     batch = {name: np.repeat(x[:1], 8, axis=0) for name, x in toy.batch(0, slice(None)).items()}
     batch["weight"] = np.ones(8, np.float32)
     seen = []
 
-    def sums(*arguments, deterministic):
-        result = toy.LOSS.sums(*arguments, deterministic=deterministic)
-        jax.debug.callback(lambda x: seen.append(float(x)), result["mlm_loss"][0])
-        return result
+    class Seen(toy.Regression):
+        def sums(self, *arguments):
+            sums, carry = super().sums(*arguments)
+            jax.debug.callback(lambda x: seen.append(float(x)), sums["mlm_loss"][0])
+            return sums, carry
 
-    return toy.LOSS._replace(sums=sums), params, batch, seen
+    return toy.params(), batch, Seen(), seen
 
 
 def test_parts_have_masks_of_their_own(equal_rows):
-    *given, seen = equal_rows
-    _update(*given, accumulate=4)
+    params, batch, objective, seen = equal_rows
+    _update(params, batch, 4, objective=objective)
     jax.effects_barrier()
     assert len(set(seen)) == 4
 
 
-def _by_parts(loss, params, batch, sizes, seed=0):
+def _by_parts(params, batch, sizes, seed=0, **changes):
     """Computes the same as `_update`, with parts of the given numbers of rows."""
-    where = toy.placement(1)
-    abstract = abstract_state(toy.init, SGD, where)
-    step = CompiledStep(loss, SGD, where, weights_in_use(toy.init, where), abstract, accumulate=1)
+    experiment = toy.experiment(toy.placement(1), optimizer=SGD, **changes)
+    step = CompiledStep(experiment, experiment.model, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
     # The parameters are copied, because the update donates its arguments.
     state = TrainState(jnp.int32(0), jax.tree.map(jnp.copy, params), SGD.init(params))
-    after, sums = step(state, parts, seed)
+    after, sums = step(state, parts, 1.0, seed)
     assert int(after.step) == 1
     gradient = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, after.params)
     return gradient, means(jax.device_get(sums))
@@ -160,12 +170,10 @@ def _by_parts(loss, params, batch, sizes, seed=0):
 
 @pytest.mark.parametrize("sizes", [(8,), (1, 7), (3, 2, 3)])
 def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
-    params, batch = nn.unbox(toy.init(jax.random.key(0))), toy.batch(3, slice(None))
-    still = toy.LOSS._replace(
-        sums=lambda *arguments, deterministic: toy.LOSS.sums(*arguments, deterministic=True)
-    )
-    whole, metrics = _update(still, params, batch, accumulate=1)
-    gradient, of_parts = _by_parts(still, params, batch, sizes)
+    params, batch = toy.params(), toy.batch(3, slice(None))
+    still = Model.of(toy.Line(dropped=0.0), toy.X)
+    whole, metrics = _update(params, batch, 1, model=still)
+    gradient, of_parts = _by_parts(params, batch, sizes, model=still)
     assert of_parts == pytest.approx(metrics, rel=1e-5)
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -173,9 +181,9 @@ def test_parts_of_any_shape_give_the_gradient_of_the_whole(sizes):
 
 def test_dropout_of_parts_of_any_shape(equal_rows):
     """Each part has its own masks, which depend on the seed."""
-    *given, seen = equal_rows
+    params, batch, objective, seen = equal_rows
     for seed in (1, 1, 2):
-        _by_parts(*given, (4, 4), seed)
+        _by_parts(params, batch, (4, 4), seed, objective=objective)
         jax.effects_barrier()
     assert len(seen) == 6 and seen[:2] == seen[2:4]
     assert len({*seen[:2], *seen[4:]}) == 4

@@ -1,28 +1,37 @@
 """Linear regression with dropout: a small and quick model for tests of `Trainer`."""
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.layers.dense import Parameter
-from bertjax.objectives.masked_lm import MASKED_LM
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import layout
+from bertjax.base.fields import Field
+from bertjax.layers.dense import parameter
+from bertjax.objectives.token_prediction import TokenPrediction
+from bertjax.optimizers.optimizer import make_optimizer
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import Placement, make_placement
 from bertjax.training.evaluation import HeldOut
-from bertjax.training.loop import Intervals, Phase, Trainer
-from bertjax.training.state import TrainState, abstract_state, init_state, weights_in_use
-from bertjax.training.step import LossFunction
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.model import Model, Params
+from bertjax.training.objective import Objective
+from bertjax.training.state import TrainState
 
 ROWS, WIDTH, SEED = 8, 24, 7
-SCHEDULE = optax.linear_schedule(0.1, 0.01, 30)
-RUN = dict(schedule=SCHEDULE, seed=SEED)  # of `Trainer.train`
-OPTIMIZER = optax.adam(SCHEDULE)
+OPTIMIZER = make_optimizer(OptimizerSpec(epsilon=1e-8, weight_decay=0.0, clip_norm=1e9))
+X = {"x": jax.ShapeDtypeStruct((1, WIDTH), "float32")}
+
+
+def schedule(count: int) -> float:
+    """Linear down."""
+    return 0.1 - 0.09 * min(count / 30, 1)
 
 
 def batch(number: int, rows: slice) -> dict[str, np.ndarray]:
@@ -43,53 +52,79 @@ def count(number: int) -> float:
     return float(batch(number, slice(None))["weight"].sum())
 
 
-def _sums(params, batch, key, *, deterministic):
-    x = batch["x"]
-    if not deterministic:
-        x = x * jax.random.bernoulli(key, 0.9, x.shape)
-    error = (x @ params["w"] + params["b"] - batch["y"]) ** 2
-    weight = batch["weight"]
-    return {
-        "mlm_loss": ((error * weight).sum(), weight.sum()),
-        "mlm_accuracy": (((error < 1) * weight).sum(), weight.sum()),
+class Line(nn.Module):
+    """A weighted sum of the inputs that are not dropped."""
+
+    dropped: float = 0.1
+
+    @nn.compact
+    def __call__(self, inputs, *, deterministic):
+        w = parameter(self, "w", (axes.EMBED,), (WIDTH,), nn.initializers.normal(1.0))
+        b = parameter(self, "b", (), (), nn.initializers.zeros)
+        x = inputs["x"]
+        if not deterministic and self.dropped:
+            x = x * jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropped, x.shape)
+        return {"y": x @ w + b}
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(Objective):
+    """The squared error; an answer is right if it is near."""
+
+    loss_weight: float = 1.0
+
+    name = "regression"
+    fields = {
+        "x": Field("BS", "float32"),
+        "y": Field("B", "float32"),
+        "weight": Field("B", "float32"),
     }
+    derived = TokenPrediction.derived
+
+    @property
+    def loss_weights(self):
+        return {"mlm_loss": self.loss_weight}
+
+    def weights(self, batch):
+        return {"mlm_loss": batch["weight"]}
+
+    def values(self, outputs, batch):
+        error = jnp.square(outputs["y"] - batch["y"])
+        return {"mlm_loss": {"mlm_loss": error, "mlm_accuracy": error < 1}}
 
 
-LOSS = LossFunction(
-    _sums,
-    lambda batch: {"mlm_loss": batch["weight"].sum()},
-    weights={"mlm_loss": 1.0},
-    derived=MASKED_LM.derived,
-)
+MODEL, OBJECTIVE = Model.of(Line(), X), Regression()
 
 
-def init(key: jax.Array):
-    """Fresh parameters with their logical axes."""
-    return {
-        "w": Parameter(jax.random.normal(key, (WIDTH,)), (axes.EMBED,)),
-        "b": Parameter(jnp.zeros(()), ()),
-    }
+def params() -> Params:
+    """Fresh parameters."""
+    return nn.unbox(MODEL.init(jax.random.key(0)))
 
 
 def placement(devices: int = 8, name: str = "data") -> Placement:
     """A layout over the first `devices`."""
-    return Placement(make_mesh(MeshSpec(), jax.devices()[:devices]), layout(name))
+    return make_placement(MeshSpec(), name, jax.devices()[:devices])
+
+
+def experiment(where: Placement, ema: float = 0.0, **changes) -> Experiment:
+    """How it is trained."""
+    given = dict(model=MODEL, objective=OBJECTIVE, optimizer=OPTIMIZER) | changes
+    return Experiment(placement=where, ema=ema, rows=ROWS, **given)
 
 
 def abstract(where: Placement, ema: float = 0.0) -> TrainState:
     """Shapes and shardings of the state."""
-    return abstract_state(init, OPTIMIZER, where, ema)
+    return experiment(where, ema).state
 
 
 def fresh(where: Placement, ema: float = 0.0) -> TrainState:
     """The state at step 0."""
-    return init_state(init, OPTIMIZER, abstract(where, ema), SEED)
+    return experiment(where, ema).fresh_state(SEED)
 
 
-def trainer(where: Placement, loss: LossFunction = LOSS) -> Trainer:
-    """A trainer of the loss."""
-    weights = weights_in_use(init, where)
-    return Trainer(loss=loss, optimizer=OPTIMIZER, placement=where, weights=weights)
+def trainer(where: Placement, ema: float = 0.0, **changes) -> Trainer:
+    """What trains it."""
+    return Trainer(experiment(where, ema, **changes))
 
 
 def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: int = 1) -> Phase:
@@ -110,6 +145,11 @@ def phase(first: int, last: int, make=batch, name: str = "phase 1", accumulate: 
 def intervals(log: int = 100, evaluate: int = 100, checkpoint: int = 100) -> Intervals:
     """The intervals in steps; by default everything happens only at the end."""
     return Intervals(log=log, evaluate=evaluate, checkpoint=checkpoint, eval_batches=2)
+
+
+def course(phases: list[Phase], every: Intervals | None = None) -> Course:
+    """A run of these phases."""
+    return Course(phases, schedule, SEED, every or intervals(), {"data": {"train": "identity"}})
 
 
 def assert_equal(one, two) -> None:

@@ -1,52 +1,54 @@
 """The input of BERT (section 3, Figure 2)."""
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.encoders.bert.spec import BertSpec
-from bertjax.layers.dense import parameter, truncated_normal
+from bertjax.layers.dense import parameter
 from bertjax.layers.dropout import Dropout
-from bertjax.layers.embedding import look_up, token_table
+from bertjax.layers.embedding import look_up
 from bertjax.layers.norm import LayerNorm
 from bertjax.layers.positions import positions_of
 
 
 class Embeddings(nn.Module):
-    """The sum of token, segment and position embeddings, normalized (Figure 2)."""
+    """The sum of token, token type and position embeddings, normalized (Figure 2)."""
 
     spec: BertSpec
 
-    def setup(self):
-        spec, width = self.spec, self.spec.hidden_size
-        init = truncated_normal(spec)
-        self.token = token_table(self, init)
-        self.position = parameter(
-            self,
-            "position",
-            (axes.POSITIONS, axes.EMBED),
-            (spec.max_position_embeddings, width),
-            init,
-        )
-        self.segment = parameter(
-            self, "segment", (axes.SEGMENTS, axes.EMBED), (spec.type_vocab_size, width), init
-        )
-        self.norm = LayerNorm(spec, axes.EMBED)
-        self.dropout = Dropout(spec)
+    def setup(self) -> None:
+        spec, width = self.spec, self.spec.embedding_size
+        # The normal distribution is cut at two deviations and not rescaled, so that the result has
+        # 0.88 of the deviation, as in the reference (modeling.py, create_initializer).
+        init = nn.initializers.truncated_normal(spec.initializer_range)
 
-    def __call__(
-        self, input_ids, token_type_ids, documents: jax.Array | None, deterministic: bool
-    ) -> jax.Array:
-        length = input_ids.shape[1]
-        x = look_up(self.token, input_ids)  # [B, S, D]
+        def table(name: str, axis: str, rows: int, gathered_as: str = "float32") -> jax.Array:
+            return parameter(self, name, (axis, axes.EMBED), (rows, width), init, gathered_as)
+
+        gathered_as = spec.precision.gathered_as
+        self.token = table("token", axes.VOCAB, spec.padded_vocab_size, gathered_as)
+        self.position = table("position", axes.POSITIONS, spec.position_rows)
+        self.segment = table("segment", axes.SEGMENTS, spec.type_vocab_size)
+        self.norm = LayerNorm(axes.EMBED, spec.layer_norm_eps)
+        self.dropout = Dropout(spec.hidden_dropout_prob)
+
+    def __call__(self, inputs: Mapping[str, jax.Array], deterministic: bool) -> jax.Array:
+        x = look_up(self.token, inputs["input_ids"])  # [B, S, D]
         # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
-        one_hot = jax.nn.one_hot(token_type_ids, self.spec.type_vocab_size)
+        one_hot = jax.nn.one_hot(inputs["token_type_ids"], self.spec.type_vocab_size)
         x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
-        if documents is None:
-            x += self.position[:length]
-        else:
-            x += self.position[positions_of(documents)]
+        x += self.positions(inputs)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         x = self.dropout(self.norm(x), deterministic)
         return x.astype(self.spec.compute_dtype)
+
+    def positions(self, inputs: Mapping[str, jax.Array]) -> jax.Array:
+        """The embeddings of the positions: [S, E], or [B, S, E] where documents are packed."""
+        segment_ids = inputs.get("segment_ids")
+        if segment_ids is None:
+            return self.position[: inputs["input_ids"].shape[1]]
+        return self.position[positions_of(segment_ids)]

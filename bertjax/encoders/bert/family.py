@@ -1,8 +1,9 @@
 """BERT (arXiv 1810.04805) as a family of encoders."""
 
+from bertjax.base.fields import INPUTS
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.encoder import Bert
-from bertjax.encoders.bert.heads import MaskedLanguageModel, Pooler
+from bertjax.encoders.bert.heads import MaskedLanguageModel, readout
 from bertjax.encoders.bert.hugging_face import HUGGING_FACE
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.contract import EncoderFamily
@@ -10,17 +11,19 @@ from bertjax.encoders.contract import EncoderFamily
 BERT = EncoderFamily(
     spec=BertSpec,
     module=Bert,
+    inputs=tuple(INPUTS),
     heads={
         kinds.ENCODER: ("pooler",),
         kinds.PRE_TRAINING: ("pooler", "masked_lm", "next_sentence_head"),
         kinds.MASKED_LM: ("masked_lm",),
+        kinds.REPLACED_TOKENS: ("replaced_tokens",),
         kinds.CAUSAL_LM: ("masked_lm",),
         kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
         kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
         kinds.TOKEN_CLASSIFICATION: ("classifier",),
         kinds.QUESTION_ANSWERING: ("span",),
     },
-    pooler=Pooler,
+    readout=readout,
     masked_lm=MaskedLanguageModel,
     hugging_face=HUGGING_FACE,
     scopes=(
@@ -31,4 +34,5 @@ BERT = EncoderFamily(
         (r"/(intermediate|output|activation)/", "feed-forward"),
         (r"/embeddings/", "embeddings"),
     ),
+    vocabulary=("bert/embeddings/token", "masked_lm/bias"),
 )

@@ -5,25 +5,46 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.encoders import kinds
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.layers.activation import activation
-from bertjax.layers.decoder import tied_logits
-from bertjax.layers.dense import Dense
+from bertjax.layers.decoder import decode
+from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.norm import LayerNorm
+from bertjax.layers.pooling import last_token
+
+
+def square_dense(spec: BertSpec, name: str) -> Dense:
+    """A dense layer [..., D] -> [..., D]."""
+    width, init = spec.hidden_size, nn.initializers.truncated_normal(spec.initializer_range)
+    return Dense({axes.EMBED: width}, {axes.EMBED_OUT: width}, init, spec.precision, name=name)
 
 
 class Pooler(nn.Module):
-    """The [CLS] vector through a dense layer and tanh: [B, S, D] -> [B, D]."""
+    """The vector of one token through a dense layer and tanh: [B, S, D] -> [B, D].
+
+    Attributes:
+      last: whether it is the last token instead of [CLS].
+    """
 
     spec: BertSpec
+    last: bool = False
 
     @nn.compact
-    def __call__(self, sequence: jax.Array, input_mask: jax.Array) -> jax.Array:
-        """sequence: [B, S, D]; input_mask is not used."""
-        del input_mask
-        width = self.spec.hidden_size
-        dense = Dense(self.spec, {axes.EMBED: width}, {axes.EMBED_OUT: width}, name="dense")
-        return jnp.tanh(dense(sequence[:, 0]))
+    def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        """states: [B, S, D]; mask: int [B, S]."""
+        del deterministic
+        x = last_token(states, mask) if self.last else states[:, 0]
+        return jnp.tanh(square_dense(self.spec, "dense")(x))
+
+
+def readout(spec: BertSpec, kind: str) -> Pooler:
+    """The pooler.
+
+    A classifier that reads left to right takes the last token, the final [SEP], because [CLS] sees
+    no other token there (as in GPT; Radford et al., 2018).
+    """
+    return Pooler(spec, spec.causal and kind in kinds.OF_WHOLE_TEXTS, name="pooler")
 
 
 class MaskedLanguageModel(nn.Module):
@@ -32,9 +53,13 @@ class MaskedLanguageModel(nn.Module):
     spec: BertSpec
 
     @nn.compact
-    def __call__(self, hidden: jax.Array, token_embedding: jax.Array) -> jax.Array:
-        """hidden: [B, P, D]; token_embedding: [V, D]."""
-        spec, width = self.spec, self.spec.hidden_size
-        dense = Dense(spec, {axes.EMBED: width}, {axes.EMBED_OUT: width}, name="transform")
-        hidden = LayerNorm(spec, axes.EMBED_OUT, name="norm")(activation(spec, dense(hidden)))
-        return tied_logits(self, hidden, token_embedding)
+    def __call__(self, x: jax.Array, token_embedding: jax.Array) -> jax.Array:
+        """x: [B, P, D]; token_embedding: [V, D]."""
+        spec = self.spec
+        x = activation(spec.hidden_act, square_dense(spec, "transform")(x))
+        x = LayerNorm(axes.EMBED_OUT, spec.layer_norm_eps, name="norm")(x)
+        size, zeros = (spec.padded_vocab_size,), nn.initializers.zeros
+        bias = parameter(self, "bias", (axes.VOCAB,), size, zeros)
+        return decode(
+            x, token_embedding, bias, vocab_size=spec.vocab_size, precision=spec.precision
+        )

@@ -36,14 +36,16 @@ _SIZES = tuple(
 _WANTED = {"position_embedding_type": "absolute", "add_cross_attention": False}
 
 
-def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """See `HuggingFace`."""
     check_wanted(config, _WANTED)
     hidden_act = read_activation(config, "hidden_act")
     sizes = {name: config[name] for name in _SIZES if name in config}
     return sizes | {"hidden_act": hidden_act, "causal": bool(config.get("is_decoder"))}
 
 
-def _write_config(spec: BertSpec) -> dict[str, Any]:
+def write_config(spec: BertSpec) -> dict[str, Any]:
+    """See `HuggingFace`."""
     config = {
         **{name: getattr(spec, name) for name in _SIZES},
         "hidden_act": WRITTEN_ACTIVATIONS[spec.hidden_act],
@@ -53,10 +55,11 @@ def _write_config(spec: BertSpec) -> dict[str, Any]:
     return config | ({"is_decoder": True} if spec.causal else {})
 
 
-def _entries(spec: BertSpec, num_classes: int) -> dict[str, list[Entry]]:
+def _entries(spec: BertSpec, kind: str, num_classes: int) -> dict[str, list[Entry]]:
+    del kind
     width = (spec.hidden_size,)
     entries = {
-        "bert": _encoder(spec),
+        "bert": encoder_entries(spec, "bert", "bert"),
         "pooler": dense("bert.pooler.dense", "pooler/dense", width, width),
         "masked_lm": _masked_lm(spec),
         "next_sentence_head": dense("cls.seq_relationship", "next_sentence_head", width, (2,)),
@@ -66,29 +69,35 @@ def _entries(spec: BertSpec, num_classes: int) -> dict[str, list[Entry]]:
     return {part: list(each) for part, each in entries.items()}
 
 
-def _encoder(spec: BertSpec) -> Iterator[Entry]:
+def encoder_entries(spec: BertSpec, theirs: str, ours: str) -> Iterator[Entry]:
+    """The arrays of an encoder of BERT's architecture.
+
+    Args:
+      theirs, ours: the prefix of its arrays' names in transformers, and in our parameters.
+    """
     width, inner = (spec.hidden_size,), (spec.intermediate_size,)
-    heads = (spec.num_attention_heads, spec.head_width)
-    for theirs, ours, rows in (
+    embeddings, heads = (spec.embedding_size,), (spec.num_attention_heads, spec.head_width)
+    for their_name, our_name, rows in (
         ("word_embeddings", "token", spec.vocab_size),
-        ("position_embeddings", "position", spec.max_position_embeddings),
+        ("position_embeddings", "position", spec.position_rows),
         ("token_type_embeddings", "segment", spec.type_vocab_size),
     ):
-        shape = (rows, *width)
-        yield Entry(f"bert.embeddings.{theirs}.weight", shape, f"bert/embeddings/{ours}", shape)
-    yield from norm("bert.embeddings.LayerNorm", "bert/embeddings/norm", *width)
+        shape = (rows, *embeddings)
+        name = f"{theirs}.embeddings.{their_name}.weight"
+        yield Entry(name, shape, f"{ours}/embeddings/{our_name}", shape)
+    yield from norm(f"{theirs}.embeddings.LayerNorm", f"{ours}/embeddings/norm", *embeddings)
     for i in range(spec.num_hidden_layers):
-        theirs, ours = f"bert.encoder.layer.{i}", f"bert/encoder/layer_{i}"
+        layer, here = f"{theirs}.encoder.layer.{i}", f"{ours}/encoder/layer_{i}"
         for part, name in enumerate(("query", "key", "value")):
-            name = f"{theirs}.attention.self.{name}"
-            yield from dense(name, f"{ours}/attention/qkv", width, heads, part)
+            name = f"{layer}.attention.self.{name}"
+            yield from dense(name, f"{here}/attention/qkv", width, heads, part)
         yield from dense(
-            f"{theirs}.attention.output.dense", f"{ours}/attention/output", heads, width
+            f"{layer}.attention.output.dense", f"{here}/attention/output", heads, width
         )
-        yield from norm(f"{theirs}.attention.output.LayerNorm", f"{ours}/attention_norm", *width)
-        yield from dense(f"{theirs}.intermediate.dense", f"{ours}/intermediate", width, inner)
-        yield from dense(f"{theirs}.output.dense", f"{ours}/output", inner, width)
-        yield from norm(f"{theirs}.output.LayerNorm", f"{ours}/output_norm", *width)
+        yield from norm(f"{layer}.attention.output.LayerNorm", f"{here}/attention_norm", *width)
+        yield from dense(f"{layer}.intermediate.dense", f"{here}/intermediate", width, inner)
+        yield from dense(f"{layer}.output.dense", f"{here}/output", inner, width)
+        yield from norm(f"{layer}.output.LayerNorm", f"{here}/output_norm", *width)
 
 
 def _masked_lm(spec: BertSpec) -> Iterator[Entry]:
@@ -99,9 +108,9 @@ def _masked_lm(spec: BertSpec) -> Iterator[Entry]:
 
 
 def _one_spelling(name: str) -> str:
-    """With the prefix "bert.", without gamma and beta.
+    """The name with the prefix "bert.", and with weight and bias for gamma and beta.
 
-    BertModel alone is saved without the prefix; gamma and beta are names of before 2019.
+    BertModel alone is saved without the prefix; gamma and beta are names from before 2019.
     """
     if re.match(r"(embeddings|encoder|pooler)\.", name):
         name = f"bert.{name}"
@@ -116,8 +125,8 @@ HUGGING_FACE = HuggingFace(
         **{"hidden_act": str, "position_embedding_type": str},
         **{"is_decoder": bool, "add_cross_attention": bool, "pad_token_id": int},
     },
-    read_config=_read_config,
-    write_config=_write_config,
+    read_config=read_config,
+    write_config=write_config,
     entries=_entries,
     prefixes={
         "bert": ("bert.",),
@@ -129,7 +138,9 @@ HUGGING_FACE = HuggingFace(
     },
     one_spelling=_one_spelling,
     bare="bert.",
-    buffers=("bert.embeddings.position_ids", "bert.embeddings.token_type_ids"),
-    embeddings="bert.embeddings.word_embeddings.weight",
-    decoder=("cls.predictions.decoder", "cls.predictions.bias"),
+    buffers=(r"bert\.embeddings\.(position|token_type)_ids",),
+    copies={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
 )

@@ -1,9 +1,9 @@
 """The spec of one BERT: its sizes by name, and how it is computed."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from bertjax.encoders.computation import Computation, check_choice, check_heads, check_shares
+from bertjax.encoders.computation import AttentionComputation, check_choice, check_shares
 
 # (layers, hidden size, attention heads); the feed-forward width is 4 times the hidden size.
 SIZES = {
@@ -42,11 +42,11 @@ class BertArchitecture:
 
 
 @dataclasses.dataclass(frozen=True)
-class BertSpec(Computation, BertArchitecture):
+class BertSpec(AttentionComputation, BertArchitecture):
     """The architecture of one BERT, and how it is computed.
 
     Raises:
-      ValueError: a value that does not fit, naming the field.
+      ValueError: a value does not fit; the message names the field.
     """
 
     encoder: ClassVar[str] = "bert"
@@ -55,26 +55,30 @@ class BertSpec(Computation, BertArchitecture):
         super().__post_init__()
         check_choice(self, "hidden_act", ("gelu", "gelu_tanh"))
         check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
-        check_heads(self)
 
     @classmethod
-    def named(cls, size: str, **fields) -> "BertSpec":
+    def named(cls, size: str, **fields: Any) -> Self:
         """A spec by its size's name (a key of `SIZES`), with other fields as given."""
         if size not in SIZES:
             raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
-        layers, hidden, heads = SIZES[size]
+        layers, width, heads = SIZES[size]
         sizes = dict(
             num_hidden_layers=layers,
-            hidden_size=hidden,
+            hidden_size=width,
             num_attention_heads=heads,
-            intermediate_size=4 * hidden,
+            intermediate_size=4 * width,
         )
         return cls(**(sizes | fields))
 
     @property
-    def head_width(self) -> int:
-        """H, the width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+    def embedding_size(self) -> int:
+        """E, the width of the embeddings."""
+        return self.hidden_size
+
+    @property
+    def position_rows(self) -> int:
+        """The rows of the table of positions."""
+        return self.max_position_embeddings
 
     def flops_per_token(self, length: int, predicted: int) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`."""

@@ -3,49 +3,61 @@
 Its parts can be exchanged for BERT's one by one (`bertjax.encoders.modernbert.spec`).
 """
 
+from collections.abc import Mapping
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax.attention.contract import Keys, Pattern
-from bertjax.attention.implementations import attention
+from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.self_attention import SelfAttention
 from bertjax.base import axes
 from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, ModernBertSpec
 from bertjax.layers.activation import activation
-from bertjax.layers.dense import Dense, parameter, truncated_normal
-from bertjax.layers.dropout import Dropout, dropout_seed
-from bertjax.layers.embedding import look_up, token_table
+from bertjax.layers.dense import Dense, parameter
+from bertjax.layers.dropout import Dropout
+from bertjax.layers.embedding import look_up
 from bertjax.layers.norm import LayerNorm
 from bertjax.layers.positions import positions_of
-from bertjax.layers.rotary import Rotation, rotated, rotation
+from bertjax.layers.rotary import Rotation, rotation
+
+Initializer = nn.initializers.Initializer
 
 
-def into_residual(spec: ModernBertSpec):
+def into_residual(spec: ModernBertSpec) -> Initializer:
     """The initializer of products that are added to the residual: smaller for deeper models."""
     deviation = spec.initializer_range / (2 * spec.num_hidden_layers) ** 0.5
     return nn.initializers.truncated_normal(deviation)
 
 
-def _norm(spec: ModernBertSpec, name: str) -> LayerNorm:
-    return LayerNorm(spec, axes.EMBED, use_bias=False, name=name)
+def _others(spec: ModernBertSpec) -> Initializer:
+    return nn.initializers.truncated_normal(spec.initializer_range)
+
+
+def _norm(spec: ModernBertSpec, name: str | None = None) -> LayerNorm:
+    return LayerNorm(axes.EMBED, spec.layer_norm_eps, use_bias=False, name=name)
 
 
 class Embeddings(nn.Module):
-    """The embeddings of the tokens, normalized; with the positions' where those are learned."""
+    """The embeddings of the tokens, plus those of positions if they are learned, normalized."""
 
     spec: ModernBertSpec
 
-    def setup(self):
-        spec, init = self.spec, truncated_normal(self.spec)
-        self.token = token_table(self, init)
+    def setup(self) -> None:
+        spec, init, width = self.spec, _others(self.spec), self.spec.hidden_size
+        names, shape = (axes.VOCAB, axes.EMBED), (spec.padded_vocab_size, width)
+        gathered_as = spec.precision.gathered_as
+        self.token = parameter(self, "token", names, shape, init, gathered_as)
         if spec.positions == LEARNED:
-            names = (axes.POSITIONS, axes.EMBED)
-            shape = (spec.max_position_embeddings, spec.hidden_size)
+            names, shape = (axes.POSITIONS, axes.EMBED), (spec.max_position_embeddings, width)
             self.position = parameter(self, "position", names, shape, init)
-        self.norm = LayerNorm(spec, axes.EMBED, use_bias=False)
-        self.dropout = Dropout(spec)
+        self.norm = _norm(spec)
+        self.dropout = Dropout(spec.hidden_dropout_prob)
 
-    def __call__(self, input_ids, positions, deterministic: bool) -> jax.Array:
+    def __call__(
+        self, input_ids: jax.Array, positions: jax.Array, deterministic: bool
+    ) -> jax.Array:
         """input_ids: int [B, S]; positions: int [S] or [B, S]. Returns [B, S, D]."""
         x = look_up(self.token, input_ids)
         if self.spec.positions == LEARNED:
@@ -55,39 +67,8 @@ class Embeddings(nn.Module):
         return x.astype(self.spec.compute_dtype)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention over the whole sequence, or over a window."""
-
-    spec: ModernBertSpec
-    pattern: Pattern
-
-    @nn.compact
-    def __call__(
-        self, x: jax.Array, keys: Keys, by: Rotation | None, deterministic: bool
-    ) -> jax.Array:
-        spec = self.spec
-        heads = {axes.HEADS: spec.num_attention_heads, axes.HEAD_WIDTH: spec.head_width}
-        embed = {axes.EMBED: spec.hidden_size}
-        qkv = Dense(spec, embed, {axes.QKV: 3} | heads, use_bias=False, name="qkv")(x)
-        qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
-            qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
-        )
-        rate = spec.attention_probs_dropout_prob
-        seed = None if deterministic or not rate else dropout_seed(self)
-
-        def attend(qkv, by, keys, seed):
-            if by is not None:
-                qkv = rotated(qkv, by)
-            return attention(spec.attention, qkv, keys, self.pattern, rate=rate, seed=seed)
-
-        if spec.remat == "attention":
-            attend = jax.checkpoint(attend)
-        context = attend(qkv, by, keys, seed)  # [B, S, N, H]
-        return Dense(spec, heads, embed, into_residual, use_bias=False, name="output")(context)
-
-
 class FeedForward(nn.Module):
-    """[B, S, D] -> [B, S, D]; gated, one half of the inner columns is multiplied by the other."""
+    """[B, S, D] -> [B, S, D]; if gated, one half of the inner columns multiplies the other."""
 
     spec: ModernBertSpec
 
@@ -96,12 +77,16 @@ class FeedForward(nn.Module):
         spec = self.spec
         embed, inner = {axes.EMBED: spec.hidden_size}, {axes.MLP: spec.intermediate_size}
         gate = {axes.GATE: 2} if spec.feed_forward == GATED else {}
-        y = Dense(spec, embed, gate | inner, use_bias=False, name="intermediate")(x)
+        dense = partial(Dense, precision=spec.precision, use_bias=False)
+        y = dense(embed, gate | inner, _others(spec), name="intermediate")(x)
         sides = (None,) * len(gate)
         y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, *sides, axes.ACTIVATION_MLP))
-        y = activation(spec, y[:, :, 0]) * y[:, :, 1] if gate else activation(spec, y)
-        y = Dropout(spec, name="inner_dropout")(y, deterministic)
-        return Dense(spec, inner, embed, into_residual, use_bias=False, name="output")(y)
+        if gate:
+            y = activation(spec.hidden_act, y[:, :, 0]) * y[:, :, 1]
+        else:
+            y = activation(spec.hidden_act, y)
+        y = Dropout(spec.hidden_dropout_prob, name="inner_dropout")(y, deterministic)
+        return dense(inner, embed, into_residual(spec), name="output")(y)
 
 
 class Block(nn.Module):
@@ -117,15 +102,27 @@ class Block(nn.Module):
     deterministic: bool
 
     @nn.compact
-    def __call__(self, x: jax.Array, keys: Keys, by: Rotation | None) -> jax.Array:
+    def __call__(self, x: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
         spec, before = self.spec, self.spec.norm == BEFORE
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         window = None if spec.is_global(self.layer) else spec.local_attention // 2
-        attend = SelfAttention(spec, Pattern(spec.causal, window), name="attention")
+        attend = SelfAttention(
+            heads=spec.num_attention_heads,
+            head_width=spec.head_width,
+            pattern=Pattern(spec.causal, window),
+            implementation=spec.attention,
+            rate=spec.attention_probs_dropout_prob,
+            qkv_init=_others(spec),
+            output_init=into_residual(spec),
+            precision=spec.precision,
+            use_bias=False,
+            remat=spec.remat == "attention",
+            name="attention",
+        )
 
         y = _norm(spec, "attention_norm")(x) if before and self.layer else x
-        y = attend(y, keys, by, self.deterministic)
-        drop = Dropout(spec, "attention_probs_dropout_prob", name="attention_dropout")
+        y = attend(y, mask, rotation, deterministic=self.deterministic)
+        drop = Dropout(spec.attention_probs_dropout_prob, name="attention_dropout")
         x = x + drop(y, self.deterministic)
         if not before:
             x = _norm(spec, "attention_norm")(x)
@@ -142,7 +139,7 @@ class Layers(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, keys: Keys, positions: jax.Array, deterministic: bool
+        self, x: jax.Array, mask: Mask, positions: jax.Array, deterministic: bool
     ) -> list[jax.Array]:
         spec, width = self.spec, self.spec.head_width
         of_global = of_local = None
@@ -155,41 +152,37 @@ class Layers(nn.Module):
             by = of_global if spec.is_global(i) else of_local
             # The compile report tells the kinds of layers apart by this scope.
             with jax.named_scope("global_layer" if spec.is_global(i) else "local_layer"):
-                x = block(spec, i, deterministic, name=f"layer_{i}")(x, keys, by)
+                x = block(spec, i, deterministic, name=f"layer_{i}")(x, mask, by)
             outputs.append(x)
         return outputs
 
 
 class ModernBert(nn.Module):
-    """The encoder with its embeddings; outputs [B, S, D] in the compute dtype."""
+    """The encoder with its embeddings: see `bertjax.encoders.contract.EncoderFamily`."""
 
     spec: ModernBertSpec
 
-    def setup(self):
+    def setup(self) -> None:
         self.embeddings = Embeddings(self.spec)
         self.encoder = Layers(self.spec)
         if self.spec.norm == BEFORE:
-            self.final_norm = LayerNorm(self.spec, axes.EMBED, use_bias=False)
+            self.final_norm = _norm(self.spec)
 
-    def __call__(
-        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
-    ) -> jax.Array:
-        """See `bertjax.encoders.contract.EncoderFamily`; it has no token types."""
-        return self.hidden_states(
-            input_ids, input_mask, token_type_ids, documents=documents, deterministic=deterministic
-        )[-1]
+    def __call__(self, inputs: Mapping[str, jax.Array], *, deterministic: bool) -> jax.Array:
+        """The output of the last layer, normalized: [B, S, D]."""
+        return self.hidden_states(inputs, deterministic=deterministic)[-1]
 
     def hidden_states(
-        self, input_ids, input_mask, token_type_ids, *, documents=None, deterministic: bool
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> list[jax.Array]:
         """The embeddings, then the outputs of layers 1 to L, of which the last is normalized."""
-        del token_type_ids
+        input_ids, segment_ids = inputs["input_ids"], inputs.get("segment_ids")
         positions = jnp.arange(input_ids.shape[1])
-        if documents is not None and self.spec.positions == LEARNED:
-            positions = positions_of(documents)  # rotary ones are relative, wherever they begin
+        if segment_ids is not None and self.spec.positions == LEARNED:
+            positions = positions_of(segment_ids)  # rotary ones are relative: any start will do
         x = self.embeddings(input_ids, positions, deterministic)
-        keys = Keys(tokens=input_mask, documents=documents)
-        outputs = self.encoder(x, keys, positions, deterministic)
+        mask = Mask(inputs["input_mask"], segment_ids)
+        outputs = self.encoder(x, mask, positions, deterministic)
         if self.spec.norm == BEFORE:
             outputs[-1] = self.final_norm(outputs[-1])
         return [x, *outputs]

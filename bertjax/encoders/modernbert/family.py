@@ -3,22 +3,24 @@
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderFamily
 from bertjax.encoders.modernbert.encoder import ModernBert
-from bertjax.encoders.modernbert.heads import MaskedLanguageModel, Pooler, PredictionHead
+from bertjax.encoders.modernbert.heads import MaskedLanguageModel, PredictionHead, readout
 from bertjax.encoders.modernbert.hugging_face import HUGGING_FACE
 from bertjax.encoders.modernbert.spec import ModernBertSpec
 
 MODERNBERT = EncoderFamily(
     spec=ModernBertSpec,
     module=ModernBert,
+    inputs=("input_ids", "input_mask", "segment_ids"),
     heads={
         kinds.ENCODER: (),
         kinds.MASKED_LM: ("masked_lm",),
+        kinds.REPLACED_TOKENS: ("replaced_tokens",),
         kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
         kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
         kinds.TOKEN_CLASSIFICATION: ("token_head", "classifier"),
         kinds.QUESTION_ANSWERING: ("token_head", "span"),
     },
-    pooler=Pooler,
+    readout=readout,
     masked_lm=MaskedLanguageModel,
     token_head=PredictionHead,
     hugging_face=HUGGING_FACE,
@@ -31,4 +33,5 @@ MODERNBERT = EncoderFamily(
         (r"/feed_forward/", "feed-forward"),
         (r"/embeddings/", "embeddings"),
     ),
+    vocabulary=("modernbert/embeddings/token", "masked_lm/bias"),
 )

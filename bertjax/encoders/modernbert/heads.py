@@ -1,16 +1,30 @@
 """ModernBERT's own heads: a dense layer, gelu and a norm stand before every output layer."""
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.encoders.modernbert.encoder import into_residual
 from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.layers.activation import activation
-from bertjax.layers.decoder import tied_logits
-from bertjax.layers.dense import Dense
+from bertjax.layers.decoder import decode
+from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.norm import LayerNorm
+from bertjax.layers.pooling import mean_of_tokens
+
+
+def _head(spec: ModernBertSpec, x: jax.Array) -> jax.Array:
+    """Dense, gelu, norm, as parts of the module that calls it."""
+    dense = Dense(
+        {axes.EMBED: spec.hidden_size},
+        {axes.EMBED_OUT: spec.hidden_size},
+        into_residual(spec),
+        spec.precision,
+        use_bias=False,
+        name="dense",
+    )
+    x = activation(spec.hidden_act, dense(x))
+    return LayerNorm(axes.EMBED_OUT, spec.layer_norm_eps, use_bias=False, name="norm")(x)
 
 
 class PredictionHead(nn.Module):
@@ -20,22 +34,26 @@ class PredictionHead(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        spec, width = self.spec, self.spec.hidden_size
-        sides = {axes.EMBED: width}, {axes.EMBED_OUT: width}
-        y = activation(spec, Dense(spec, *sides, into_residual, use_bias=False, name="dense")(x))
-        return LayerNorm(spec, axes.EMBED_OUT, use_bias=False, name="norm")(y)
+        return _head(self.spec, x)
 
 
-class Pooler(PredictionHead):
+class Pooler(nn.Module):
     """The vector of [CLS], or the mean of all tokens, through the head: [B, S, D] -> [B, D]."""
 
-    def __call__(self, sequence: jax.Array, input_mask: jax.Array) -> jax.Array:
-        """sequence: [B, S, D]; input_mask: int [B, S]."""
-        if self.spec.classifier_pooling == "cls":
-            return super().__call__(sequence[:, 0])
-        mask = input_mask[..., None].astype(jnp.float32)
-        mean = (sequence * mask).sum(1) / jnp.maximum(mask.sum(1), 1)
-        return super().__call__(mean.astype(sequence.dtype))
+    spec: ModernBertSpec
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
+        """states: [B, S, D]; mask: int [B, S]."""
+        del deterministic
+        cls = self.spec.classifier_pooling == "cls"
+        return _head(self.spec, states[:, 0] if cls else mean_of_tokens(states, mask))
+
+
+def readout(spec: ModernBertSpec, kind: str) -> Pooler:
+    """The pooler, for all kinds of models."""
+    del kind
+    return Pooler(spec, name="pooler")
 
 
 class MaskedLanguageModel(nn.Module):
@@ -44,7 +62,12 @@ class MaskedLanguageModel(nn.Module):
     spec: ModernBertSpec
 
     @nn.compact
-    def __call__(self, hidden: jax.Array, token_embedding: jax.Array) -> jax.Array:
-        """hidden: [B, P, D]; token_embedding: [V, D]."""
-        hidden = PredictionHead(self.spec, name="head")(hidden)
-        return tied_logits(self, hidden, token_embedding)
+    def __call__(self, x: jax.Array, token_embedding: jax.Array) -> jax.Array:
+        """x: [B, P, D]; token_embedding: [V, D]."""
+        spec = self.spec
+        x = PredictionHead(spec, name="head")(x)
+        size, zeros = (spec.padded_vocab_size,), nn.initializers.zeros
+        bias = parameter(self, "bias", (axes.VOCAB,), size, zeros)
+        return decode(
+            x, token_embedding, bias, vocab_size=spec.vocab_size, precision=spec.precision
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertjax.base.json_kinds import OptionalFields
+from bertjax.base.validation import optional
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, ModernBertSpec
@@ -55,6 +55,7 @@ _WANTED = {
 }
 _ROLES = ("pad", "cls", "sep", "bos", "eos")  # the special tokens whose ids a config.json has
 _LAYER_TYPES = {True: "full_attention", False: "sliding_attention"}  # by whether it is global
+_ROPE: Any = optional(rope_theta=float, rope_type=str)
 _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
 
 
@@ -121,7 +122,8 @@ def _write_config(spec: ModernBertSpec) -> dict[str, Any]:
     }
 
 
-def _entries(spec: ModernBertSpec, num_classes: int) -> dict[str, list[Entry]]:
+def _entries(spec: ModernBertSpec, kind: str, num_classes: int) -> dict[str, list[Entry]]:
+    del kind
     width, rows = (spec.hidden_size,), (spec.vocab_size,)
     return {
         "modernbert": list(_encoder(spec)),
@@ -173,7 +175,7 @@ def _encoder(spec: ModernBertSpec) -> Iterator[Entry]:
 
 
 def _one_spelling(name: str) -> str:
-    """With the prefix "model.", without which the encoder alone is saved."""
+    """The name with the prefix "model.", which is missing if the encoder alone was saved."""
     return f"model.{name}" if name.startswith(("embeddings.", "layers.", "final_norm.")) else name
 
 
@@ -184,8 +186,8 @@ HUGGING_FACE = HuggingFace(
         **dict.fromkeys(_NUMBERS, float),
         **dict.fromkeys(_WANTED, bool),
         **dict.fromkeys(("hidden_activation", "classifier_activation", "classifier_pooling"), str),
-        "layer_types": [str],
-        "rope_parameters": {str: OptionalFields({"rope_theta": float, "rope_type": str})},
+        "layer_types": list[str],
+        "rope_parameters": dict[str, _ROPE],
         **dict.fromkeys(tuple(f"{role}_token_id" for role in _ROLES), int),
     },
     read_config=_read_config,
@@ -202,6 +204,5 @@ HUGGING_FACE = HuggingFace(
     one_spelling=_one_spelling,
     bare="model.",
     buffers=(),
-    embeddings="model.embeddings.tok_embeddings.weight",
-    decoder=("decoder", "decoder.bias"),
+    copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 )

@@ -1,9 +1,9 @@
 """The spec of one ModernBERT: its sizes by name, and how it is computed."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from bertjax.encoders.computation import Computation, check_choice, check_heads, check_shares
+from bertjax.encoders.computation import AttentionComputation, check_choice, check_shares
 
 # (layers, hidden size, attention heads, feed-forward width)
 SIZES = {
@@ -28,7 +28,8 @@ class ModernBertArchitecture:
 
     Attributes:
       positions: "rotary", or "learned": a table of positions that is added to the embeddings.
-      norm: "before" each part, and once at the end; or "after" the part is added to its input.
+      norm: "before" each part (pre-norm), and once at the end; or "after" the part is added to its
+        input (post-norm).
       feed_forward: "gated" (GeGLU, arXiv 2002.05202), or "plain", with one product less.
       global_attn_every_n_layers: the first layer and every n-th after it see the whole sequence;
         the others see a window.
@@ -36,9 +37,10 @@ class ModernBertArchitecture:
       global_rope_theta, local_rope_theta: the base of the rotary frequencies in both kinds of
         layers.
       classifier_pooling: what heads of whole sequences read: "cls", or the "mean" of all tokens.
-      hidden_dropout_prob: of the embeddings, within the feed-forward, and before a task's output
-        layer, as in transformers.
-      attention_probs_dropout_prob: of attention's probabilities and of its output, as there.
+      hidden_dropout_prob: the rate of dropout of the embeddings, in the feed-forward, and before a
+        task's output layer, as in transformers.
+      attention_probs_dropout_prob: the rate of dropout of attention's probabilities and of its
+        output, as in transformers.
       causal: whether a token sees only those before it.
     """
 
@@ -65,17 +67,17 @@ class ModernBertArchitecture:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModernBertSpec(Computation, ModernBertArchitecture):
+class ModernBertSpec(AttentionComputation, ModernBertArchitecture):
     """The architecture of one ModernBERT (arXiv 2412.13663, section 2.1), and how it is computed.
 
     Raises:
-      ValueError: a value that does not fit, naming the field.
+      ValueError: a value does not fit; the message names the field.
     """
 
     encoder: ClassVar[str] = "modernbert"
     type_vocab_size: ClassVar[int] = 0
-    of_phase: ClassVar[tuple[str, ...]] = (
-        *Computation.of_phase,
+    phase_fields: ClassVar[tuple[str, ...]] = (
+        *AttentionComputation.phase_fields,
         *("global_rope_theta", "local_rope_theta"),
     )
 
@@ -87,7 +89,6 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
         check_choice(self, "classifier_pooling", ("cls", "mean"))
         check_choice(self, "hidden_act", ("gelu", "gelu_tanh"))
         check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
-        check_heads(self)
         if self.positions == ROTARY and self.head_width % 2:
             raise ValueError(
                 f"hidden_size={self.hidden_size} gives each of num_attention_heads="
@@ -108,7 +109,7 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
             )
 
     @classmethod
-    def named(cls, size: str, **fields) -> "ModernBertSpec":
+    def named(cls, size: str, **fields: Any) -> Self:
         """A spec by its size's name (a key of `SIZES`), with other fields as given."""
         if size not in SIZES:
             raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
@@ -120,11 +121,6 @@ class ModernBertSpec(Computation, ModernBertArchitecture):
             intermediate_size=inner,
         )
         return cls(**(sizes | fields))
-
-    @property
-    def head_width(self) -> int:
-        """H, the width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer, counted from 0, sees the whole sequence."""

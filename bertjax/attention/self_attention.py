@@ -1,0 +1,81 @@
+"""Multi-head self-attention with its products: the layer that encoders share."""
+
+from functools import partial
+
+import jax
+from flax import linen as nn
+
+from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.implementations import by_kernel, self_attention
+from bertjax.base import axes
+from bertjax.layers.dense import Dense, Precision
+from bertjax.layers.dropout import dropout_seed
+from bertjax.layers.rotary import Rotation, rotated
+
+
+class SelfAttention(nn.Module):
+    """[B, S, D] -> [B, S, D]; one product makes queries, keys and values.
+
+    Attributes:
+      heads, head_width: N and H.
+      pattern: what a query sees by position.
+      implementation: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`.
+      rate: the probability of dropping an attention probability.
+      qkv_init, output_init: the initializers of the two kernels.
+      precision: the dtypes of the products.
+      use_bias: whether the products add biases.
+      remat: whether the backward pass computes the attention again.
+      scanned: whether it is in a layer that is scanned.
+    """
+
+    heads: int
+    head_width: int
+    pattern: Pattern
+    implementation: str
+    rate: float
+    qkv_init: nn.initializers.Initializer
+    output_init: nn.initializers.Initializer
+    precision: Precision
+    use_bias: bool = True
+    remat: bool = False
+    scanned: bool = False
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, mask: Mask, rotation: Rotation | None = None, *, deterministic: bool
+    ) -> jax.Array:
+        """If `rotation` is given, queries and keys are rotated by it, which marks positions."""
+        embed = {axes.EMBED: x.shape[-1]}
+        heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
+        size = x.shape[1], self.heads, self.head_width
+        kernel = by_kernel(self.implementation, *size, x.dtype, self.pattern, self.rate)
+        dense = partial(
+            Dense,
+            precision=self.precision,
+            use_bias=self.use_bias,
+            # A kernel of attention reads and writes all heads as one axis; a rotation, each head.
+            joined=kernel and rotation is None,
+        )
+        qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
+        qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
+            qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
+        )
+        seed = None if deterministic or not self.rate else dropout_seed(self)
+
+        def attend(
+            qkv: jax.Array, rotation: Rotation | None, mask: Mask, seed: jax.Array | None
+        ) -> jax.Array:
+            return self_attention(
+                qkv if rotation is None else rotated(qkv, rotation),
+                mask,
+                self.pattern,
+                rate=self.rate,
+                seed=seed,
+                implementation=self.implementation,
+                by_kernel=kernel,
+            )
+
+        if self.remat:
+            attend = jax.checkpoint(attend, prevent_cse=not self.scanned)
+        context = attend(qkv, rotation, mask, seed)  # [B, S, N, H]
+        return dense(heads, embed, self.output_init, name="output")(context)

@@ -1,0 +1,31 @@
+"""RoBERTa, XLM-RoBERTa and CamemBERT as families of encoders."""
+
+from bertjax.base.fields import INPUTS
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.bert.heads import MaskedLanguageModel
+from bertjax.encoders.contract import EncoderFamily
+from bertjax.encoders.roberta.encoder import Roberta
+from bertjax.encoders.roberta.heads import readout
+from bertjax.encoders.roberta.hugging_face import names_of
+from bertjax.encoders.roberta.spec import CamembertSpec, RobertaSpec, XlmRobertaSpec
+
+
+def _family(spec: type[RobertaSpec], class_prefix: str) -> EncoderFamily:
+    heads = {kind: parts for kind, parts in BERT.heads.items() if kind != kinds.PRE_TRAINING}
+    return EncoderFamily(
+        spec=spec,
+        module=Roberta,
+        inputs=tuple(INPUTS),
+        heads=heads | {kinds.SEQUENCE_CLASSIFICATION: ("classifier_dense", "classifier")},
+        readout=readout,
+        masked_lm=MaskedLanguageModel,
+        hugging_face=names_of(class_prefix, spec.encoder),
+        scopes=BERT.scopes,
+        vocabulary=(f"{spec.encoder}/embeddings/token", "masked_lm/bias"),
+    )
+
+
+ROBERTA = _family(RobertaSpec, "Roberta")
+XLM_ROBERTA = _family(XlmRobertaSpec, "XLMRoberta")
+CAMEMBERT = _family(CamembertSpec, "Camembert")

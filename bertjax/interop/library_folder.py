@@ -1,0 +1,191 @@
+"""Byte-level BPE and unigram tokenizers in folders of transformers: RoBERTa's, GPT-2's, XLM-R's.
+
+The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT-2 and
+RoBERTa, and sentencepiece.bpe.model of XLM-R and CamemBERT.
+"""
+
+import json
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.interop import json_files, sentencepiece_model
+from bertjax.interop.json_files import read_config, read_optional
+from bertjax.interop.named_tokens import (
+    CONFIG_FILE,
+    NamedTokens,
+    content_of,
+    first_of,
+)
+from bertjax.text.library_file import steps_of
+from bertjax.text.special_tokens import ROBERTA, names_by_role
+from bertjax.text.template import Template
+from bertjax.text.tokenizer import BPE, UNIGRAM, Tokenizer
+
+LIBRARY_FILE = "tokenizer.json"
+PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"
+MODEL_FILE = "sentencepiece.bpe.model"
+
+# Classes that take tokenizer.json as it is; the classes below build the tokenizer anew.
+PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_CAMEMBERT = "CamembertTokenizer"
+_LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
+_CLASSES = {
+    BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
+    UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer"),
+}
+_PREFIX = "add_prefix_space"
+
+
+def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
+    """The kind of a folder's tokenizer; None if it is neither byte-level BPE nor unigram.
+
+    Args:
+      library: its tokenizer.json, if it has one.
+    """
+    if library is not None:
+        if isinstance(library["model"]["vocab"], list):
+            return UNIGRAM
+        return BPE if library["model"].get("type") == "BPE" else None
+    if (folder / PIECES_FILE).exists():
+        return BPE
+    return UNIGRAM if (folder / MODEL_FILE).exists() else None
+
+
+def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Tokenizer:
+    """Reads such a tokenizer.
+
+    Special tokens have the roles that the folder's files say; other roles have the usual names.
+
+    Args:
+      kind: the result of `kind_of`.
+      library: the content of tokenizer.json; None: the older files are read.
+
+    Raises:
+      InputError: a damaged or missing file; a class that builds another tokenizer; settings that
+        disagree; tokens outside the vocabulary.
+    """
+    named.check_class(_CLASSES[kind])
+    if library is not None:
+        return _read_library(named, kind, library)
+    if kind == BPE:
+        return _read_pieces_and_merges(named)
+    return _read_fairseq(named)
+
+
+def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tokenizer:
+    known = set(map(content_of, library.get("added_tokens") or ()))
+    _check_added(named, known, f"{LIBRARY_FILE} does not have among its added_tokens")
+    path = named.folder / LIBRARY_FILE
+    roles = {role: content_of(token) for role, token in named.by_role().items()}
+    tokenizer = Tokenizer(kind, path.read_bytes(), str(path), special_tokens=roles)
+    # A class that builds the tokenizer anew has settings of its own.
+    class_name = named.class_name
+    builds = class_name in (*_LIKE_ROBERTA, "GPT2Tokenizer")
+    others = {
+        "another normalizer": builds and kind == BPE and library.get("normalizer"),
+        "another post_processor": class_name in _LIKE_ROBERTA
+        and tokenizer.template != Template.usual(tokenizer.roles),
+    }
+    for part, differs in others.items():
+        if differs:
+            raise InputError(
+                f"{path}: it has {part} than {class_name} of {CONFIG_FILE}: write "
+                f"{PLAIN_CLASSES[0]} there if {path.name} is right"
+            )
+    written = kind == UNIGRAM or steps_of(library, "pre_tokenizer")[-1][_PREFIX]
+    said = named.config.get(_PREFIX)
+    if builds and said is None:
+        said = kind == UNIGRAM
+    _check_prefix(named, written if said is None else said, written)
+    return tokenizer
+
+
+def _check_prefix(named: NamedTokens, said: bool, written: bool) -> None:
+    """Refuses a tokenizer_config.json with another add_prefix_space than the tokenizer's."""
+    if said != written:
+        shown = {True: "true", False: "false"}
+        raise InputError(
+            f"{named.folder / CONFIG_FILE}: {_PREFIX} is {shown[said]}: bertjax reads this "
+            f"tokenizer only with {shown[written]}, as its other files have it: make them agree"
+        )
+
+
+def _check_added(named: NamedTokens, known: set[str], where: str) -> None:
+    """Refuses tokens that other files add and the vocabulary lacks."""
+    for file, tokens in named.added().items():
+        if extra := [name for name in map(content_of, tokens) if name not in known]:
+            raise InputError(
+                f"{named.folder / file}: {len(extra)} tokens that {where} ({first_of(extra)}): "
+                "save the tokenizer again with transformers"
+            )
+
+
+# ----------------------------------------------------- files that are older than tokenizer.json
+
+
+def _read_pieces_and_merges(named: NamedTokens) -> Tokenizer:
+    path, merges_file = named.folder / PIECES_FILE, named.folder / MERGES_FILE
+    pieces = read_optional(path, json_files.PIECES) or {}
+    if not merges_file.exists():
+        raise InputError(f"{named.folder}: {path.name} and no {MERGES_FILE}: download it, too")
+    try:
+        lines = merges_file.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{merges_file}: not UTF-8 at byte {error.start}: download it again"
+        ) from error
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    roles = named.by_role()
+    names = names_by_role(set(pieces), {role: content_of(t) for role, t in roles.items()})
+    prefix = bool(named.config.get(_PREFIX))
+    content = {
+        "model": {"type": "BPE", "vocab": pieces, "merges": merges},
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            _PREFIX: prefix,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "added_tokens": _added_tokens(named, names | roles, pieces),
+    }
+    return Tokenizer(BPE, json.dumps(content).encode(), str(path), special_tokens=names)
+
+
+def _read_fairseq(named: NamedTokens) -> Tokenizer:
+    """Reads XLM-R's or CamemBERT's; the class or the model_type says which."""
+    path = named.folder / MODEL_FILE
+    config = read_config(named.folder / "config.json") or {}
+    by_type = _CAMEMBERT if config.get("model_type") == "camembert" else None
+    is_camembert = (named.class_name or by_type) == _CAMEMBERT
+    _check_prefix(named, named.config.get(_PREFIX) is not False, True)
+    tokens = ROBERTA | named.by_role()
+    if is_camembert and isinstance(tokens["mask"], str):  # as its class does
+        tokens["mask"] = {"content": tokens["mask"], "lstrip": True}
+    names = {role: content_of(token) for role, token in tokens.items()}
+    content = sentencepiece_model.fairseq(
+        path.read_bytes(), str(path), names, is_camembert=is_camembert
+    )
+    ids = {piece: number for number, (piece, _) in enumerate(content["model"]["vocab"])}
+    content["added_tokens"] = _added_tokens(named, tokens, ids)
+    return Tokenizer(UNIGRAM, json.dumps(content).encode(), str(path), special_tokens=names)
+
+
+def _added_tokens(
+    named: NamedTokens, by_role: Mapping[str, Any], ids: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The special tokens of a vocabulary, in the form of tokenizer.json."""
+    _check_added(named, set(ids), "the vocabulary does not have")
+    tokens = [*chain.from_iterable(named.added().values()), *by_role.values()]
+    tokens.sort(key=lambda token: isinstance(token, dict))  # those with settings win
+    settings = ("single_word", "lstrip", "rstrip", "normalized")
+    found = {}
+    for token in tokens:
+        name, given = content_of(token), token if isinstance(token, dict) else {}
+        if name in ids:  # `Tokenizer` refuses the missing ones together
+            found[name] = {"id": ids[name], "content": name, "special": True} | {
+                each: given.get(each, False) for each in settings
+            }
+    return list(found.values())

@@ -1,0 +1,160 @@
+"""Detection of replaced tokens (ELECTRA, arXiv 2003.10555): a generator and a discriminator."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.heads.architectures import text_inputs
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.replaced_tokens import Discriminator
+from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.training.model import Arrays, Model, Params, Part
+from bertjax.training.objective import LossWeights, Rngs
+
+GENERATOR, DISCRIMINATOR = "generator", "discriminator"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplacedTokenDetection(MaskedLM):
+    """A masked LM fills the masked places by samples, and the main model says which are wrong.
+
+    Both learn at once, each by its own loss; no gradient goes through the samples. The encoder of
+    `config.model` is the discriminator, which is the part that other programs open and export.
+
+    Attributes:
+      generator_width: the generator's share of the discriminator's hidden size, attention heads and
+        feed-forward width.
+      generator_layers: its share of the layers.
+      discriminator_weight: the weight of the discriminator's loss (lambda); the generator's is 1.
+      shared_embeddings: whether the generator has the discriminator's embeddings. Both must have
+        the same width. ELECTRA's own encoders have `embedding_size` for it; others need
+        generator_width=1.
+    """
+
+    generator_width: float = 0.25
+    generator_layers: float = 1.0
+    discriminator_weight: float = 50.0
+    shared_embeddings: bool = True
+
+    name = "electra"
+    kind = kinds.REPLACED_TOKENS
+    exported = DISCRIMINATOR
+    others = {GENERATOR: kinds.MASKED_LM}
+    columns = (*MaskedLM.columns, "disc_loss", "disc_accuracy", "sampled_accuracy")
+    _SHARES: ClassVar[tuple[str, ...]] = ("generator_width", "generator_layers")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for field in self._SHARES:
+            if not 0 < getattr(self, field) <= 1:
+                raise ValueError(f"{field}={getattr(self, field)}: must be in (0, 1]")
+        if not self.discriminator_weight > 0:
+            raise ValueError(f"discriminator_weight={self.discriminator_weight}: must be positive")
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """See `Objective`."""
+        return super().loss_weights | {"disc_loss": self.discriminator_weight}
+
+    def generator_spec(self, spec: EncoderSpec) -> EncoderSpec:
+        """The spec of the generator beside a discriminator with `spec`.
+
+        Raises:
+          ValueError: such a generator does not exist, or cannot share the embeddings.
+        """
+
+        def part(field: str, share: float) -> int:
+            return max(1, round(getattr(spec, field) * share))
+
+        width = self.generator_width
+        sizes = {"num_hidden_layers": part("num_hidden_layers", self.generator_layers)}
+        for field in ("hidden_size", "num_attention_heads", "intermediate_size"):
+            sizes[field] = part(field, width)
+        try:
+            generator = dataclasses.replace(spec, **sizes)
+        except ValueError as error:
+            raise ValueError(
+                f"generator_width={width}: of the generator, {error}: set another width"
+            ) from error
+        widths = [getattr(each, "embedding_size", each.hidden_size) for each in (spec, generator)]
+        if self.shared_embeddings and widths[0] != widths[1]:
+            raise ValueError(
+                f"generator_width={width}: the embeddings of the generator would be {widths[1]} "
+                f"wide and those of the discriminator {widths[0]}, so that they cannot be shared: "
+                "set generator_width=1 (and generator_layers to less), shared_embeddings=False, or "
+                "config.model.encoder='electra', whose embeddings have a width of their own"
+            )
+        return generator
+
+    def check(self, spec: EncoderSpec) -> None:
+        """Also checks that there is a generator for the spec."""
+        super().check(spec)
+        self.generator_spec(spec)
+
+    def module(self, spec: EncoderSpec) -> nn.Module:
+        """The discriminator."""
+        return Discriminator(spec)
+
+    def model(self, spec: EncoderSpec) -> Model:
+        """The generator and the discriminator."""
+        generator, inputs = self.generator_spec(spec), text_inputs(spec, B=1, S=8)
+        path = f"{spec.encoder}/embeddings"
+        shared = {path: DISCRIMINATOR} if self.shared_embeddings else {}
+        masked_lm = PreTrainingModel(generator, next_sentence=False)
+        return Model(
+            {
+                GENERATOR: Part(masked_lm, inputs, shared=shared),
+                DISCRIMINATOR: Part(self.module(spec), inputs),
+            }
+        )
+
+    def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
+        """The generator's "masked_lm" [B, P, V]; "replaced" [B, S] of the text with its samples.
+
+        Also "sampled_ids" [B, P], and "is_replaced" [B, S]: 1 on the tokens that are not the
+        text's. A sample that is the text's own token counts as not replaced (section 2).
+        """
+        logits = model(params, batch, rngs.dropout(0), GENERATOR)["masked_lm"]
+        with jax.named_scope("samples"):
+            noise = jax.random.gumbel(rngs.draw("samples"), logits.shape)
+            sampled = jax.lax.stop_gradient(logits + noise).argmax(-1).astype(jnp.int32)
+            ids, labels = batch["input_ids"], batch["masked_lm_ids"]
+            used = batch["masked_lm_weights"] > 0
+            places = jnp.where(used, batch["masked_lm_positions"], ids.shape[1])  # or past the end
+            put = jax.vmap(lambda row, places, values: row.at[places].set(values, mode="drop"))
+            wrong = (sampled != labels).astype(jnp.int32)
+            text = {**batch, "input_ids": put(ids, places, sampled)}
+            is_replaced = put(jnp.zeros_like(ids), places, wrong)
+        return {
+            "masked_lm": logits,
+            "sampled_ids": sampled,
+            "is_replaced": is_replaced,
+            **model(params, text, rngs.dropout(1), DISCRIMINATOR),
+        }
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """Adds 1 on each token of the text, special ones too (section 3.1)."""
+        return super().weights(batch) | {"disc_loss": batch["input_mask"].astype(jnp.float32)}
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """Adds the discriminator's values, and "sampled_accuracy": whether samples are right."""
+        logits, replaced = outputs["replaced"], outputs["is_replaced"]
+        values = super().values(outputs, batch)
+        sampled = outputs["sampled_ids"] == batch["masked_lm_ids"]
+        values["mlm_loss"]["sampled_accuracy"] = sampled.astype(jnp.float32)
+        signs = jnp.where(replaced > 0, -logits, logits)
+        values["disc_loss"] = {
+            "disc_loss": jax.nn.softplus(signs),
+            "disc_accuracy": ((logits > 0) == (replaced > 0)).astype(jnp.float32),
+        }
+        return values
+
+    def flops_per_token(self, spec: EncoderSpec, length: int, predicted: int) -> float:
+        """The sum of both models; of the discriminator's head, the dense layer counts."""
+        generator = self.generator_spec(spec).flops_per_token(length, predicted)
+        return generator + spec.flops_per_token(length, 0) + 6.0 * spec.hidden_size**2

@@ -1,0 +1,204 @@
+"""A run of pre-training: everything that its config names, read and checked, and its trainer."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.attention.implementations import computed_by
+from bertjax.base.cloud_storage import checked_path
+from bertjax.base.errors import InputError
+from bertjax.corpus.shards import HELDOUT, TRAIN
+from bertjax.corpus.store import TokenStore, open_tokenizer
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.interop.pretrained import Pretrained
+from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.branch import branch_config, branch_state
+from bertjax.runs.initialize import (
+    check_tokenizer,
+    frozen_params,
+    load_into,
+    open_sources,
+    with_sizes_of,
+)
+from bertjax.runs.recipe import Recipe
+from bertjax.runs.run_folder import check_same_config, checkpoints_folder, read_config
+from bertjax.runs.sections import Config, flat
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.checkpoint import Checkpoints, newest_metadata
+from bertjax.training.loop import Course, Trainer, Window
+from bertjax.training.state import TrainState
+
+# The keys that may differ when a run goes on: where it runs, where its corpus lies (with the same
+# text), and how often it logs, evaluates and saves. They do not change what it computes.
+FREE = (
+    *("mesh", "layout", "dry_run", "corpus", "intervals", "eval_batch_size"),
+    *("keep_checkpoints", "keep_checkpoint_every"),
+    "model.attention",  # all implementations compute the same, with the same dropout
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that can begin or go on.
+
+    Attributes:
+      recipe: its config.
+      folder: its folder.
+      tokenizer: the tokenizer of the corpus.
+      spec: the spec of the encoder.
+      train: the text that it learns from.
+      course: its phases, and the schedule of the rate.
+      trainer: its experiment.
+      given: the weights that it starts from, by part of the model; {} if it goes on.
+    """
+
+    recipe: Recipe
+    folder: Path
+    tokenizer: Tokenizer
+    spec: EncoderSpec
+    train: TokenStore
+    course: Course
+    trainer: Trainer
+    given: Mapping[str, Pretrained]
+
+    @classmethod
+    def of(cls, config: Config, workdir: str, *, verify: bool = False) -> "Job":
+        """Reads all that a config names; nothing is compiled or written.
+
+        Args:
+          verify: whether to compare every checksum of the corpus.
+
+        Raises:
+          InputError: the config cannot work; the message says why.
+        """
+        if not workdir:
+            raise InputError("--workdir is empty: say where the run shall lie")
+        recipe, given = _recipe_and_weights(config, workdir)
+        if not recipe.corpus:
+            raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+        folder = checked_path(workdir, write=True)
+        tokenizer = open_tokenizer(recipe.corpus[0])
+        for each in given.values():
+            check_tokenizer(each, tokenizer, recipe.corpus[0])
+        check_same_config(folder, recipe.plain, FREE)
+        identity = tokenizer.identity
+        if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
+            raise InputError(
+                f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose "
+                "another --workdir, or the corpus it was begun with"
+            )
+        open_store = partial(TokenStore.open, tokenizer_identity=identity)
+        train = open_store(recipe.corpus, TRAIN, verify=verify)
+        held_out = open_store(recipe.corpus, HELDOUT)
+        own = {
+            phase.corpus: open_store(phase.corpus, TRAIN, verify=verify)
+            for phase in recipe.phases
+            if phase.corpus
+        }
+        data = {"train": train.identity, "heldout": held_out.identity}
+        for number, phase in enumerate(recipe.phases, 1):
+            if phase.corpus:
+                data[f"phase {number}"] = own[phase.corpus].identity
+
+        spec = recipe.spec_for(tokenizer)
+        experiment = make_experiment(recipe, spec)
+        model, placement = experiment.model, experiment.placement
+        frozen, identities = frozen_params(model, placement, given, recipe.seed)
+        trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
+        course = Course(
+            phases=make_phases(recipe, spec, tokenizer, train, held_out, own),
+            schedule=recipe.schedule(),
+            seed=recipe.seed,
+            intervals=recipe.intervals,
+            metadata={"data": data | identities, "config": recipe.plain},
+        )
+        trainer.check(course.phases)
+        return cls(recipe, folder, tokenizer, spec, train, course, trainer, given)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same on all hosts."""
+        given = {part: each.identity for part, each in self.given.items()}
+        data = self.course.metadata["data"]
+        return {
+            **{f"config.{key}": value for key, value in flat(self.recipe.plain).items()},
+            "--workdir": str(self.folder),
+            "vocabulary": self.tokenizer.identity,
+            "weights to start from": given,
+            **{f"corpus ({split})": found for split, found in data.items()},
+        }
+
+    def start(self, checkpoints: Checkpoints) -> tuple[TrainState, Window, bool]:
+        """The state to go on from or begin with, its window, and whether it is another run's."""
+        trainer, recipe, data = self.trainer, self.recipe, self.course.metadata["data"]
+        state, window = trainer.restore(checkpoints, data)
+        if state is not None:
+            return state, window, False
+        if recipe.decay_from:
+            return *branch_state(recipe.decay_from, trainer, data), True
+        state = trainer.experiment.fresh_state(recipe.seed)
+        model = trainer.experiment.model
+        for part, given in self.given.items():
+            if not model.parts[part].frozen:
+                state = state.started(partial(load_into, given=given, model=model, part=part))
+        return state, {}, False
+
+    def announcement(self) -> str:
+        """Says what will run."""
+        recipe, spec, experiment = self.recipe, self.spec, self.trainer.experiment
+        params, devices = experiment.state.params, experiment.placement.mesh.devices
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+        device, lines = devices.flat[0], []
+        for part, given in self.given.items():
+            here = experiment.model.parts[part]
+            lines += [given.summary()]
+            if not here.frozen:
+                own = experiment.model.params_of(params, part)
+                lines += [f"  not trained on: {name}" for name in given.params if name not in own]
+                lines += [f"  fresh: {name}" for name in own if name not in given.params]
+        with experiment.placement.active():
+            attention = {
+                phase.length: computed_by(spec, phase.length, device.platform)
+                for _, phase, _ in recipe.steps()
+            }
+        lengths = ", ".join(f"by {name} at length {length}" for length, name in attention.items())
+        seen = sum(len(steps) * phase.batch_tokens for _, phase, steps in recipe.steps())
+        lines += [
+            f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
+            f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
+            f"attention {lengths}",
+            f"{recipe.total_steps:,} steps, {seen / self.train.token_count:.1f} times the corpus's "
+            f"{self.train.token_count:,} tokens",
+        ]
+        return "\n".join(lines)
+
+
+def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str, Pretrained]]:
+    """The recipe, and the weights that a new run starts from; they bring the model's sizes."""
+    recipe = Recipe.from_config(config)
+    if recipe.decay_from:
+        recipe = Recipe.from_config(branch_config(recipe, workdir, FREE))
+        return recipe, open_sources(recipe, begun=True)
+    if not recipe.init_from:
+        return recipe, {}
+    # Once begun, a run has the sizes in its config and the weights in its checkpoints.
+    begun = _begun(workdir, recipe)
+    given = open_sources(recipe, begun=bool(begun))
+    main = given.get(recipe.objective.exported)
+    if begun:
+        recipe = recipe.with_model(begun["model"])
+    elif main:
+        recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
+    return recipe, given
+
+
+def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:
+    """The config of a run from the same weights that has a checkpoint in `workdir`; or None."""
+    if not newest_metadata(checkpoints_folder(workdir)):
+        return None
+    config = read_config(workdir)
+    return config if config.get("init_from") == recipe.plain.get("init_from") else None

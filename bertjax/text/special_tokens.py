@@ -1,0 +1,37 @@
+"""The special tokens of a vocabulary by their roles, and the names that usual vocabularies have."""
+
+from collections.abc import Mapping, Set
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+# A role may be absent; two roles may have one token.
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+BERT = dict(zip(ROLES, SPECIAL_TOKENS, strict=False))
+_FAIRSEQ = {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>", "bos": "<s>", "eos": "</s>"}
+ROBERTA = _FAIRSEQ | {"cls": "<s>", "sep": "</s>"}
+XLNET = _FAIRSEQ | {"cls": "<cls>", "sep": "<sep>"}
+GPT2 = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+_USUAL = (BERT, XLNET, ROBERTA, GPT2)  # XLNet's files have RoBERTa's names, too
+
+
+def names_by_role(special: Set[str], named: Mapping[str, str]) -> dict[str, str]:
+    """The name of each role's token: that of `named`, or else that of a usual vocabulary.
+
+    It takes the first usual vocabulary that has a name in common with `named` (if that has any),
+    and whose names of the other roles are all in `special`. If none fits, the result is `named`.
+
+    Args:
+      special: the names of a vocabulary's special tokens.
+      named: the names by role that the vocabulary's files give.
+
+    Returns:
+      Names by role, in the order of `ROLES`; some may be missing in `special`. They are BERT's if
+      `named` is empty and no usual vocabulary fits.
+    """
+    found = dict(named) or BERT
+    for usual in _USUAL:
+        others = {role: name for role, name in usual.items() if role not in named}
+        if special >= set(others.values()) and (not named or usual.items() & named.items()):
+            found = others | dict(named)
+            break
+    return {role: found[role] for role in ROLES if role in found}

@@ -1,0 +1,125 @@
+"""Unigram models of the library `tokenizers`: XLM-R, CamemBERT, XLNet.
+
+They are SentencePiece models in another form. Text is normalized and cut at white space, each word
+gets the mark "\u2581", and of all ways to cut a word into pieces the most probable one is taken.
+The ids are the library's, and so those of transformers; SentencePiece itself, with which these
+models were trained, gives other ids in rare texts (`bertjax.interop.sentencepiece_model`).
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.validation import check_numbers
+from bertjax.text.library_file import (
+    LibraryPieces,
+    check_normalizers,
+    refuse_others,
+    steps_of,
+)
+from bertjax.text.offsets import behind_marks, without_white_space
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
+
+WORD_MARK = "\u2581"  # stands before the first piece of a word
+_KIND = "a unigram model"
+_NORMALIZERS = (
+    *("Precompiled", "Replace", "Strip", "StripAccents", "Lowercase", "Nmt"),
+    *("NFC", "NFD", "NFKC", "NFKD"),
+)
+_METASPACE = {"replacement": WORD_MARK, "prepend_scheme": "always", "split": True}
+# Added to the name of a special token, so that no word is equal to it: words have no spaces.
+_NO_TEXT = " "
+
+
+class Unigram(LibraryPieces):
+    """A unigram model; see `LibraryPieces`.
+
+    Attributes:
+      keeps_spaces: False.
+      readable: the pieces.
+      continues_word: bool [vocabulary], True for a piece without the mark of a word.
+      word_links: None.
+    """
+
+    MODEL = dict(type=str, unk_id=int, byte_fallback=bool, vocab=list[tuple[str, float]])
+    keeps_spaces = False
+    word_links = None
+
+    def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
+        super().__init__(data, origin, named)
+        self.readable = self.tokens
+        self.continues_word = np.array(
+            [not (piece.startswith(WORD_MARK) or piece in self.added) for piece in self.tokens]
+        )
+
+    def _own_parts(self, description: dict[str, Any], origin: str) -> tuple[dict, dict, dict]:
+        model = description.get("model") or {}
+        if not model.get("vocab") or model.get("unk_id") is None:
+            raise InputError(
+                f"{origin}: no model with a vocabulary and an unk_id in it, as the library "
+                "tokenizers writes a unigram model: download it again"
+            )
+        words = steps_of(description, "pre_tokenizer")
+        *before, mark = words or [{}]
+        refuse_others(
+            {
+                "model.type": (model.get("type"), ("Unigram", None)),
+                "model.byte_fallback": (model.get("byte_fallback"), (False, None)),
+                "the types of its pre_tokenizer": (
+                    [step.get("type") for step in words],
+                    (["WhitespaceSplit", "Metaspace"], ["Metaspace"]),
+                ),
+                "pre_tokenizer.replacement": (mark.get("replacement"), (WORD_MARK,)),
+                "pre_tokenizer.prepend_scheme": (mark.get("prepend_scheme"), ("always", None)),
+                "pre_tokenizer.add_prefix_space": (mark.get("add_prefix_space"), (True, None)),
+                "pre_tokenizer.split": (mark.get("split"), (True, None)),
+            },
+            _KIND,
+            origin,
+        )
+        check_normalizers(description, _NORMALIZERS, origin)
+        mark = {"type": "Metaspace", **_METASPACE}
+        steps = [*({"type": step["type"]} for step in before), mark]
+        vocabulary = [[piece, float(score)] for piece, score in model["vocab"]]
+        check_numbers(f"{origin}: model.vocab", vocabulary)
+        return (
+            {
+                "type": "Unigram",
+                "unk_id": model["unk_id"],
+                "vocab": vocabulary,
+                "byte_fallback": False,
+            },
+            {"type": "Sequence", "pretokenizers": steps},
+            mark,
+        )
+
+    def _library(self, *, special: bool) -> "Library":
+        return self._loaded if special else self._for_texts
+
+    @functools.cached_property
+    def _for_texts(self) -> "Library":
+        """The tokenizer for text, which never gives the id of a special token.
+
+        In the library's tokenizer, special tokens are pieces of the vocabulary, and probable ones.
+        Here they have names that no text contains.
+        """
+        from tokenizers import Tokenizer as Library
+
+        description = json.loads(self.vocabulary)
+        for pair in description["model"]["vocab"]:
+            pair[0] += _NO_TEXT * (pair[0] in self.special)
+        for token in description["added_tokens"]:
+            token["content"] += _NO_TEXT * token["special"]
+        library = Library.from_buffer(json.dumps(description, ensure_ascii=False).encode())
+        library.encode_special_tokens = True
+        return library
+
+    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
+        starts, ends = np.maximum.accumulate(offsets, axis=0).T
+        return without_white_space(text, starts, behind_marks(text)[ends])

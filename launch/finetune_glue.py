@@ -1,1 +1,0 @@
-finetune.py

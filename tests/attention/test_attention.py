@@ -1,0 +1,199 @@
+"""Attention and its explicit gradient, compared with the formula and with JAX's gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.einsum import einsum_self_attention
+from bertjax.attention.fused import fused_self_attention
+from bertjax.attention.implementations import attention
+from bertjax.layers.dropout import keep_mask
+
+B, S, N, H = 3, 7, 2, 5
+SEED = jnp.uint32(11)
+
+
+def _plain(qkv, mask, rate):
+    """Computes softmax(Q K^T / sqrt(H)) V, with dropout after softmax as in the reference."""
+    query, key, value = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    scores = jnp.einsum("bsnh,btnh->bnst", query, key) / np.sqrt(H)
+    weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), -1)
+    if rate:
+        weights = jnp.where(keep_mask(SEED, weights.shape, rate), weights / (1 - rate), 0)
+    return jnp.einsum("bnst,btnh->bsnh", weights, value)
+
+
+@pytest.fixture(scope="module")
+def qkv():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(B, S, 3, N, H)) * 2, jnp.float32)
+
+
+# The document of each token, -1 for padding: a token sees only its document, and padding nothing.
+PACKED = np.array([[0, 0, 0, 1, 1, -1, -1], [0, 1, 1, 1, 1, 1, 1], [-1] * 7])
+MASKS = {
+    "padding": np.arange(S) < np.array([7, 4, 1])[:, None, None, None],
+    "causal": np.tril(np.ones((1, 1, S, S), bool)),
+    "nothing to see": np.arange(S) < np.array([7, 0, 1])[:, None, None, None],
+    "packed": ((PACKED[:, :, None] == PACKED[:, None]) & (PACKED[:, None] >= 0))[:, None],
+    "window": np.abs(np.arange(S)[:, None] - np.arange(S))[None, None] <= 2,
+}
+ALL = np.ones((B, S), np.int32)
+# The same in the terms of the contract.
+SEEN = {
+    "padding": (Mask(MASKS["padding"][:, 0, 0].astype(np.int32)), Pattern()),
+    "causal": (Mask(ALL), Pattern(causal=True)),
+    "nothing to see": (Mask(MASKS["nothing to see"][:, 0, 0]), Pattern()),
+    "packed": (Mask(PACKED >= 0, segment_ids=PACKED), Pattern()),
+    "window": (Mask(ALL), Pattern(window=2)),
+}
+
+
+def _attend(qkv, name, rate=0.0, seed=None):
+    mask, pattern = SEEN[name]
+    mask = jax.tree.map(jnp.asarray, mask)
+    return einsum_self_attention(qkv, mask, pattern, rate=rate, seed=seed)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_a_query_sees(name):
+    mask, pattern = SEEN[name]
+    found = visible(jax.tree.map(jnp.asarray, mask), pattern, S)
+    np.testing.assert_array_equal(
+        np.broadcast_to(found, (B, 1, S, S)), np.broadcast_to(MASKS[name], (B, 1, S, S))
+    )
+
+
+def test_all_at_once():
+    mask = jax.tree.map(jnp.asarray, SEEN["packed"][0])
+    expected = MASKS["packed"] & MASKS["causal"] & MASKS["window"]
+    np.testing.assert_array_equal(visible(mask, Pattern(causal=True, window=2), S), expected)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_fused_is_the_same_function(qkv, name):
+    """The outputs are equal if a query sees a key; otherwise each has a mean of its own."""
+    mask, pattern = SEEN[name]
+    mask = jax.tree.map(jnp.asarray, mask)
+    found = fused_self_attention(qkv, mask, pattern, rate=0.0, seed=None)
+    sees = np.broadcast_to(MASKS[name].any(-1), (B, 1, S))[:, 0]
+    np.testing.assert_allclose(found[sees], _attend(qkv, name)[sees], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("name", MASKS)
+def test_value_and_gradient(qkv, name, rate):
+    mask = MASKS[name]
+
+    def ours(qkv):
+        return _attend(qkv, name, rate, SEED if rate else None)
+
+    towards = jnp.asarray(np.random.default_rng(1).normal(size=(B, S, N, H)), jnp.float32)
+    value, pull = jax.vjp(ours, qkv)
+    expected, expected_pull = jax.vjp(lambda qkv: _plain(qkv, mask, rate), qkv)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(*pull(towards), *expected_pull(towards), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["nothing to see", "packed"])
+def test_a_query_that_sees_no_key_has_no_gradient(qkv, name):
+    """Masked scores are constant, so query and key get no gradient, as with `jnp.where`."""
+    mask = MASKS[name]
+    blind = ~np.broadcast_to(mask.any(-1), (B, 1, S))[:, 0]
+
+    def total(qkv):  # of the outputs of those queries only
+        return jnp.square(_attend(qkv, name)[blind]).sum()
+
+    of_query, of_key, of_value = jnp.moveaxis(jax.grad(total)(qkv), 2, 0)
+    assert blind.any() and not of_query.any() and not of_key.any()
+    assert of_value.any()
+
+
+def test_scores_of_any_size(qkv):
+    """If each row's highest score were not subtracted, exp would overflow or lose the whole row."""
+    for shift in (-300.0, 300.0):
+        large = qkv.at[:, :, 0].set(10.0).at[:, :, 1].add(shift)
+        value = _attend(large, "padding")
+        np.testing.assert_allclose(value, _plain(large, MASKS["padding"], 0.0), rtol=1e-3)
+
+
+def test_no_seed_is_no_dropout(qkv):
+    np.testing.assert_array_equal(_attend(qkv, "padding", 0.4), _attend(qkv, "padding", 0.0))
+
+
+def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
+    """The array is bfloat16 [B, N, S, S]; its sign stores the dropout mask."""
+    narrow = qkv.astype(jnp.bfloat16)
+    _, pull = jax.vjp(lambda qkv: _attend(qkv, "padding", 0.4, SEED), narrow)
+    shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]
+    assert [leaf.dtype for leaf in shapes] == [jnp.bfloat16]
+    dropped = np.signbit(np.asarray(shapes[0], np.float32))
+    visible = np.broadcast_to(MASKS["padding"], dropped.shape)
+    np.testing.assert_array_equal(
+        ~dropped[visible], np.asarray(keep_mask(SEED, dropped.shape, 0.4))[visible]
+    )
+
+
+# ------------------------------------------------- keys of another length than the queries
+
+T = 11
+PLACES = np.arange(T) - np.arange(T - S, T)[:, None]  # the last query stands at the last key
+OF_KEYS = np.sort(np.random.default_rng(4).integers(0, 3, (B, T)), 1)
+OF_QUERIES = np.sort(np.random.default_rng(5).integers(0, 3, (B, S)), 1)
+ROOMS = np.arange(T) < np.array([[T], [6], [9]])  # padding behind the keys
+ANY = np.random.default_rng(6).random((B, N, S, T)) < 0.6
+# The arguments of attention, and which keys queries see by them.
+GIVEN = {
+    "padding": (dict(mask=ROOMS), ROOMS[:, None, None]),
+    "any mask": (dict(mask=ANY), ANY),
+    "segment ids": (
+        dict(mask=ROOMS, segment_ids=OF_KEYS, query_segment_ids=OF_QUERIES),
+        (ROOMS[:, None] & (OF_QUERIES[:, :, None] == OF_KEYS[:, None]))[:, None],
+    ),
+    "causal": (dict(mask=ROOMS, causal=True), ROOMS[:, None, None] & (PLACES <= 0)),
+    "window": (dict(mask=ROOMS, window=2), ROOMS[:, None, None] & (np.abs(PLACES) <= 2)),
+}
+
+
+@pytest.mark.parametrize("implementation", ["einsum", "fused"])
+@pytest.mark.parametrize("rows", [1, B])
+@pytest.mark.parametrize("name", GIVEN)
+def test_value_and_gradients_of_query_key_value_and_bias(name, rows, implementation):
+    """Those of `jax.nn.dot_product_attention`, at the queries that see a key."""
+    given, seen = GIVEN[name]
+    given = {key: jnp.asarray(x) if np.ndim(x) else x for key, x in given.items()}
+    seen = np.broadcast_to(seen, (B, N, S, T))
+    assert seen.any(-1).mean() > 0.5
+    rng = np.random.default_rng(3)
+    shapes = (B, S, N, H), (B, T, N, H), (B, T, N, H), (rows, N, S, T)
+    arrays = [jnp.asarray(rng.normal(size=shape) * 2, jnp.float32) for shape in shapes]
+    towards = rng.normal(size=(B, S, N, H)) * seen.any(-1).swapaxes(1, 2)[..., None]
+
+    def ours(*arrays, bias):
+        return attention(*arrays, bias=bias, implementation=implementation, **given)
+
+    def theirs(*arrays, bias):
+        return jax.nn.dot_product_attention(*arrays, bias, jnp.asarray(seen))
+
+    def total(attend, *arrays):
+        context = attend(*arrays[:3], bias=arrays[3])
+        return (context * towards).sum(), context * (towards != 0)
+
+    with_gradients = jax.value_and_grad(total, argnums=(1, 2, 3, 4), has_aux=True)
+    (_, value), gradients = with_gradients(ours, *arrays)
+    (_, expected), expected_gradients = with_gradients(theirs, *arrays)
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    for one, other in zip(gradients, expected_gradients, strict=True):
+        assert np.abs(other).max() > 0.1
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_apart_it_is_self_attention(qkv, name):
+    """With the same dropout, bit for bit."""
+    mask, pattern = SEEN[name]
+    seen = dict(mask=jnp.asarray(mask.keys), segment_ids=mask.segment_ids)
+    query, key, value = jnp.moveaxis(qkv, 2, 0)
+    found = attention(query, key, value, **seen, **pattern._asdict(), rate=0.4, seed=SEED)
+    np.testing.assert_array_equal(found, _attend(qkv, name, 0.4, SEED))

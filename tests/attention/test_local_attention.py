@@ -1,0 +1,82 @@
+"""Attention by blocks, compared with the same window as a mask over the whole sequence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.attention import implementations
+from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.einsum import einsum_self_attention
+from bertjax.attention.local import local_self_attention
+
+B, N, H = 3, 2, 6
+
+
+def _case(length: int, packed: bool):
+    rng = np.random.default_rng(length)
+    qkv = jnp.asarray(rng.normal(size=(B, length, 3, N, H)) * 2, jnp.float32)
+    tokens = np.arange(length) < np.array([[length], [length // 2], [0]])
+    segment_ids = np.cumsum(rng.random((B, length)) < 0.2, 1) if packed else None
+    return qkv, Mask(jnp.asarray(tokens), segment_ids)
+
+
+@pytest.mark.parametrize(
+    "length, window, packed, causal",
+    [(1, 1, False, False), (16, 4, True, False), (37, 3, True, True), (37, 3, False, False)],
+)
+def test_values_and_gradients(length, window, packed, causal):
+    qkv, mask = _case(length, packed)
+    pattern = Pattern(causal, window)
+    seen = np.broadcast_to(visible(mask, pattern, length), (B, 1, length, length))
+    sees = jnp.asarray(seen.any(-1)[:, 0, :, None, None])
+
+    def total(attend, qkv):
+        context = attend(qkv, mask, pattern, rate=0.0, seed=None)
+        return (jnp.where(sees, context, 0) * jnp.cos(jnp.arange(context.size)).reshape(
+            context.shape
+        )).sum()  # fmt: skip
+
+    wanted = jax.value_and_grad(lambda qkv: total(einsum_self_attention, qkv))(qkv)
+    found = jax.value_and_grad(lambda qkv: total(local_self_attention, qkv))(qkv)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_query_without_keys_gives_no_gradient_to_queries_and_keys():
+    qkv, _ = _case(20, False)
+    mask, pattern = Mask(jnp.zeros((B, 20), bool)), Pattern(window=3)
+    gradient = jax.grad(
+        lambda qkv: (local_self_attention(qkv, mask, pattern, rate=0.0, seed=None) ** 2).sum()
+    )(qkv)
+    assert not gradient[:, :, :2].any() and np.isfinite(gradient).all()
+
+
+def test_dropout_takes_a_share_out_and_scales_the_rest():
+    length, rate = 200, 0.3
+    qkv = jnp.zeros((B, length, 3, N, H)).at[:, :, 2].set(1.0)
+    mask, pattern = Mask(jnp.ones((B, length), bool)), Pattern(window=8)
+    attend = lambda seed: local_self_attention(  # noqa: E731
+        qkv, mask, pattern, rate=rate, seed=jnp.uint32(seed)
+    )
+    # A context is the sum of 17 weights of 1/17, each dropped or divided by 1 - rate.
+    context = np.asarray(attend(1))[:, 8:-8, :, 0]
+    kept = context * 17 * (1 - rate)
+    np.testing.assert_allclose(kept, np.round(kept), atol=1e-4)
+    deviation = (rate * (1 - rate) / (17 * context.size)) ** 0.5 / (1 - rate)
+    assert abs(context.mean() - 1) < 5 * deviation
+    np.testing.assert_array_equal(attend(1), attend(1))
+    assert (attend(2) != attend(1)).any()
+
+
+def test_long_sequences_go_by_blocks_and_short_ones_by_a_mask(monkeypatch):
+    taken = []
+    monkeypatch.setattr(
+        implementations, "local_self_attention", lambda *args, **kwargs: taken.append(args)
+    )
+    how = dict(rate=0.0, seed=None, implementation="einsum", by_kernel=False)
+    for length in (12, 13):
+        assert not taken
+        qkv, mask = jnp.ones((1, length, 3, 1, 2)), Mask(jnp.ones((1, length), bool))
+        implementations.self_attention(qkv, mask, Pattern(window=3), **how)
+    assert len(taken) == 1

@@ -1,0 +1,207 @@
+"""RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA: the names and the functions of transformers."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.encoders.names import to_ours, to_theirs
+from bertjax.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.encoders.storage import from_plain, to_plain
+from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.interop import hugging_face
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.proof import greatest_difference, outputs, random_inputs
+from bertjax.interop.transformers_check import OUTPUTS
+from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.text.tokenizer import Tokenizer
+
+NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+NAMES |= {"electra": "Electra"}
+SIZES = dict(
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=56,
+)
+CASES = [(name, kind) for name in NAMES for kind in ENCODERS[name].hugging_face.classes]
+CLASSES = tuple(f"class {i}" for i in range(5))
+WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
+VOCABULARY = 97
+
+
+def _spec(name: str, **changes):
+    narrow = {"embedding_size": 16} if name == "electra" else {}
+    sizes = SIZES | narrow | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
+    return ENCODERS[name].spec(**sizes | changes)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    """Whose padding has the id 1, as RoBERTa's."""
+    pieces = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *(f"w{i}" for i in range(92))]
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces))
+    return Tokenizer.open(path)
+
+
+def _model(name: str, kind: str, tokenizer: Tokenizer) -> Pretrained:
+    """Random numbers in every array."""
+    spec, rng = _spec(name, causal=kind == kinds.CAUSAL_LM), np.random.default_rng(3)
+    classes = CLASSES if kind in WITH_CLASSES else ()
+    classes = ("LABEL_0",) if kind == kinds.MULTIPLE_CHOICE else classes
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, len(classes))
+    arrays = {e.theirs: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
+    params = to_ours(arrays, entries, "test")
+    return Pretrained(f"a {name}", kind, spec, params, tokenizer, classes)
+
+
+@pytest.mark.parametrize("name, kind", CASES)
+def test_names_cover_the_parameters(name, kind):
+    spec = _spec(name, vocab_multiple=8)
+    architecture = ARCHITECTURES[kind]
+    module = architecture.build(spec, 1 if "C" in architecture.axes else 5)
+    shape = dict(zip(architecture.axes, (2, 3, 7)[-len(architecture.axes) :], strict=True))
+
+    def init(inputs):
+        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
+        nn.unbox(jax.eval_shape(init, text_inputs(spec, **shape))),
+    )
+    plain = to_plain(params, spec)
+    classes = 1 if "C" in architecture.axes else 5
+    entries = array_names(architecture.parts(spec), spec, kind, classes)
+    again = to_ours(to_theirs(plain, entries), entries, "test")
+    assert flatten_dict(again).keys() == flatten_dict(plain).keys()
+    jax.tree.map(np.testing.assert_array_equal, again, plain)
+    padded = from_plain(again, spec)[name]["embeddings"]["token"]
+    assert padded.shape[0] == 104 and not padded[VOCABULARY:].any()
+
+
+@pytest.mark.parametrize("name, kind", CASES)
+def test_folders_are_bit_equal_there_and_back(name, kind, tokenizer, tmp_path):
+    model = _model(name, kind, tokenizer)
+    hugging_face.write_hugging_face(model, tmp_path)
+    again = hugging_face.read_hugging_face(tmp_path, "hf:again")
+    assert (again.spec, again.kind, again.classes) == (
+        dataclasses.replace(model.spec),
+        kind,
+        model.classes if kind != kinds.MULTIPLE_CHOICE else again.classes,
+    )
+    jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+    assert again.left_out == {} and again.missing == ()
+
+
+def _peer(name: str, kind: str):
+    """transformers' model with random weights, in float64, and its arrays."""
+    import torch
+    import transformers
+
+    changes = {"embedding_size": 16} if name == "electra" else {"type_vocab_size": 1}
+    rows = 62 if name == "electra" else 64
+    config = getattr(transformers, f"{NAMES[name]}Config")(
+        **SIZES,
+        **changes,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=rows,
+        layer_norm_eps=ENCODERS[name].spec.layer_norm_eps,
+        is_decoder=kind == kinds.CAUSAL_LM,
+        num_labels=5 if kind in WITH_CLASSES else 2,
+        pad_token_id=1,
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, ENCODERS[name].hugging_face.classes[kind])(config).eval()
+    with torch.no_grad():
+        for array in model.parameters():
+            array += 0.05 * torch.randn_like(array)
+    arrays = {key: value.numpy().copy() for key, value in model.state_dict().items()}
+    return model.double(), config, arrays
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name, kind", CASES)
+def test_the_function_is_that_of_transformers(name, kind, tokenizer):
+    """With padding behind, and before."""
+    import torch
+
+    peer, config, arrays = _peer(name, kind)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    classes = CLASSES if kind in WITH_CLASSES else ()
+    model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test", classes)
+    assert spec.max_position_embeddings == 62 and model.missing == ()
+    inputs = random_inputs(model)
+    found = outputs(model.model(), model.params, inputs)
+    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    with torch.inference_mode():
+        theirs = peer(**given)
+    wanted = {
+        key: theirs[next(each for each in OUTPUTS[key] if each in theirs)].numpy() for key in found
+    }
+    assert greatest_difference(wanted, found, inputs) < 1e-5
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["roberta", "electra"])
+def test_gradients_of_masked_lm(name, tokenizer):
+    import torch
+
+    peer, config, arrays = _peer(name, kinds.MASKED_LM)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    model = hugging_face.assemble(arrays, spec, kinds.MASKED_LM, tokenizer, "test")
+    inputs = random_inputs(model)
+    labels = np.random.default_rng(1).integers(0, VOCABULARY, inputs["input_ids"].shape)
+    mask = inputs["input_mask"] > 0
+
+    def loss(params):
+        logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
+        return (cross_entropy(logits, jnp.asarray(labels)) * mask).sum() / mask.sum()
+
+    grads = to_theirs(
+        jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(model.params)), model.entries
+    )
+    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    peer(**given, labels=torch.tensor(np.where(mask, labels, -100))).loss.backward()
+    theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
+    padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
+    for key, gradient in theirs.items():
+        ours, wanted = grads[key].copy(), gradient.numpy()
+        if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
+            ours[1] = wanted[1]
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def test_positions_begin_behind_the_id_of_the_padding():
+    spec = _spec("roberta")
+    assert spec.position_rows == 64 and _spec("electra").position_rows == 62
+    fields = family_of(spec).hugging_face.write_config(spec)
+    assert (fields["max_position_embeddings"], fields["pad_token_id"]) == (64, 1)
+    assert _spec("roberta", pad_token_id=0).position_rows == 63
+    with pytest.raises(ValueError, match="pad_token_id=-1: must be at least 0"):
+        _spec("roberta", pad_token_id=-1)
+
+
+def test_a_decoder_of_its_own_is_refused(tokenizer):
+    model = _model("roberta", kinds.MASKED_LM, tokenizer)
+    arrays = to_theirs(model.params, model.entries)
+    other = arrays["roberta.embeddings.word_embeddings.weight"] + 1
+    with pytest.raises(InputError, match=r"lm_head\.decoder\.weight differs from roberta\.emb"):
+        hugging_face.assemble(
+            arrays | {"lm_head.decoder.weight": other}, model.spec, model.kind, tokenizer, "test"
+        )
+
+
+def test_a_summary_that_is_computed_in_another_way_is_refused():
+    config = {"model_type": "electra", "summary_type": "mean"}
+    with pytest.raises(InputError, match="summary_type='mean': only 'first' can be read"):
+        hugging_face.spec_of(config, ENCODERS["electra"], "test")

@@ -1,0 +1,84 @@
+"""Stacked layers and padded vocabularies store the same model."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.base.fields import TEXT
+from bertjax.encoders.bert.encoder import Bert
+from bertjax.encoders.storage import from_plain, to_plain
+from bertjax.heads.architectures import text_inputs
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.training.model import zeros
+
+STORED = {
+    "plain": {},
+    "scanned": {"scan_layers": True},
+    "padded": {"vocab_multiple": 64},
+    "both": {"scan_layers": True, "vocab_multiple": 64},
+}
+
+
+def _random_params(spec):
+    inputs = zeros(text_inputs(spec, B=1, S=5))
+    params = PreTrainingModel(spec).init(jax.random.key(0), inputs, deterministic=True)
+    rng = np.random.default_rng(5)
+    return jax.tree.map(
+        lambda leaf: rng.normal(0.5, 0.2, leaf.shape).astype(np.float32),
+        nn.unbox(params["params"]),
+    )
+
+
+@pytest.mark.parametrize("switches", STORED.values(), ids=STORED)
+def test_write_then_read(spec, switches):
+    plain = _random_params(spec)
+    stored = from_plain(plain, dataclasses.replace(spec, **switches))
+    again = to_plain(stored, dataclasses.replace(spec, **switches))
+    again, plain = flatten_dict(again, sep="/"), flatten_dict(plain, sep="/")
+    assert again.keys() == plain.keys()
+    for name, leaf in plain.items():
+        assert leaf.tobytes() == again[name].tobytes(), name
+
+
+@pytest.mark.parametrize("switches", STORED.values(), ids=STORED)
+def test_the_model_stays_the_same(spec, make_batch, switches):
+    plain, batch = _random_params(spec), make_batch()
+    inputs = {name: batch[name] for name in TEXT}
+
+    def logits(spec, params):
+        model = PreTrainingModel(spec)
+        return jax.jit(lambda p: model.apply({"params": p}, inputs, deterministic=True))(params)
+
+    other = dataclasses.replace(spec, **switches)
+    wanted, found = logits(spec, plain), logits(other, from_plain(plain, other))
+    for name in wanted:
+        ours = found[name][..., : wanted[name].shape[-1]]
+        np.testing.assert_allclose(ours, wanted[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("remat", ["none", "layer"])
+def test_hidden_states(spec, make_batch, scan_layers, remat):
+    """Each is the output of a model with that many layers; the last is the sequence output."""
+    plain, batch = _random_params(spec)["bert"], make_batch()
+    inputs = {name: batch[name] for name in TEXT}
+    other = dataclasses.replace(spec, scan_layers=scan_layers, remat=remat)
+    params = from_plain({"bert": plain}, other)["bert"]
+
+    @jax.jit
+    def states(params):
+        return Bert(other).apply(
+            {"params": params}, inputs, deterministic=True, method="hidden_states"
+        )
+
+    found = states(params)
+    assert len(found) == spec.num_hidden_layers + 1
+    for layers in range(1, spec.num_hidden_layers + 1):
+        shallow = Bert(dataclasses.replace(spec, num_hidden_layers=layers))
+        wanted = jax.jit(lambda p, m=shallow: m.apply({"params": p}, inputs, deterministic=True))
+        np.testing.assert_allclose(found[layers], wanted(plain), rtol=1e-5, atol=1e-5)
+    assert not np.allclose(found[0], found[1], atol=0.1)

@@ -1,0 +1,122 @@
+"""The task in the files of a fine-tuned model, of this project and of other people."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.encoders.bert.family import BERT
+from bertjax.fine_tuning.model import class_names
+from bertjax.fine_tuning.task_family import remembered, task_family_of
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.tasks.choice import MultipleChoice
+from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.question_answering import NULL_THRESHOLD, QuestionAnswering
+from bertjax.tasks.tagging import Tagging
+
+CLASSES = ("no", "maybe", "yes")  # as the small models have
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        Classification(CLASSES),
+        Classification(CLASSES, pairs=True),
+        Regression(pairs=False),
+        MultipleChoice(),
+        MultipleChoice(3),
+        Tagging(CLASSES),
+        Tagging(CLASSES, document_context=False),
+        QuestionAnswering(),
+        QuestionAnswering(True, max_query_length=5, stride=3, max_answer_length=7, n_best=2),
+    ],
+    ids=repr,
+)
+def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
+    model = make_pretrained(BERT.hugging_face.classes[TASK_OBJECTIVES[family.objective].kind])
+    if isinstance(family, Regression):
+        model = _with_one_output(model)
+    assert class_names(family) == model.classes
+    more = {NULL_THRESHOLD: -1.5, "name": "a task", "trial": "batch8"}
+    model = dataclasses.replace(model, task=remembered(family, 11) | more)
+    write_hugging_face(model, tmp_path)
+    again = read_hugging_face(tmp_path, "again")
+    assert again.task == model.task
+    assert task_family_of(again) == (family, 11)
+
+
+def _with_one_output(model):
+    head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
+    params = {**model.params, "classifier": head}
+    return dataclasses.replace(model, params=params, classes=("LABEL_0",))
+
+
+def _read(model, folder, **config):
+    """Reads a folder as if other people had made it, with `config` in config.json."""
+    write_hugging_face(model, folder)
+    file = folder / "config.json"
+    plain = json.loads(file.read_text())
+    assert "bertjax_task" not in plain and "problem_type" not in plain
+    plain |= config
+    file.write_text(json.dumps({key: value for key, value in plain.items() if value is not None}))
+    return read_hugging_face(folder, "theirs")
+
+
+SEQUENCE = "BertForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "family"),
+    [
+        (SEQUENCE, {}, Classification(CLASSES)),
+        (SEQUENCE, dict(problem_type="single_label_classification"), Classification(CLASSES)),
+        (SEQUENCE, dict(id2label=None), Classification(("LABEL_0", "LABEL_1", "LABEL_2"))),
+        ("BertForTokenClassification", {}, Tagging(CLASSES)),
+        ("BertForMultipleChoice", {}, MultipleChoice(4)),
+        ("BertForMultipleChoice", dict(id2label=None), MultipleChoice(4)),
+    ],
+)
+def test_models_of_others(make_pretrained, tmp_path, architecture, config, family):
+    model = _read(make_pretrained(architecture), tmp_path, **config)
+    assert task_family_of(model) == (family, 13)  # as long as the model takes
+
+
+@pytest.mark.parametrize("config", [{}, dict(problem_type="regression")])
+def test_one_output_is_a_number(make_pretrained, tmp_path, config):
+    model = _read(_with_one_output(make_pretrained(SEQUENCE)), tmp_path, **config)
+    assert task_family_of(model) == (Regression(), 13)
+
+
+def test_several_numbers_are_refused(make_pretrained, tmp_path):
+    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type="regression")
+    with pytest.raises(InputError, match="theirs: a regression to 3 numbers; only those to one"):
+        task_family_of(model)
+
+
+def test_questions_to_a_model_that_takes_long_texts(make_pretrained):
+    model = make_pretrained("BertForQuestionAnswering")
+    assert task_family_of(model) == (QuestionAnswering(max_query_length=3, stride=7), 13)
+    spec = dataclasses.replace(model.spec, max_position_embeddings=512)
+    assert task_family_of(dataclasses.replace(model, spec=spec)) == (QuestionAnswering(), 384)
+
+
+@pytest.mark.parametrize("length", [0, 2, 14])
+def test_a_length_that_the_model_does_not_take(make_pretrained, tmp_path, length):
+    model = _read(make_pretrained(SEQUENCE), tmp_path, bertjax_task={"max_length": length})
+    with pytest.raises(InputError, match=f"theirs: max_length={length}: must be from 3 to 13, the"):
+        task_family_of(model)
+
+
+def test_several_labels_at_once_are_refused(make_pretrained, tmp_path):
+    kind = "multi_label_classification"
+    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type=kind)
+    with pytest.raises(InputError, match=f"theirs: problem_type='{kind}': must be one of single"):
+        task_family_of(model)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining", "BertForMaskedLM"])
+def test_a_model_without_a_head_is_refused(make_pretrained, architecture):
+    with pytest.raises(InputError, match=f"{architecture} has no head of a task: give one of Bert"):
+        task_family_of(make_pretrained(architecture))

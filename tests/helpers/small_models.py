@@ -1,0 +1,64 @@
+"""A small odd-sized model of every architecture, with random numbers in every array."""
+
+import numpy as np
+
+from bertjax.encoders import names
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.registry import array_names
+from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+WORDS = "the a of cat dog house run blue ##s ##ing , . ! ? 7".split()
+CLASSES = ("no", "maybe", "yes")
+
+SPEC = BertSpec(
+    vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=56,
+    max_position_embeddings=13,
+    initializer_range=0.2,
+)
+
+# transformers' name of a class -> its kind.
+KINDS = {name: kind for kind, name in BERT.hugging_face.classes.items()}
+
+PIECES = [*SPECIAL_TOKENS, *WORDS]
+
+
+def small_model(
+    vocabulary,
+    architecture: str = "BertForPreTraining",
+    spec: BertSpec = SPEC,
+    classes: tuple[str, ...] = CLASSES,
+) -> Pretrained:
+    """A model with the vocab.txt at `vocabulary`, which has as many pieces as `spec` says.
+
+    Args:
+      classes: the classes of a classifier.
+    """
+    rng = np.random.default_rng(7)
+    kind = KINDS[architecture]
+    parts = ARCHITECTURES[kind].parts(spec)
+    if "classifier" not in parts:
+        classes = ()
+    elif architecture == "BertForMultipleChoice":
+        classes = ("LABEL_0",)  # one score a choice
+    entries = array_names(parts, spec, kind, len(classes))
+    arrays = {
+        entry.theirs: rng.normal(
+            1 if "LayerNorm.weight" in entry.theirs else 0, 0.2, entry.shape
+        ).astype(np.float32)
+        for entry in entries
+    }
+    return Pretrained(
+        origin=f"a {architecture}",
+        kind=kind,
+        spec=spec,
+        params=names.to_ours(arrays, entries, "test"),
+        tokenizer=Tokenizer.open(vocabulary),
+        classes=classes,
+    )

@@ -1,0 +1,87 @@
+"""Products, biases and activations, with the gradients written out for them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.layers.activation import activation
+from bertjax.layers.dense import Precision, add_bias, product
+
+
+def _random(*shape):
+    return jnp.asarray(np.random.default_rng(shape).normal(size=shape), jnp.float32)
+
+
+def _integers(*shape):
+    """Makes integers so small that no sum of their products is rounded in bfloat16."""
+    return jnp.asarray(np.random.default_rng(shape).integers(-2, 3, shape), jnp.float32)
+
+
+def _assert_same_pull(ours, plain, *inputs, random=_random, tolerance=1e-5):
+    value, pull = jax.vjp(ours, *inputs)
+    expected, expected_pull = jax.vjp(plain, *inputs)
+    np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance)
+    towards = random(*value.shape)
+    for actual, wanted in zip(pull(towards), expected_pull(towards), strict=True):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "subscripts, x, kernel",
+    [
+        ("ai,io->ao", (5, 3), (3, 4)),
+        ("abi,iopq->abopq", (2, 5, 3), (3, 2, 4, 6)),
+        ("abij,ijo->abo", (2, 5, 3, 4), (3, 4, 7)),
+        ("bpd,vd->bpv", (2, 5, 3), (7, 3)),
+    ],
+)
+@pytest.mark.parametrize("compute, random", [("float32", _random), ("bfloat16", _integers)])
+def test_product(subscripts, x, kernel, compute, random):
+    _assert_same_pull(
+        lambda x, kernel: product(subscripts, x, kernel, Precision(compute), "float32"),
+        lambda x, kernel: jnp.einsum(subscripts, x, kernel),
+        *(random(*x), random(*kernel)),
+        random=random,
+    )
+
+
+def test_the_gradient_of_a_kernel_in_either_dtype():
+    """The gradient is rounded when it leaves a device, or not; 4,096 rows show the difference."""
+    x, kernel = _random(4096, 3), _random(3, 2)
+
+    def gradient(dtype):
+        def total(kernel):
+            y = product("ai,io->ao", x, kernel, Precision("bfloat16", dtype), "bfloat16")
+            return y.astype(jnp.float32).sum()
+
+        return jax.grad(total)(kernel)
+
+    exact = gradient("float32")
+    expected = np.asarray(x.astype(jnp.bfloat16), np.float64).sum(0)[:, None].repeat(2, 1)
+    np.testing.assert_allclose(exact, expected, rtol=1e-4, atol=1e-3)
+    rounded = gradient("bfloat16")
+    assert exact.dtype == rounded.dtype == jnp.float32
+    np.testing.assert_array_equal(rounded, exact.astype(jnp.bfloat16).astype(jnp.float32))
+    assert (rounded != exact).any()
+
+
+@pytest.mark.parametrize("outputs", [(7,), (3, 2, 5)])
+def test_bias(outputs):
+    _assert_same_pull(
+        add_bias, lambda y, bias: y + bias, _random(4, 6, *outputs), _random(*outputs)
+    )
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+def test_activation(hidden_act):
+    # It is computed in float64, because in float32 rounding differs and depends on flags.
+    with jax.enable_x64(True):
+        _assert_same_pull(
+            lambda x: activation(hidden_act, x),
+            lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
+            jnp.linspace(-9, 9, 181, dtype=jnp.float64),
+            random=lambda *shape: np.random.default_rng(0).normal(size=shape),
+            tolerance=1e-12,
+        )

@@ -1,0 +1,184 @@
+"""A run of ELECTRA through every program: which of its two models each takes."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.features.compute import Options
+from bertjax.objectives.electra import ReplacedTokenDetection
+from bertjax.programs import (
+    convert,
+    evaluate,
+    extract_features,
+    fill_mask,
+    finetune,
+    masked_text,
+    predict,
+    pretrain,
+    show_sharding,
+)
+from bertjax.runs.health import verdict_of_run
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import load_run
+from bertjax.training.journal import Journal
+from tests.helpers.task_files import FAMILIES, tiny_finetuning
+from tests.helpers.tiny_run import metrics_of, tiny_config
+
+pytestmark = pytest.mark.slow
+
+MODEL = dict(
+    encoder="electra",
+    size="tiny",
+    hidden_size=32,
+    intermediate_size=48,
+    embedding_size=24,
+    num_hidden_layers=1,
+    max_position_embeddings=64,
+    initializer_range=0.15,
+)
+
+
+def _config(corpus, model=MODEL, **changes):
+    objective = dict(name="electra", generator_width=0.5) | changes.pop("objective", {})
+    changes = dict(short_probability=0.0, phase_1={"share": 1.0}, phase_2={"share": 0.0}) | changes
+    masking = {"mask": 0.85, "random": 0.0}
+    config = tiny_config(corpus, objective=objective, masking=masking, **changes)
+    return config | {"model": model}
+
+
+@pytest.fixture(scope="module")
+def run(tiny_corpus, pretrained_once):
+    """A finished run of 12 steps; do not write into it."""
+    return pretrained_once("electra_run", _config(tiny_corpus))
+
+
+def test_both_models_learn(run, tiny_corpus, tmp_path, capsys):
+    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    assert rows[-1]["mlm_loss"] < 0.9 * rows[0]["mlm_loss"]
+    assert rows[-1]["disc_loss"] < 0.9 * rows[0]["disc_loss"]
+    held_out = metrics_of(run)[-1]
+    expected = held_out["mlm_loss"] + 50 * held_out["disc_loss"]
+    assert held_out["loss"] == pytest.approx(expected, rel=1e-6)
+    assert "held-out mlm_loss" in str(verdict_of_run(run))
+
+    copied = shutil.copytree(run, tmp_path / "run")
+    found = evaluate.run(str(copied), None, 2)["32"]
+    assert found == pytest.approx({name: held_out[name] for name in found}, rel=1e-6)
+    table = capsys.readouterr().out.splitlines()
+    assert table[1].split() == ["length", *ReplacedTokenDetection.columns]
+
+
+def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path, monkeypatch):
+    written, write = [], Journal.write
+
+    def stop(self, *arguments, **fields):
+        write(self, *arguments, **fields)
+        written.append(arguments)
+        if len(written) == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.run(_config(tiny_corpus), str(tmp_path / "run"))
+    assert pretrain.run(_config(tiny_corpus), str(tmp_path / "run")) == 0
+    assert metrics_of(tmp_path / "run") == metrics_of(run)
+    params = [load_run(folder).params for folder in (run, tmp_path / "run")]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+
+
+def test_it_is_opened_as_the_discriminator(run, tmp_path):
+    model = open_model(str(run))
+    assert (model.kind, model.spec.hidden_size) == (kinds.REPLACED_TOKENS, 32)
+    assert model.params.keys() == {"electra", "replaced_tokens"}
+    with pytest.raises(
+        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
+    ):
+        fill_mask.run(str(run), ["moo [MASK]."], 3)
+    with pytest.raises(
+        InputError, match="without masked_lm, which ElectraForMaskedLM has: take the generator"
+    ):
+        masked_text.run(str(run), None)
+    (tmp_path / "texts.txt").write_text("baa baa moo\n")
+    with pytest.raises(InputError, match="ElectraForPreTraining has no head of a task"):
+        predict.run(str(run), str(tmp_path / "texts.txt"), str(tmp_path / "out.jsonl"))
+    output = tmp_path / "features.npz"
+    extract_features.run(str(run), str(tmp_path / "texts.txt"), str(output), Options("mean"))
+    assert np.load(output)["features"].shape == (1, 32)
+
+
+def test_both_models_are_exported_and_go_on(run, tiny_corpus, tmp_path):
+    sources = {}
+    for part, name, width in (
+        ("", "ElectraForPreTraining", 32),
+        ("generator", "ElectraForMaskedLM", 16),
+    ):
+        folder = tmp_path / (part or "discriminator")
+        sources[folder.name] = f"hf:{folder}"
+        assert max(convert.run(str(run), f"hf:{folder}", part).values()) < 1e-5
+        written = json.loads((folder / "config.json").read_text())
+        assert (written["architectures"], written["hidden_size"]) == ([name], width)
+        again = open_model(f"hf:{folder}")
+        _, params = load_run(run).part(part)
+        jax.tree.map(np.testing.assert_array_equal, dict(again.params), params)
+        assert name in (folder / "README.md").read_text()
+    (guesses,) = fill_mask.run(sources["generator"], ["moo [MASK] moo."], 3)
+    assert len(guesses[0]) == 3
+    with pytest.raises(InputError, match="--part=teacher: the parts of .*run to choose from are"):
+        convert.run(str(run), f"hf:{tmp_path / 'no'}", "teacher")
+    with pytest.raises(InputError, match="--part=generator: hf:.* is no run of pre-training"):
+        convert.run(sources["discriminator"], f"hf:{tmp_path / 'no'}", "generator")
+
+    config = _config(tiny_corpus, init_from=sources, total_steps=4)
+    assert pretrain.run(config, str(tmp_path / "again")) == 0
+    first, before = metrics_of(tmp_path / "again")[0], metrics_of(run)[0]
+    assert first["mlm_loss"] < before["mlm_loss"] and first["disc_loss"] < before["disc_loss"]
+
+
+@pytest.mark.parametrize("task", ["CoLA", "NER"])
+def test_it_is_fine_tuned(run, tmp_path, task):
+    family = FAMILIES[task]
+    family.write(tmp_path / "data")
+    config = tiny_finetuning(run, tmp_path / "data", task=family.task)
+    assert finetune.run(config, str(tmp_path / "tuned")) == 0
+    (tmp_path / "lines.txt").write_text("baa baa moo\nquack\n")
+    predict.run(str(tmp_path / "tuned"), str(tmp_path / "lines.txt"), str(tmp_path / "out.jsonl"))
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    assert max(convert.run(str(tmp_path / "tuned"), f"hf:{tmp_path / 'exported'}").values()) < 1e-5
+
+
+def test_a_bert_that_is_trained_as_electra(tiny_corpus, tmp_path):
+    """Transformers has no class for it; it is fine-tuned all the same."""
+    model = {name: value for name, value in MODEL.items() if name != "embedding_size"}
+    model |= {"encoder": "bert", "num_hidden_layers": 2}
+    settings = dict(generator_width=1.0, generator_layers=0.5)
+    config = _config(tiny_corpus, model, objective=settings, total_steps=4)
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    with pytest.raises(InputError, match="no such model as this bert for replaced_tokens"):
+        convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'no'}")
+    convert.run(str(tmp_path / "run"), f"hf:{tmp_path / 'generator'}", "generator")
+    assert open_model(f"hf:{tmp_path / 'generator'}").class_name == "BertForMaskedLM"
+    FAMILIES["CoLA"].write(tmp_path / "data")
+    tuning = tiny_finetuning(tmp_path / "run", tmp_path / "data", task=FAMILIES["CoLA"].task)
+    tuning.grid.epochs = (1,)
+    assert finetune.run(tuning, str(tmp_path / "tuned")) == 0
+
+
+@pytest.mark.devices(8)
+def test_both_models_are_sharded(tiny_corpus):
+    """Each as it is wide: a narrow generator may have fewer heads than a layout splits."""
+    model, mesh = MODEL | {"vocab_multiple": 8}, {"data": -1, "model": 2}
+    config = _config("", model, layout="tensor_fsdp", mesh=mesh)
+    with pytest.raises(InputError, match=r"\['generator'\].*heads = 1 does not divide"):
+        show_sharding.run(config)
+    config["objective"]["generator_width"] = 1.0
+    rows = {row.path: row for row in show_sharding.run(config)}
+    split = ("model", "data")
+    assert rows["discriminator/electra/embeddings/token"].mesh_axes == split
+    assert "generator/electra/embeddings/token" not in rows
+    assert rows["generator/electra/projection/kernel"].shape == (24, 32)

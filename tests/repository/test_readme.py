@@ -1,0 +1,334 @@
+"""README.md and docs/: their commands, run as they stand there, their links and their length."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.programs import convert
+from bertjax.studies.files import Given, read_study
+from bertjax.studies.scales import SCALES
+from tests.helpers import task_files
+from tests.helpers.command_flags import assert_flags_exist
+from tests.helpers.plain_environment import plain_environment
+from tests.helpers.xla_flags import xla_flags
+
+# What makes a run of seconds out of one of hours.
+_SMALL = [
+    "--config.total_steps=4",
+    "--config.phase_1.batch_size=8",
+    "--config.phase_2.batch_size=8",
+    "--config.eval_batch_size=8",
+    "--config.intervals.eval_batches=1",
+    "--config.optimizer.warmup_steps=1",
+    "--config.model.size=tiny",
+    "--config.model.compute_dtype=float32",
+]
+
+
+# The same for a config of one phase; and where the rate is constant and then falls.
+_SMALL_ALONE = [flag for flag in _SMALL if "phase_2" not in flag]
+_SMALL_MODERN = [*_SMALL_ALONE, "--config.optimizer.decay_steps=1"]
+
+_LONGEST_README = 7_000  # characters
+
+
+def _commands(text: str) -> list[str]:
+    """The lines of every block fenced with ```bash, comments cut off."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    lines = [line.split("   #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def documents(repository) -> dict[str, str]:
+    """The text of README.md and of each page of docs/, by its path."""
+    pages = [repository / "README.md", *sorted((repository / "docs").glob("*.md"))]
+    return {
+        page.relative_to(repository).as_posix(): page.read_text(encoding="utf-8") for page in pages
+    }
+
+
+@pytest.fixture(scope="module")
+def commands(documents) -> dict[str, list[str]]:
+    """The commands of each document."""
+    return {name: _commands(text) for name, text in documents.items()}
+
+
+def _program(command: str) -> str:
+    """The program of a command: a file of this checkout, or a program of the system."""
+    words = command.split()
+    return words[1] if words[0] in ("bash", "python") else words[0]
+
+
+def _run(command: str, folder: Path, repository: Path, extra=(), plain: bool = True) -> str:
+    """Runs a command of a document in `folder`, with links to `launch` and `configs` beside it.
+
+    Args:
+      plain: nothing can be imported but what setup.py always asks for.
+    """
+    for name in ("launch", "configs"):
+        link = folder / name
+        if not link.exists():
+            link.symlink_to(repository / name)
+    result = subprocess.run(
+        ["bash", "-c", " ".join([command, *extra])],
+        cwd=folder,
+        env=os.environ
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        | {"XLA_FLAGS": xla_flags(1), "BERTJAX_VENV": sys.prefix}
+        | (plain_environment(folder / "plain") if plain else {}),
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_the_readme_is_short(documents):
+    assert len(documents["README.md"]) <= _LONGEST_README
+
+
+def test_the_readme_leads_to_every_page_and_program(documents, repository):
+    readme = documents["README.md"]
+    pages = {name for name in documents if name.startswith("docs/")}
+    assert pages == set(re.findall(r"\]\((docs/\w+\.md)", readme))
+    named = set(re.findall(r"launch/\w+\.\w+", readme))
+    programs = {f"launch/{path.name}" for path in (repository / "launch").iterdir()}
+    programs = {name for name in programs if re.fullmatch(r".+\.(py|sh|ipynb)", name)}
+    assert named == programs - {"launch/environment.sh"}  # which is only for the scripts beside it
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors that GitHub makes from the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```$", "", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere(documents, repository):
+    broken = []
+    for name, text in documents.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith("https://"):
+                continue
+            path, _, anchor = target.partition("#")
+            page = (
+                (repository / name).parent.joinpath(path).resolve() if path else repository / name
+            )
+            if not page.exists():
+                broken.append(f"{name}: no file {target}")
+            elif anchor and anchor not in _anchors(page.read_text(encoding="utf-8")):
+                broken.append(f"{name}: no heading {target}")
+    assert not broken
+
+
+def test_named_files_exist(documents, repository):
+    """Paths of this checkout, such as `tests/base/test_limits.py`, in any document."""
+    named = {
+        (name, path)
+        for name, text in documents.items()
+        for path in re.findall(r"\b(?:bertjax|configs|launch|tests)/[\w/]+\.\w+", text)
+    }
+    assert [(name, path) for name, path in sorted(named) if not (repository / path).exists()] == []
+
+
+# What is run below, and what is only looked at: it takes hours, other people's data or the cloud.
+_PROGRAMS = {
+    *("launch/quickstart.sh", "launch/test.sh", "launch/tpu_vm.sh"),
+    *("launch/prepare_corpus.py", "launch/pretrain.py", "launch/evaluate.py"),
+    *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
+    *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
+    *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
+    *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
+    *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
+    *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
+    *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_step")),
+    "gcloud",
+}
+_SETTING = re.compile(r"(export )?[A-Z_]+=")  # a line that sets a variable of the shell
+
+
+def test_every_command_is_known(commands):
+    """So that a new command in a document gets its test here, or in tests/launch/test_tpu_vm.py."""
+    lines = [line for each in commands.values() for line in each if not _SETTING.match(line)]
+    assert {_program(line) for line in lines} == _PROGRAMS
+
+
+def test_every_flag_exists(commands, repository):
+    """Each --flag and each --config.key of the documents."""
+    for command in (line for each in commands.values() for line in each):
+        if (repository / _program(command)).is_file():
+            assert_flags_exist(command, repository / _program(command))
+
+
+# What makes runs of seconds with the model of `tiny_run`.
+_SMALL_TASK = [
+    "--config.max_length=48",
+    "--config.grid.batch_size=8",
+    "--config.grid.learning_rate=1e-3",
+    "--config.grid.epochs=1",
+]
+_SMALL_WINDOWS = ["--config.task.stride=16", "--config.task.max_query_length=4"]  # of SQuAD
+
+
+@pytest.mark.slow
+def test_your_own_text_in_five_commands(commands, repository, tmp_path):
+    prepare, pretrain, finetune, predict, export = commands["README.md"][2:]
+    (tmp_path / "my_text").mkdir()
+    documents = [
+        f"The capital of country {n} is city {n}. It has {n * 7} houses. They are old. " * 3
+        for n in range(300)
+    ]
+    (tmp_path / "my_text" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+
+    assert "held" in _run(prepare, tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL)
+    task_files.write_reviews(tmp_path / "reviews", rows=24)
+    output = _run(finetune, tmp_path, repository, _SMALL_TASK)
+    assert "chosen: batch8-rate0.001-" in output
+    (tmp_path / "new_reviews.txt").write_text("Old houses.\nThey are old.\n", encoding="utf-8")
+    _run(predict, tmp_path, repository)
+    lines = (tmp_path / "new_reviews.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["Old houses.", "They are old."]
+    assert {json.loads(line)["label"] for line in lines} <= {"1", "5"}
+    assert "read back: " in _run(export, tmp_path, repository)
+
+    fill_mask = next(c for c in commands["docs/training.md"] if "fill_mask" in c)
+    output = _run(fill_mask, tmp_path, repository)
+    assert output.splitlines()[0] == "The capital of France is [MASK]."
+    assert output.splitlines()[1].count("%") == 5
+
+    (tmp_path / "sentences.txt").write_text("The capital of country 7.\n\nOld houses.\n")
+    convert, fill_mask, extract, go_on, serve = commands["docs/weights.md"][:5]
+    assert "read back: " in _run(convert, tmp_path, repository)
+    assert _run(fill_mask, tmp_path, repository).splitlines()[1:] == output.splitlines()[1:]
+    _run(extract, tmp_path, repository)
+    table = pyarrow.parquet.read_table(tmp_path / "sentences.parquet")
+    assert (table.num_rows, len(table["features"][0])) == (3, 128)
+    assert "4 steps done" in _run(go_on, tmp_path, repository, _SMALL)
+    assert "the artifact: " in _run(serve, tmp_path, repository)
+    assert (tmp_path / "served" / "model.stablehlo").exists()
+
+    pretrain, fill_mask, export = commands["docs/modern.md"][:3]
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL_MODERN)
+    assert _run(fill_mask, tmp_path, repository).splitlines()[1].count("%") == 5
+    assert "read back: " in _run(export, tmp_path, repository)
+
+
+@pytest.mark.slow
+def test_roberta_and_electra(commands, repository, tmp_path):
+    lines = commands["docs/training.md"]
+    first = next(n for n, line in enumerate(lines) if "--output=corpora/bytes" in line)
+    prepare, roberta, static, electra, export, generator = lines[first : first + 6]
+    (tmp_path / "my_text").mkdir()
+    text = "\n\n".join(f"City {n} has {n * 7} houses. They are old.\n" * 3 for n in range(400))
+    (tmp_path / "my_text" / "a.txt").write_text(text, encoding="utf-8")
+    _run(prepare, tmp_path, repository)
+    (tmp_path / "corpus").symlink_to(tmp_path / "corpora" / "bytes")
+    for command in (roberta, static, electra):
+        assert "4 steps done" in _run(command, tmp_path, repository, _SMALL_ALONE)
+    for command, name in ((export, "ElectraForPreTraining"), (generator, "ElectraForMaskedLM")):
+        assert name in _run(command, tmp_path, repository)
+
+
+@pytest.mark.slow
+def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
+    task_files.write_mrpc(tmp_path / "glue", rows=24)
+    for version in ("v1.1", "v2.0"):
+        task_files.write_squad(tmp_path / "squad", version, paragraphs=8)
+    task_files.write_triviaqa(tmp_path / "triviaqa", questions=8)
+    task_files.write_swag(tmp_path / "swag", rows=24)
+    task_files.write_conll(tmp_path / "conll2003", documents=3)
+    (tmp_path / "pairs.txt").write_text("baa baa ||| moo\nwoof ||| woof woof\n")
+    *learned, predict, warm_up, warmed_up = commands["docs/fine_tuning.md"][:7]
+    for command in (*learned, warm_up, warmed_up):
+        extra = _SMALL_TASK + (
+            _SMALL_WINDOWS if "squad" in command or "triviaqa" in command else []
+        )
+        assert "chosen: batch8-rate0.001-" in _run(command, tmp_path, repository, extra), command
+    _run(predict, tmp_path, repository)
+    lines = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text_b"] for line in lines] == ["moo", "woof woof"]
+    trials = json.loads((tmp_path / "mrpc" / "results.json").read_text())["trials"]
+    assert [trial["seed"] for trial in trials] == [0, 1, 2, 3, 4]
+
+
+def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
+    """The tests above run those commands."""
+    assert commands["docs/fine_tuning.md"][7:10] == commands["README.md"][4:]
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
+    for name in ("my-bert", "my-other-bert"):
+        convert.run(str(tiny_run), f"hf:{tmp_path / name}")
+    task_files.write_squad(tmp_path / "squad", paragraphs=8)
+    question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question))
+    *learned, together, predict = commands["docs/fine_tuning.md"][10:]
+    for command in learned:
+        assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
+    assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
+    _run(predict, tmp_path, repository)
+    assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"]
+
+
+@pytest.mark.slow
+def test_a_study_is_planned(commands, repository, tiny_corpus, tmp_path):
+    """The second command runs for half an hour, and the third on a pod."""
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "corpora" / "enwiki-8k").symlink_to(tiny_corpus)
+    task_files.write_conll(tmp_path / "data" / "conll2003", documents=3)
+    planned, runs, _ = commands["docs/studies.md"]
+    assert planned == f"{runs} --dry_run"
+    output = _run(planned, tmp_path, repository)
+    assert "  NER-features-mask0-same0-random100: " in output and "chip-hours" in output
+    assert not (tmp_path / "studies").exists()
+
+
+def test_the_study_of_one_s_own(documents, tmp_path):
+    (text,) = re.findall(r"^```python\n(.*?)^```$", documents["docs/studies.md"], re.DOTALL | re.M)
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    study = read_study(str(tmp_path / "own.py"), SCALES["cpu"])
+    given = Given("own.py", "corpus", "data", tmp_path)
+    recipes = [TaskRecipe.from_config(given.config(s)) for s in study.stages() if s.data]
+    assert [recipe.plain["data"] for recipe in recipes] == ["data/reviews"] * 2
+    assert [row.name for row in study.rows] == ["15% masked", "40% masked"]
+
+
+def test_a_pod_is_shown(commands, repository, tmp_path):
+    show = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/show_sharding.py")
+    assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("libtpu")
+def test_a_pod_is_compiled_for(commands, repository, tmp_path):
+    check = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/compile_check.py")
+    small = ["--config.model.size=tiny", "--config.phase_1.share=1", "--config.phase_2.share=0"]
+    assert "1,000,000 steps on v5e:4x4" in _run(check, tmp_path, repository, small, plain=False)
+    assert (tmp_path / "base_16_v5e.json").exists() and (tmp_path / "base_16_v5e.png").exists()
+
+
+@pytest.mark.slow
+def test_quickstart_runs_and_reuses_what_is_there(commands, repository, tmp_path):
+    if not (Path(sys.prefix) / ".bertjax-package").exists():
+        pytest.skip("this environment was not made by launch/environment.sh")
+    command = commands["README.md"][0]
+    extra = [str(tmp_path / "out"), *_SMALL_MODERN]
+    first = _run(command, repository, repository, extra, plain=False)
+    assert "4 steps done" in first
+    assert "Where everything is" in first
+    shards = sorted((tmp_path / "out" / "corpus" / "store").glob("*.bin"))
+    assert shards
+    made = [shard.stat().st_mtime_ns for shard in shards]
+    again = _run(command, repository, repository, extra, plain=False)
+    assert [shard.stat().st_mtime_ns for shard in shards] == made
+    assert "going on from step 4" in again

@@ -1,0 +1,375 @@
+"""The rules of the code's structure: floors, the files that import libraries, the map of files."""
+
+import ast
+import fnmatch
+import graphlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_collections
+import pytest
+
+from tests.helpers.checkout import REPOSITORY
+
+# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
+# top-level file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
+_BELOW_RUNS = [
+    *["base", "text", "corpus", "examples", "tasks"],
+    *["layers", "attention", "encoders", "heads", "optimizers"],
+    *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
+    "features",
+]
+MAY_IMPORT = {
+    "__init__": [],
+    # floor 0: words
+    "base": [],
+    # floor 1a: the host; numpy, never jax
+    "text": ["base"],
+    "corpus": ["base", "text"],
+    "examples": ["base", "text", "corpus"],
+    "tasks": ["base", "text", "corpus"],
+    # floor 1b: the device; independent of mesh, data and optimizer
+    "layers": ["base"],
+    "attention": ["base", "layers"],
+    "encoders": ["base", "layers", "attention"],
+    "heads": ["base", "layers", "encoders"],
+    "optimizers": ["base"],
+    # floor 2: placement
+    "sharding": ["base"],
+    # floor 3: training; independent of models
+    "training": ["base", "sharding"],
+    # what is learned: text from the host's floor, a model, and the loss that training minimizes
+    "objectives": ["base", "examples", "layers", "encoders", "heads", "training"],
+    # beside it: the weights and tokenizers of other libraries; independent of runs
+    "interop": ["base", "text", "encoders", "heads"],
+    # models over sequences of any lengths
+    "inference": ["sharding", "tasks"],
+    # the vectors of texts: input, computation, result
+    "features": [
+        *["base", "text", "corpus", "tasks", "encoders", "sharding", "inference", "interop"],
+    ],
+    # the TPU compiler's estimates for a step
+    "compile_report": ["base", "training"],
+    # a run: its config as objects, its folder, its beginning
+    "runs": _BELOW_RUNS,
+    # trials of fine-tuning: shared data and compiled programs
+    "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # tables of many runs: their rows and stages, the figures that runs have left
+    "studies": [*_BELOW_RUNS, "runs", "fine_tuning"],
+    # the shipped recipes, made from the settings of all parts
+    "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
+    # floor 4: programs, which alone combine all parts
+    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "studies"],
+}
+
+# The files that may import each outside library. A library that is not listed may not be imported.
+_DEVICE_FILES = [
+    f"bertjax/{part}/*"
+    for part in (
+        *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
+        *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
+        "studies",
+    )
+] + ["bertjax/optimizers/*"]
+OUTSIDE = {
+    "absl": ["launch/*", "bertjax/programs/commandline.py"],
+    "apache_beam": ["bertjax/corpus/build.py"],
+    **dict.fromkeys(("etils", "fsspec"), ["bertjax/base/cloud_storage.py"]),
+    # Cloud Storage; protobuf.
+    "google": ["bertjax/base/cloud_storage.py", "bertjax/interop/sentencepiece_model.py"],
+    "flax": [
+        *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
+        *["bertjax/sharding/*", "bertjax/training/*", "bertjax/objectives/*", "bertjax/runs/*"],
+        *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
+        "bertjax/programs/show_sharding.py",
+    ],
+    "huggingface_hub": ["bertjax/interop/hub.py"],
+    "jax": _DEVICE_FILES,
+    "IPython": ["bertjax/programs/notebook.py"],
+    "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
+    "ml_collections": [
+        *["configs/*", "bertjax/config.py", "bertjax/programs/commandline.py"],
+        *["bertjax/runs/recipe.py", "bertjax/runs/sections.py", "bertjax/fine_tuning/recipe.py"],
+    ],
+    "ml_dtypes": ["bertjax/interop/hugging_face.py"],
+    "msgspec": ["bertjax/base/validation.py"],
+    "numpy": ["bertjax/*"],
+    "optax": ["bertjax/optimizers/*", "bertjax/training/*"],
+    "orbax": ["bertjax/training/checkpoint.py"],
+    "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
+    "safetensors": ["bertjax/interop/*"],
+    "scipy": ["bertjax/tasks/scores.py", "bertjax/studies/differences.py"],
+    "sklearn": ["bertjax/tasks/scores.py"],
+    "sentencepiece": ["bertjax/text/*"],
+    "sentencex": ["bertjax/text/sentences.py"],
+    "setuptools": ["setup.py"],
+    "tensorboardX": ["bertjax/training/journal.py"],
+    "tensorflow": ["bertjax/interop/google.py"],
+    "tensorflow_datasets": ["bertjax/corpus/tfds.py"],
+    "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
+    "torch": ["bertjax/interop/transformers_check.py"],
+    "tqdm": ["bertjax/base/progress.py"],
+    "transformers": ["bertjax/interop/transformers_check.py"],
+}
+
+DOORS = sorted((REPOSITORY / "launch").glob("*.py"))
+CONFIGS = sorted((REPOSITORY / "configs").glob("*.py"))
+FINE_TUNED = ("glue", "squad", "swag", "ner", "table")
+LONGEST_DOOR = 70  # lines: flags, one call, nothing more
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def _sources() -> list[Path]:
+    folders = [REPOSITORY / folder for folder in ("bertjax", "configs", "launch")]
+    return sorted([REPOSITORY / "setup.py", *(p for f in folders for p in f.rglob("*.py"))])
+
+
+def _imports(path: Path) -> set[str]:
+    """The dotted names of all imports of a file, also inside functions.
+
+    `from a import b` counts as `a.b`, where `b` may be a module or a name in one.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}:{node.lineno}: relative import"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of bertjax, by dotted name."""
+    modules = {}
+    for path in sorted((REPOSITORY / "bertjax").rglob("*.py")):
+        parts = path.relative_to(REPOSITORY).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def _imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of bertjax that a file imports."""
+    found = set()
+    for name in _imports(path):
+        if name.split(".")[0] == "bertjax":
+            module = name if name in modules else name.rpartition(".")[0]
+            assert module in modules, f"{_name(path)} imports {name}, which does not exist"
+            found.add(module)
+    return found
+
+
+def _part(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_every_part_has_its_floor():
+    parts = {_part(module) for module in _modules()}
+    assert parts - MAY_IMPORT.keys() == set(), "give the new part its line in MAY_IMPORT"
+    assert MAY_IMPORT.keys() - parts == set(), "a line in MAY_IMPORT for a part that is not there"
+
+
+def test_files_import_only_from_the_floors_below():
+    modules = _modules()
+    broken = []
+    for module, path in modules.items():
+        part = _part(module)
+        allowed = {*MAY_IMPORT[part], part, "__init__"}
+        for imported in sorted(_imported_modules(path, modules)):
+            if _part(imported) not in allowed:
+                broken.append(f"{_name(path)} imports {imported}")
+    assert not broken
+
+
+def test_no_circular_imports():
+    modules = _modules()
+    graph = {module: _imported_modules(path, modules) for module, path in modules.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_packages_import_nothing():
+    """Therefore the import of one file of a package never imports the other files."""
+    packages = [path for path in _modules().values() if path.name == "__init__.py"]
+    assert {_name(path): _imports(path) for path in packages if _imports(path)} == {}
+
+
+def test_outside_libraries_come_in_by_their_doors():
+    broken = []
+    for path in _sources():
+        for library in sorted({name.split(".")[0] for name in _imports(path)}):
+            if library in sys.stdlib_module_names or library == "bertjax":
+                continue
+            doors = OUTSIDE.get(library, [])
+            if not any(fnmatch.fnmatchcase(_name(path), door) for door in doors):
+                broken.append(f"{_name(path)} imports {library}; its doors: {doors}")
+    assert not broken
+
+
+def _words(path: Path) -> set[str]:
+    """The identifiers of a file, and the words of its texts that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and ast.get_docstring(node) is not None
+    }
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "module"):
+            found.update(re.findall(r"\w+", str(getattr(node, field, ""))))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update(re.findall(r"\w+", node.value) if id(node) not in docstrings else ())
+    return found
+
+
+# A class of a model; BertTokenizer and what it consists of are no models.
+_BERT_CLASS = re.compile(r"Bert(?!Tokenizer|Normalizer|PreTokenizer|Processing)([A-Z]\w*)?")
+_MAY_NAME_BERT = ("bertjax/encoders/*", "bertjax/interop/google.py")
+
+
+def test_only_families_name_classes_of_bert():
+    """So that a family of encoders touches nothing but its folder and the registry."""
+    broken = {
+        _name(path): names
+        for path in _modules().values()
+        if not any(fnmatch.fnmatchcase(_name(path), pattern) for pattern in _MAY_NAME_BERT)
+        if (names := sorted(filter(_BERT_CLASS.fullmatch, _words(path))))
+    }
+    assert broken == {}
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+def _loaded(stderr: str) -> set[str]:
+    """Top-level packages in the report of `python -X importtime`."""
+    lines = [line for line in stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().split(".")[0] for line in lines}
+
+
+_HEAVY = {"jax", "flax", "numpy", "orbax", "tensorflow", "tensorflow_datasets", "torch"}
+
+
+def test_import_of_the_package_is_light():
+    result = _run("-X", "importtime", "-c", "import bertjax")
+    assert result.returncode == 0
+    assert "bertjax" in _loaded(result.stderr)
+    assert not _loaded(result.stderr) & _HEAVY
+
+
+def test_the_host_floor_runs_without_jax():
+    """Workers that make batches must not start an accelerator runtime."""
+    host = [m for m in _modules() if _part(m) in ("base", "text", "corpus", "examples", "tasks")]
+    program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
+    result = _run("-c", program)
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+def test_every_door_exists():
+    doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
+    doors |= {"finetune", "ensemble", "predict"}
+    doors |= {"compile_check", "show_sharding", "compare_words"}
+    assert doors <= {p.stem for p in DOORS}
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_is_short(door):
+    assert len(door.read_text(encoding="utf-8").splitlines()) <= LONGEST_DOOR
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_gives_help_at_once(door):
+    result = _run("-X", "importtime", door, "--help")
+    assert result.returncode == 1  # absl's exit code for --help
+    first_line = ast.get_docstring(ast.parse(door.read_text(encoding="utf-8"))).splitlines()[0]
+    assert first_line in result.stdout
+    assert f"\n{door.relative_to(door.parent)}:\n" in result.stdout.replace(f"{door.parent}/", "")
+    assert "Traceback" not in result.stderr
+    assert not _loaded(result.stderr) & _HEAVY
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda path: path.stem)
+def test_door_uses_every_flag(door):
+    tree = ast.parse(door.read_text(encoding="utf-8"))
+    flags = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and "DEFINE" in ast.unparse(node.value)
+        for target in node.targets
+    }
+    used = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "value"
+        if isinstance(node.value, ast.Name)
+    }
+    assert flags and flags == used
+
+
+def test_every_config_exists():
+    names = {"pretrain_tiny", "pretrain_small", "pretrain_base_16", "pretrain_large_64"}
+    names |= {"pretrain_large_64_lamb"}
+    names |= {f"finetune_{task}" for task in FINE_TUNED}
+    assert names <= {path.stem for path in CONFIGS}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_config_loads_and_says_how_to_run_it(path):
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert isinstance(module.get_config(), ml_collections.ConfigDict)
+    assert f"--config={_name(path)}" in module.__doc__
+
+
+LONGEST_MAP = 8_192  # bytes
+
+
+def _folders(names: list[str]) -> set[str]:
+    """Every folder in these folders, and the files beside them, that git does not ignore."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *names],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return {name.partition("/")[2].split("/")[0] for name in listing if name.count("/") > 1}
+
+
+def test_the_map_has_every_folder():
+    """The block fenced with ```tree has a line for each folder of the package, indented."""
+    text = (REPOSITORY / "WORKSPACE.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= LONGEST_MAP, "the map is for reading: move details to docs/"
+    (block,) = re.findall(r"^```tree\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    lines = [line for line in block.splitlines() if line != "bertjax/"]
+    inside = {line.split()[0].removesuffix("/") for line in lines if line.startswith("  ")}
+    top = {line.split()[0].removesuffix("/") for line in lines if not line.startswith("  ")}
+    assert inside == _folders(["bertjax"]) | {"config.py"}
+    assert top == {"launch", "configs", "constraints", "docs", "tests"}
+    assert [line for line in lines if len(line.split()) < 2] == [], "lines that say nothing"
+
+
+def test_every_file_has_a_caption():
+    """The first line of its docstring says in one sentence what it is."""
+    missing = [
+        _name(path)
+        for path in _sources()
+        if path.stat().st_size
+        and not (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+    ]
+    assert missing == []

@@ -1,0 +1,111 @@
+"""The tables of figures in README.md and docs/ are those of the files of results."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bertjax.studies.differences import StandardError, is_clear
+from tests.benchmarks import tables
+
+
+@pytest.mark.parametrize("path", tables.documents(), ids=lambda path: path.name)
+def test_tables_are_as_the_program_writes_them(path):
+    text = path.read_text(encoding="utf-8")
+    assert tables.render(text) == text, "run: python tests/benchmarks/tables.py"
+
+
+def test_every_table_has_its_place():
+    texts = [path.read_text(encoding="utf-8") for path in tables.documents()]
+    begun = [name for text in texts for name in re.findall(r"<!-- table: (\S+) -->", text)]
+    assert sorted(begun) == sorted(tables.TABLES)
+    assert sum(text.count("<!-- end of table -->") for text in texts) == len(begun)
+
+
+def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
+    line = {"step": 1_200, "split": "heldout", "mlm_loss": 1.5, "mlm_perplexity": 4.48}
+    train = {"step": 1_200, "split": "train", "mlm_loss": 2.5}
+    lines = [train, line | {"mlm_accuracy": 0.25}]
+    text = "".join(json.dumps(each) + "\n" for each in lines)
+    (tmp_path / "enwiki_mini.jsonl").write_text(text, encoding="utf-8")
+    before, after = "# A\n\n<!-- table: enwiki_mini -->\n", "<!-- end of table -->\n\nB\n"
+    table = (
+        "| step | masked-LM loss | perplexity | accuracy |\n| --- | --- | --- | --- |\n"
+        "| 1,200 | 1.500 | 4 | 25.0% |\n"
+    )
+    assert tables.render(f"{before}| old |\n{after}", tmp_path) == before + table + after
+
+
+@pytest.mark.parametrize("name", tables.STUDIES)
+def test_the_marks_of_a_study_follow_from_its_figures(name):
+    text = (tables.RESULTS / f"{name}.json").read_text(encoding="utf-8")
+    for row in json.loads(text)["rows"]:
+        for cell in row["cells"].values():
+            error, freedom = cell["standard_error"], cell["degrees_of_freedom"]
+            known = None if error is None else StandardError(error, freedom)
+            assert cell["clear"] == is_clear(cell["difference"], known)
+
+
+def _result(recipe: dict, ours: list[dict], theirs: list[dict]) -> dict:
+    """A task of finetune.json; each seed is {"seconds", and its figures}."""
+    grid = {"batch_size": [32], "epochs": [2], "learning_rate": [5e-05]}
+
+    def seeds(rows: list[dict]) -> dict:
+        return {
+            str(number): {
+                "seconds": row["seconds"],
+                "dev": {"dev": {name: row[name] for name in row if name != "seconds"}},
+            }
+            for number, row in enumerate(rows)
+        }
+
+    return {
+        "recipe": {"grid": grid} | recipe,
+        "examples": 1_043,
+        "bertjax": seeds(ours),
+        "transformers": seeds(theirs),
+    }
+
+
+def _rows(folder: Path, tasks: dict) -> list[str]:
+    facts = {"weights": "W", "machine": "M", "versions": {"jax": "1.2"}, "tasks": tasks}
+    (folder / "finetune.json").write_text(json.dumps(facts), encoding="utf-8")
+    caption, _, _, _, *rows = tables.finetune(folder).splitlines()
+    assert caption == "From W, in float32. M; jax 1.2."
+    return rows
+
+
+def test_scores_and_seconds_of_fine_tuning(tmp_path):
+    """The time of an interrupted seed is null; "mean" repeats the other figures."""
+    ours = [
+        {"seconds": 100.0, "f1": 80.0, "accuracy": 70.0, "mean": 75.0},
+        {"seconds": 200.0, "f1": 82.0, "accuracy": 71.0, "mean": 76.5},
+    ]
+    theirs = [ours[0] | {"seconds": 300.0}, ours[1] | {"seconds": None}]
+    (row,) = _rows(tmp_path, {"MRPC": _result({}, ours, theirs)})
+    scores = "81.00 ± 1.41, 70.50 ± 0.71"
+    assert row == (
+        f"| MRPC | 1,043 | F1, accuracy | {scores} | {scores} | 150 | 300 | 2.00x as fast | 2 | "
+        "2 epochs, batches of 32, rate 5e-5 |"
+    )
+
+
+def test_parts_of_a_model_and_of_the_data_are_named(tmp_path):
+    """The table shows only F1 of entities; a way without a result leaves its cells empty."""
+    ours = [{"seconds": 90.0, "f1": 87.5, "precision": 88.0, "accuracy": 97.0, "f1_LOC": 91.0}]
+    small = {"layers": 3, "train": 4_000}
+    tasks = {
+        "ner": _result(small, ours, [ours[0] | {"seconds": 180.0}]),
+        "ner-last": _result({"layers": None, "train": None}, ours, []),
+        "STS-B": _result({}, [{"seconds": 60.0, "spearman": 84.0, "pearson": 83.0}], []),
+    }
+    assert _rows(tmp_path, tasks) == [
+        "| CoNLL-2003, each sentence alone | 1,043 | F1 | 87.50 | 87.50 | 90 | 180 | "
+        "2.00x as fast | 1 | 2 epochs, batches of 32, rate 5e-5; the first 3 layers; "
+        "the first 4,000 examples to learn from |",
+        "| CoNLL-2003, BiLSTM over last | 1,043 | F1 | 87.50 |  | 90 |  |  | 1 | "
+        "2 epochs, batches of 32, rate 5e-5 |",
+        "| STS-B | 1,043 | Spearman, Pearson | 84.00, 83.00 |  | 60 |  |  | 1 | "
+        "2 epochs, batches of 32, rate 5e-5 |",
+    ]

@@ -1,0 +1,571 @@
+"""A config becomes the parts of a run; every error in it is found and named."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.config import paper_config
+from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.examples.masking import MaskingRule
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
+from bertjax.objectives.registry import OBJECTIVES
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.programs import prepare
+from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.recipe import PhaseSpec, Recipe
+from bertjax.runs.sections import flat
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.loop import Intervals
+from bertjax.training.objective import Rngs
+from configs import pretrain_tiny
+from tests.helpers.tiny_run import REPOSITORY, SOUNDS, tiny_config
+
+
+def test_the_papers_recipe():
+    recipe = Recipe.from_config(paper_config())
+    assert recipe.total_steps == 1_000_000
+    assert [(p.share, p.length, p.batch_size) for p in recipe.phases] == [
+        (0.9, 128, 256),
+        (0.1, 512, 256),
+    ]
+    assert recipe.objective == MaskedLMNextSentence()
+    assert recipe.optimizer.learning_rate == 1e-4 and recipe.optimizer.warmup_steps == 10_000
+    assert (recipe.masking.rate, recipe.masking.mask, recipe.masking.random) == (0.15, 0.8, 0.1)
+    spec = recipe.spec(30_522)
+    assert (spec.num_hidden_layers, spec.hidden_size, spec.num_attention_heads) == (12, 768, 12)
+    shapes = jax.eval_shape(recipe.objective.model(spec).init, jax.random.key(0))
+    # The published count is without padding of the vocabulary.
+    padding = (spec.padded_vocab_size - 30_522) * (768 + 1)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 110_106_428 + padding
+
+
+def test_a_config_may_be_any_mapping_and_lives_in_json():
+    config = pretrain_tiny.get_config()
+    recipe = Recipe.from_config(config)
+    assert Recipe.from_config(config.to_dict()) == recipe
+    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+
+
+@pytest.mark.parametrize(
+    "corpus,names",
+    [("", ()), ("a", ("a",)), ("a@0.7,b@0.3", ("a@0.7", "b@0.3")), ("a,", ("a",))],
+)
+def test_several_corpora(corpus, names):
+    assert Recipe.from_config(tiny_config(corpus)).corpus == names
+
+
+BAD = {
+    "colour": ({"colour": "red"}, r"config\.colour: unknown key: there are .*total_steps"),
+    "a key of a section": (
+        {"optimizer": {"rate": 1}},
+        r"config\.optimizer\.rate: unknown key: there are .*learning_rate",
+    ),
+    "a key of the model": ({"model": {"depth": 3}}, r"config\.model\.depth: unknown key"),
+    "a key of a phase": ({"phase_2": {"steps": 3}}, r"config\.phase_2\.steps: unknown key"),
+    "a third phase": (
+        {"phase_3": {"share": 0.0}},
+        r"config\.phase_3={.*}: .* field `length`",
+    ),
+    "shares": ({"phase_1": {"share": 0.5}}, "shares of the phases must sum to 1"),
+    "a negative share": ({"phase_1": {"share": -0.5}}, r"config\.phase_1: share=-0\.5"),
+    "objective": ({"objective": "nsp"}, r"config\.objective='nsp': must be one of masked_lm_next"),
+    "packed pairs": (
+        {"packed": True, "short_probability": 0.0},
+        r"^config\.packed=True: objective='masked_lm_next_sentence' cannot have packed documents: "
+        r"set packed=False, or objective to one of masked_lm, left_to_right",
+    ),
+    "packed and short": (
+        {"packed": True, "objective": "masked_lm"},
+        r"^config: short_probability=0\.1: must be 0, because the rows of this layout .* are full",
+    ),
+    "packed by a word": (
+        {"packed": "no", "objective": "masked_lm"},
+        r"config\.packed='no': expected `bool`",
+    ),
+    "layout": ({"layout": "magic"}, "magic"),
+    "length": (
+        {"phase_2": {"length": 65}},
+        r"config\.phase_2\.length=65 is over the position table, "
+        r"config\.model\.max_position_embeddings=64",
+    ),
+    "accumulate": (
+        {"phase_1": {"accumulate": 3}},
+        r"config\.phase_1: batch_size=16 does not divide into accumulate=3 parts",
+    ),
+    "batch size": ({"phase_1": {"batch_size": 0}}, r"config\.phase_1: batch_size=0"),
+    "warm-up": (
+        {"optimizer": {"warmup_steps": 12}},
+        r"config\.optimizer warmup_steps=12: must be less than the 12 steps",
+    ),
+    "optimizer": ({"optimizer": {"name": "sgd"}}, r"config\.optimizer: .*'sgd'"),
+    "learning rate": ({"optimizer": {"learning_rate": 0}}, "learning_rate=0.0: must be positive"),
+    "masking": ({"masking": {"mask": 0.9, "random": 0.2}}, r"config\.masking: .*mask=0\.9"),
+    "masking rate": ({"masking": {"rate": 1.5}}, r"config\.masking: masking rate=1\.5"),
+    "size": ({"model": {"size": "giant"}}, "giant"),
+    "heads": ({"model": {"num_attention_heads": 5}}, r"config\.model: "),
+    "a size that is not whole": (
+        {"model": {"hidden_size": 128.0}},
+        r"config\.model\.hidden_size=128\.0: expected `int`",
+    ),
+    "a number that is a text": ({"seed": "0"}, r"config\.seed='0': expected `int`"),
+    "steps that are not whole": (
+        {"total_steps": 1e3},
+        r"config\.total_steps=1000\.0: expected `int`",
+    ),
+    "a size that is none": ({"keep_checkpoints": True}, "keep_checkpoints=True: expected `int`"),
+    "a layout of another type": (
+        {"layout": ["data"]},
+        r"config\.layout=\['data'\]: expected `str`",
+    ),
+    "no section": ({"model": 3}, r"config\.model=3: expected `object`"),
+    "a text for a switch": (
+        {"optimizer": {"bias_correction": "no"}},
+        r"config\.optimizer\.bias_correction='no': expected `bool`",
+    ),
+    "a rate without end": (
+        {"optimizer": {"learning_rate": math.inf}},
+        "learning_rate=inf: must be",
+    ),
+    "no number": ({"optimizer": {"epsilon": math.nan}}, r"config\.optimizer\.epsilon=nan: must be"),
+    "steps without end": (
+        {"total_steps": 9_999_999_999_999},
+        "total_steps=9999999999999: must be at most 2,147,483,647",
+    ),
+    "positions without end": (
+        {"model": {"max_position_embeddings": 10**12}},
+        r"config\.model\.max_position_embeddings=10{12}: must be at most 1,000,000",
+    ),
+    "a batch without end": (
+        {"phase_1": {"batch_size": 10**9}},
+        r"config\.phase_1\.batch_size=10{9}: must be at most 1,000,000",
+    ),
+    "no decay of a moving average": ({"ema": 1.0}, r"config\.ema=1\.0: must be in \[0, 1\)"),
+    "schedule": (
+        {"optimizer": {"schedule": "cosine"}},
+        r"config\.optimizer: optimizer schedule='cosine': must be one of linear, wsd",
+    ),
+    "a decay in the warm-up": (
+        {"optimizer": {"schedule": "wsd", "decay_steps": 10}},
+        r"config\.optimizer decay_steps=10: must be at most 9, the steps of the run after",
+    ),
+    "a rule for each layer that is for all": (
+        {"optimizer": {"name": "stable_adamw"}, "model": {"scan_layers": True}},
+        r"config\.optimizer\.name='stable_adamw' adapts the rate of each tensor, .*one tensor",
+    ),
+    "a run to decay from without a decay": (
+        {"decay_from": "run"},
+        r"config\.decay_from=run: set config\.optimizer\.schedule='wsd', and",
+    ),
+    "masking of a phase": (
+        {"phase_2": {"masking": {"rate": 1.5}}},
+        r"config\.phase_2\.masking: masking rate=1\.5: must be in \(0, 1\)",
+    ),
+    "masking that hides nothing": (
+        {"masking": {"rate": 1e-9}},
+        r"^config: masking rate=1e-09 predicts no token in length=32: must be at least 0\.016$",
+    ),
+    "masking of a phase that hides nothing": (
+        {"phase_2": {"masking": {"rate": 0.0075}}},
+        r"^config: masking rate=0\.0075 predicts no token in length=64: must be at least 0\.0078$",
+    ),
+    "masking of a phase that is none": (
+        {"phase_1": {"masking": 0.3}},
+        r"config\.phase_1\.masking=0\.3: expected `object`",
+    ),
+    "a model of a phase": (
+        {"phase_2": {"model": {"hidden_size": 64}}},
+        r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: remat",
+    ),
+    "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
+}
+
+
+@pytest.mark.parametrize("changes,message", BAD.values(), ids=BAD.keys())
+def test_mistakes_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(tiny_config("corpus", **changes))
+
+
+def test_packed_documents():
+    packed = dict(packed=True, short_probability=0, objective="left_to_right")
+    recipe = Recipe.from_config(tiny_config("c", **packed))
+    assert recipe.objective == LeftToRight(text="packed")
+    assert recipe.spec(89).causal
+    assert recipe.objective.shapes(B=3, S=7, P=2)["segment_ids"].shape == (3, 7)
+
+
+def _objective(section, **changes):
+    """The objective of a config with this section `objective`."""
+    config = tiny_config("c", short_probability=0.0, **changes)
+    return Recipe.from_config({**config, "objective": section}).objective
+
+
+def test_an_objective_has_a_section_or_a_name_alone():
+    assert _objective({"name": "masked_lm"}) == _objective("masked_lm") == MaskedLM()
+    packed = _objective({"name": "masked_lm", "text": "packed"})
+    assert packed == _objective("masked_lm", packed=True) == MaskedLM(text="packed")
+    assert "segment_ids" in packed.fields and "segment_ids" not in MaskedLM().fields
+
+
+@pytest.mark.parametrize(
+    "section, message",
+    [
+        (
+            {"name": "masked_lm", "depth": 3},
+            r"config\.objective\.depth: unknown key: there are text",
+        ),
+        ({"name": "masked_lm", "text": 3}, r"config\.objective\.text=3: expected `str`"),
+        ({"name": "masked_lm", "text": "pairs"}, r"text='pairs': must be one of spans, packed"),
+        ({"text": "packed"}, r"config\.objective=None: must be one of masked_lm_next_sentence"),
+        (3, r"config\.objective=3: expected `object`"),
+    ],
+)
+def test_a_section_of_an_objective_that_does_not_fit(section, message):
+    with pytest.raises(InputError, match=message):
+        _objective(section)
+
+
+def test_packed_says_the_same_as_the_section():
+    section = {"name": "masked_lm", "text": "spans"}
+    with pytest.raises(InputError, match="packed=True and config.objective.text='spans': leave"):
+        _objective(section, packed=True)
+
+
+class Compared(MaskedLM):
+    name, whole_batch = "compared", True
+
+
+class Carrying(MaskedLM):
+    name, carried = "carrying", {"memory": jax.ShapeDtypeStruct((3,), "float32")}
+
+
+@pytest.mark.parametrize(
+    "objective, phases, message",
+    [
+        (
+            Compared,
+            {"phase_2": {"accumulate": 4}},
+            r"config\.phase_2\.accumulate=4: objective='compared' compares .*: set it to 1",
+        ),
+        (Carrying, {}, r"batch_size of the phases are \[8, 16\], and objective='carrying' hands"),
+    ],
+)
+def test_batches_that_an_objective_cannot_take(monkeypatch, objective, phases, message):
+    monkeypatch.setitem(OBJECTIVES, objective.name, objective)
+    with pytest.raises(InputError, match=message):
+        _objective(objective.name, **phases)
+    assert _objective(objective.name, phase_2={"batch_size": 16, "accumulate": 1})
+
+
+def test_masking_of_one_token_in_a_row():
+    recipe = Recipe.from_config(tiny_config("c", phase_2={"masking": {"rate": 0.0079}}))
+    assert recipe.example_spec(recipe.phases[1], "train", 8).predicted == 1
+    unused = tiny_config("c", objective="left_to_right", masking={"rate": 1e-9})
+    assert Recipe.from_config(unused).objective.causal
+
+
+def test_a_missing_key_is_named():
+    config = tiny_config("corpus")
+    del config["seed"]
+    with pytest.raises(InputError, match="config={.*}: .* missing required field `seed`"):
+        Recipe.from_config(config)
+    config = tiny_config("corpus")
+    del config["model"]["encoder"]
+    with pytest.raises(InputError, match="config.model.encoder=None: must be one of bert, modern"):
+        Recipe.from_config(config)
+
+
+def test_a_missing_key_of_a_section_has_the_default_of_its_class():
+    config = tiny_config("corpus")
+    whole = Recipe.from_config(config)
+    for section, key in (("masking", "whole_words"), ("phase_1", "accumulate"), ("mesh", "model")):
+        del config[section][key]
+    assert dataclasses.replace(Recipe.from_config(config), plain=whole.plain) == whole
+
+
+def test_a_vocabulary_smaller_than_the_corpus_has():
+    recipe = Recipe.from_config(tiny_config("c", model={"vocab_size": 50}))
+    with pytest.raises(InputError, match=r"config\.model\.vocab_size=50 is less than the 89"):
+        recipe.spec(89)
+    assert recipe.spec(50).vocab_size == 50
+
+
+@pytest.mark.parametrize(
+    "objective,causal",
+    [("masked_lm_next_sentence", False), ("masked_lm", False), ("left_to_right", True)],
+)
+def test_left_to_right_looks_back_only(objective, causal):
+    assert Recipe.from_config(tiny_config("c", objective=objective)).spec(89).causal == causal
+
+
+def phases_of(config, corpus):
+    recipe, tokenizer = Recipe.from_config(config), Tokenizer.open(corpus)
+    train, held_out = TokenStore.open(corpus), TokenStore.open(corpus, HELDOUT)
+    spec = recipe.spec(tokenizer.vocabulary_size)
+    return make_phases(recipe, spec, tokenizer, train, held_out)
+
+
+def test_phases(tiny_corpus):
+    first, second = phases_of(tiny_config(tiny_corpus), tiny_corpus)
+    assert (first.first_step, first.last_step) == (0, 9)
+    assert (second.first_step, second.last_step) == (9, 12)
+    assert (first.tokens, second.tokens) == (16 * 32, 8 * 64)
+    (part,) = first.parts(0)
+    assert part(slice(3, 5))["input_ids"].shape == (2, 32)
+    assert second.held_out.batch(0, slice(0, 8))["input_ids"].shape == (8, 64)
+    # Because of attention, a row of twice the length costs more than twice as much.
+    assert second.flops / second.rows > 2 * first.flops / first.rows
+
+
+def test_a_phase_has_its_own_masking_and_corpus(tiny_corpus):
+    """What it does not say itself is as in the rest of the config; evaluation is as in all."""
+    config = tiny_config(
+        tiny_corpus,
+        masking={"random": 0.05},
+        phase_2={"masking": {"rate": 0.3, "mask": 0.9}, "corpus": f"{tiny_corpus}@1,b@2"},
+    )
+    recipe = Recipe.from_config(config)
+    rules = [(p.masking.rate, p.masking.mask, p.masking.random) for p in recipe.phases]
+    assert rules == [(0.15, 0.8, 0.05), (0.3, 0.9, 0.05)]
+    assert [phase.corpus for phase in recipe.phases] == [(), (f"{tiny_corpus}@1", "b@2")]
+    assert Recipe.from_config(json.loads(json.dumps(recipe.plain))) == recipe
+    del config["phase_2"]["corpus"]
+    first, second = phases_of(config, tiny_corpus)
+    (part,) = second.parts(0)
+    batch, held_out = part(slice(0, 8)), second.held_out.batch(0, slice(0, 8))
+    assert batch["masked_lm_ids"].shape == (8, 20) and held_out["masked_lm_ids"].shape == (8, 10)
+    tokens = batch["input_mask"].sum(1)
+    assert abs(batch["masked_lm_weights"].sum(1) - 0.3 * tokens).max() <= 1
+    assert second.flops > phases_of(tiny_config(tiny_corpus), tiny_corpus)[1].flops
+
+
+def test_a_phase_reads_its_own_corpus(tiny_corpus):
+    recipe = Recipe.from_config(tiny_config("a", phase_2={"corpus": str(tiny_corpus)}))
+    tokenizer, held_out = Tokenizer.open(tiny_corpus), TokenStore.open(tiny_corpus, HELDOUT)
+    train = TokenStore.open(tiny_corpus)
+    _, second = make_phases(
+        *(recipe, recipe.spec(tokenizer.vocabulary_size), tokenizer, held_out, held_out),
+        {(str(tiny_corpus),): train},
+    )
+    _, alone = phases_of(tiny_config(tiny_corpus), tiny_corpus)
+    (one,), (two,) = second.parts(2), alone.parts(2)
+    jax.tree.map(np.testing.assert_array_equal, one(slice(0, 8)), two(slice(0, 8)))
+
+
+@pytest.fixture
+def changeable(monkeypatch):
+    """A field of BERT's stands for those that a family lets a phase change, such as a theta."""
+    monkeypatch.setattr(BertSpec, "phase_fields", ("layer_norm_eps",))
+
+
+def test_a_phase_computes_the_model_as_it_says(tiny_corpus, changeable):
+    """The same parameters, with another value; phases with the same value share a model."""
+    other = {"share": 0.25, "length": 48, "batch_size": 8, "model": {"layer_norm_eps": 0.5}}
+    changes = {"phase_1": {"share": 0.5}, "phase_2": {"model": {"layer_norm_eps": 0.5}}}
+    config = tiny_config(tiny_corpus, phase_3=other, **changes)
+    recipe = Recipe.from_config(config)
+    first, second, third = phases_of(config, tiny_corpus)
+    assert first.model is None and second.model is third.model is not None
+    spec = recipe.spec(Tokenizer.open(tiny_corpus).vocabulary_size)
+    assert [recipe.spec_at(step, spec).layer_norm_eps for step in (1, 6, 7, 12)] == [
+        *(1e-12, 1e-12),
+        *(0.5, 0.5),
+    ]
+    params = make_experiment(recipe, spec).fresh_state(0).params
+    batch, still = second.held_out.batch(0, slice(0, 8)), Rngs(jax.random.key(0), True)
+
+    def loss(model):
+        return float(recipe.objective.sums(model, params, batch, still)[0]["mlm_loss"][0])
+
+    same, other = (
+        recipe.objective.model(dataclasses.replace(spec, layer_norm_eps=value))
+        for value in (0.5, 1e-12)
+    )
+    assert loss(second.model) == loss(same) != pytest.approx(loss(other), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "phases, message",
+    [
+        (
+            {"phase_2": {"length": 32, "model": {"layer_norm_eps": 0.5}}},
+            r"config\.phase_2\.model\.layer_norm_eps=0\.5: it was 1e-12 in the phase before, which "
+            r"has the same length 32: change config\.phase_2\.length too, or leave layer_norm_eps",
+        ),
+        (
+            {"phase_1": {"model": {"layer_norm_eps": 0.5}}, "phase_2": {"length": 32}},
+            r"config\.phase_2\.model\.layer_norm_eps=1e-12: it was 0\.5 in the phase before",
+        ),
+        ({"phase_2": {"model": {"layer_norm_eps": "x"}}}, r"layer_norm_eps='x': expected `float`"),
+        (
+            {"phase_2": {"model": {"layer_norm_eps": 2.0}}},
+            r"config\.phase_2\.model: layer_norm_eps",
+        ),
+    ],
+)
+def test_a_field_of_a_phase_that_does_not_fit(changeable, phases, message):
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(tiny_config("corpus", **phases))
+
+
+def test_phases_of_a_byte_level_bpe(tiny_corpus, tmp_path):
+    """Whole words are hidden, which have the space before them; the text is whole between them."""
+    source = f"text:{tiny_corpus.parent / 'text.txt'}"
+    prepare.run([source], tmp_path, learn_vocabulary=290, tokenizer="bpe", held_out=0.1, workers=1)
+    config = tiny_config(tmp_path, masking={"whole_words": True, "mask": 1.0, "random": 0.0})
+    first, _ = phases_of(config, tmp_path)
+    batch, tokenizer = first.parts(0)[0](slice(0, 16)), Tokenizer.open(tmp_path)
+    ids = batch["input_ids"]
+    row, place = np.nonzero(batch["masked_lm_weights"])
+    hidden = batch["masked_lm_positions"][row, place]
+    assert (ids[row, hidden] == tokenizer.mask_id).all() and len(row) > 16
+    after = ids[row, hidden + 1]  # what goes on a word is not seen behind a part of it
+    into, out_of = tokenizer.word_links
+    joined = into[after] & out_of[batch["masked_lm_ids"][row, place]] != 0
+    assert not joined[~np.isin(after, tokenizer.special_ids)].any()
+    ids[row, hidden] = batch["masked_lm_ids"][row, place]
+    words = {word.strip(".").lower() for word in tokenizer.decode(ids[0]).split()[1:-1]}
+    assert words & set(SOUNDS)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 99, 1001])
+def test_every_step_has_its_phase(tiny_corpus, steps):
+    config = tiny_config(tiny_corpus, total_steps=steps, optimizer={"warmup_steps": 0})
+    phases = phases_of(config, tiny_corpus)
+    assert phases[0].first_step == 0 and phases[-1].last_step == steps
+    for one, two in zip(phases[:-1], phases[1:], strict=True):
+        assert one.last_step == two.first_step
+    assert all(phase.first_step < phase.last_step for phase in phases)
+
+
+def test_training_and_held_out_batches_are_apart(tiny_corpus):
+    """They have different documents, and different draws in each phase."""
+    config = tiny_config(tiny_corpus, phase_2={"length": 32, "batch_size": 16})
+    first, second = phases_of(config, tiny_corpus)
+    rows = slice(0, 16)
+    (one,), (two,) = ([part(rows) for part in phase.parts(0)] for phase in (first, second))
+    assert (one["input_ids"] != two["input_ids"]).any()
+    held_out = first.held_out.batch(0, slice(0, 8))
+    np.testing.assert_array_equal(
+        held_out["input_ids"], first.held_out.batch(0, slice(0, 8))["input_ids"]
+    )
+
+
+def test_the_config_is_not_changed():
+    config = ml_collections.ConfigDict(tiny_config("c"))
+    before = config.to_dict()
+    Recipe.from_config(config)
+    assert config.to_dict() == before
+
+
+@pytest.mark.parametrize("config", [[1, 2], None, "a text"])
+def test_a_config_file_that_returns_no_config(config):
+    with pytest.raises(InputError, match="--config: get_config returned .*: it must return an ml_"):
+        Recipe.from_config(config)
+
+
+# A value for each field of the sections, other than the default.
+_COMPUTATION = dict(
+    compute_dtype="bfloat16",
+    gradient_dtype="bfloat16",
+    vocab_multiple=8,
+    scan_layers=False,
+    remat="layer",
+    attention="kernel",
+    vocab_size=31_000,
+    hidden_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    intermediate_size=100,
+    max_position_embeddings=600,
+    hidden_act="gelu_tanh",
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.3,
+    initializer_range=0.05,
+    layer_norm_eps=1e-6,
+    causal=True,
+)
+_MODELS = {
+    "pretrain_tiny": (BertSpec, dict(type_vocab_size=3, scan_layers=True)),
+    "pretrain_modern_tiny": (
+        ModernBertSpec,
+        dict(
+            positions="learned",
+            norm="after",
+            feed_forward="plain",
+            global_attn_every_n_layers=2,
+            local_attention=32,
+            global_rope_theta=123.0,
+            local_rope_theta=45.0,
+            classifier_pooling="mean",
+        ),
+    ),
+}
+_MASKING = dict(rate=0.25, mask=0.7, random=0.2, whole_words=True, copies=0)
+_OPTIMIZER = dict(
+    name="muon",
+    learning_rate=3e-4,
+    schedule="wsd",
+    warmup_steps=11,
+    decay_steps=13,
+    beta1=0.8,
+    beta2=0.95,
+    epsilon=1e-7,
+    weight_decay=0.02,
+    clip_norm=2.0,
+    warmup_proportion=0.0,
+    bias_correction=False,
+)
+
+# Prints the recipe that a door would run with these flags.
+_PARSE = """
+import dataclasses, json, runpy, sys
+from absl import flags
+from bertjax.runs.recipe import Recipe
+
+door = runpy.run_path("launch/pretrain.py")
+flags.FLAGS(sys.argv)
+recipe = Recipe.from_config(door["_CONFIG"].value)
+both = [dataclasses.asdict(each) for each in (recipe, recipe.spec(30_522))]
+print(json.dumps(both, default=str))
+"""
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_every_field_of_a_section_has_a_flag(name):
+    spec, own = _MODELS[name]
+    model = _COMPUTATION | own
+    phase_fields = {field: model[field] for field in spec.phase_fields}
+    phase = dict(share=1.0, length=64, batch_size=24, accumulate=3, corpus="a@1,b@2")
+    sections = {
+        "model": (spec, model),
+        "masking": (MaskingRule, {**_MASKING, "rate": 0.2}),
+        "optimizer": (OptimizerSpec, _OPTIMIZER),
+        "mesh": (MeshSpec, dict(data=1, model=1)),
+        "intervals": (Intervals, dict(log=7, evaluate=9, checkpoint=8, eval_batches=5)),
+        "phase_1": (PhaseSpec, {**phase, "masking": _MASKING, "model": phase_fields}),
+    }
+    flags = ["--config.phase_2.share=0.0"] if name == "pretrain_tiny" else []
+    for section, (settings, values) in sections.items():
+        assert values.keys() == {field.name for field in dataclasses.fields(settings)}
+        flags += [f"--config.{key}={value}" for key, value in flat({section: values}).items()]
+    command = [sys.executable, "-c", _PARSE, f"--config=configs/{name}.py", *flags, "--workdir=r"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert result.returncode == 0, result.stderr
+    recipe, found = json.loads(result.stdout)
+    assert found == model
+    assert recipe["phases"][0] == sections["phase_1"][1] | {"corpus": ["a@1", "b@2"]}
+    for section in ("masking", "optimizer", "mesh", "intervals"):
+        assert recipe[section] == sections[section][1]
