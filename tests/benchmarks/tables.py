@@ -281,7 +281,12 @@ def fine_tuned_minutes(results: Path) -> str:
         how = _how(result["recipe"])
         rows.append((_task_name(task), figures, *cells, " and ".join(seeds), how))
     titles = ("task", "figure", *(_MINUTES_WAYS[way] for way in contents), "seeds", "how")
-    return _table(f"On dev. {first['machine']}; {_versions(first['versions'])}.", titles, rows)
+    where: dict[str, list[str]] = {}
+    for way, content in contents.items():
+        place = f"{content['machine']}; {_versions(content['versions'])}"
+        where.setdefault(place, []).append(_MINUTES_WAYS[way])
+    places = (f"{' and '.join(ways)}: {place}" for place, ways in where.items())
+    return _table(f"On dev. {'; '.join(places)}.", titles, rows)
 
 
 def table_of_minutes(content: dict[str, Any]) -> str:
