@@ -1,4 +1,4 @@
-"""What every implementation of attention takes.
+"""Every implementation of attention takes these arguments.
 
   query    [B, S, N, H]
   key      [B, T, N, H]
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 
 class Mask(NamedTuple):
-    """What queries see, as arrays.
+    """The arrays that say which keys a query sees.
 
     Attributes:
       keys: int or bool [B, T], 1 on tokens and 0 on padding, which no query sees; or bool
@@ -37,7 +37,9 @@ class Mask(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """What queries see by position. The last query stands at the position of the last key.
+    """The rule that says by position which keys a query sees.
+
+    The last query stands at the position of the last key.
 
     Attributes:
       causal: a query sees no key after it.

@@ -13,7 +13,7 @@ from bertjax.attention.local import block_length, local_self_attention
 
 
 class AttentionSpec(Protocol):
-    """What the spec of an encoder says of its attention."""
+    """The fields of an encoder's spec that attention reads."""
 
     @property
     def num_attention_heads(self) -> int:

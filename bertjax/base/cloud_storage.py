@@ -74,10 +74,8 @@ def checked_path(name: str | os.PathLike, *, write: bool = False) -> Path:
     """
     path = path_of(name)
     if in_bucket(path):
-        failures: tuple[type[Exception], ...] = (
-            *_failures(),
-            ValueError,
-        )  # ValueError: not a valid name
+        # ValueError: not a valid name.
+        failures: tuple[type[Exception], ...] = (*_failures(), ValueError)
         try:
             _try_out(path, write)
         except failures as error:

@@ -1,7 +1,8 @@
 """How a model is computed; the function that it computes stays the same."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from bertjax.attention.implementations import IMPLEMENTATIONS
 from bertjax.base.validation import converted
@@ -36,12 +37,20 @@ class Computation(_Architecture):
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
       remat: what the backward pass computes again: nothing, the attention, or whole layers.
       phase_fields: the names of the fields that a phase of another length may change.
+      sizes: the name of a size -> the values of `size_fields`.
 
     Raises:
       ValueError: a value does not fit; the message names the field.
     """
 
     phase_fields: ClassVar[tuple[str, ...]] = ("remat",)
+    sizes: ClassVar[Mapping[str, tuple[int, ...]]]
+    size_fields: ClassVar[tuple[str, ...]] = (
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "intermediate_size",
+    )
 
     compute_dtype: str = "float32"
     gradient_dtype: str = "float32"
@@ -53,6 +62,13 @@ class Computation(_Architecture):
         for name, choices in _CHOICES.items():
             check_choice(self, name, choices)
         _check_counts(self)
+
+    @classmethod
+    def named(cls, size: str, **fields: Any) -> Self:
+        """A spec by its size's name (a key of `sizes`), with other fields as given."""
+        if size not in cls.sizes:
+            raise ValueError(f"size={size!r}: must be one of {', '.join(cls.sizes)}")
+        return cls(**dict(zip(cls.size_fields, cls.sizes[size], strict=True)) | fields)
 
     @property
     def precision(self) -> Precision:

@@ -119,7 +119,7 @@ class SentenceRows:
 
 
 def _sentence_starts(store: TokenStore, documents: np.ndarray, room: int) -> np.ndarray:
-    """Where the sentences of some documents begin; longer ones than `room` are cut into pieces.
+    """Returns where sentences begin; one that is longer than `room` is cut into pieces.
 
     Args:
       documents: int64 [documents + 1], where they begin, and the end of the last.

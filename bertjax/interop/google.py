@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -90,12 +91,19 @@ def _spec(folder: Path, origin: str) -> EncoderSpec:
     return spec_of(config, BERT, origin, _CONFIG_FILE)
 
 
+def import_tensorflow() -> ModuleType:
+    """TensorFlow, after PyTorch's Triton if that is installed: the other order ends the process."""
+    if importlib.util.find_spec("triton"):
+        importlib.import_module("triton")
+    import tensorflow
+
+    return tensorflow
+
+
 def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The weights under Hugging Face's names; and the other variables, each with the reason."""
-    if importlib.util.find_spec("triton"):  # of PyTorch: imported after TensorFlow, it crashes
-        importlib.import_module("triton")
     try:
-        import tensorflow as tf
+        tf = import_tensorflow()
     except ImportError as error:
         raise InputError(
             f"{origin}: TensorFlow reads such checkpoints: pip install 'bertjax[tf1]'"

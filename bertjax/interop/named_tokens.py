@@ -1,4 +1,4 @@
-"""What a tokenizer's folder has beside the vocabulary: its class, special tokens, added tokens."""
+"""Reads the class, special tokens and added tokens that a tokenizer's folder names."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

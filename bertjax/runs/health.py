@@ -53,10 +53,8 @@ def verdict_of_run(run: str | Path) -> Verdict:
     Raises:
       InputError: the folder is not a run, or is damaged.
     """
-    path, cure = (
-        checked_path(run) / HEALTH_FILE,
-        "remove it: the run writes it again when it goes on",
-    )
+    path = checked_path(run) / HEALTH_FILE
+    cure = "remove it: the run writes it again when it goes on"
     about = read_json(path, _KIND, cure=cure) if path.exists() else {}
     if about.get("diverged"):
         return Verdict(DIVERGING, about["diverged"])

@@ -149,10 +149,8 @@ class Recipe:
 
     def _check_batches(self) -> None:
         """Checks that the objective can take the batches of the phases."""
-        name, sizes = (
-            self.objective.name,
-            {phase.batch_size for phase in self.phases if phase.share},
-        )
+        name = self.objective.name
+        sizes = {phase.batch_size for phase in self.phases if phase.share}
         for number, phase in enumerate(self.phases, 1):
             if self.objective.whole_batch and phase.accumulate > 1:
                 raise InputError(

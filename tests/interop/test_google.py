@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT
-from bertjax.interop.google import read_release
+from bertjax.interop.google import import_tensorflow, read_release
 
 # All sizes are odd, and the weights are large enough that every part matters.
 CONFIG = {
@@ -34,10 +34,9 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def tf():
-    if importlib.util.find_spec("triton"):
-        importlib.import_module("triton")  # as google.py does
-    reason = "TensorFlow not installed: pip install 'bertjax[tf1]'"
-    return pytest.importorskip("tensorflow", reason=reason).compat.v1
+    if not importlib.util.find_spec("tensorflow"):
+        pytest.skip("TensorFlow not installed: pip install 'bertjax[tf1]'")
+    return import_tensorflow().compat.v1
 
 
 # ------------------------------------------------------ google-research/bert, as it computes

@@ -1,24 +1,25 @@
 """The spec of one BERT: its sizes by name, and how it is computed."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import ClassVar
 
 from bertjax.encoders.computation import AttentionComputation, check_choice, check_shares
 
-# (layers, hidden size, attention heads); the feed-forward width is 4 times the hidden size.
+# (layers, hidden size, attention heads, feed-forward width)
 SIZES = {
-    "tiny": (2, 128, 2),  # tiny to medium: Turc et al. (arXiv 1908.08962), Table 1
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),  # base and large: BERT, section 3
-    "large": (24, 1024, 16),
-    "L3_H768_A12": (3, 768, 12),  # the rows of BERT's Table 6
-    "L6_H768_A3": (6, 768, 3),
-    "L6_H768_A12": (6, 768, 12),
-    "L12_H768_A12": (12, 768, 12),
-    "L12_H1024_A16": (12, 1024, 16),
-    "L24_H1024_A16": (24, 1024, 16),
+    "tiny": (2, 128, 2, 512),  # tiny to medium: Turc et al. (arXiv 1908.08962), Table 1
+    "mini": (4, 256, 4, 1024),
+    "small": (4, 512, 8, 2048),
+    "medium": (8, 512, 8, 2048),
+    "base": (12, 768, 12, 3072),  # base and large: BERT, section 3
+    "large": (24, 1024, 16, 4096),
+    "L3_H768_A12": (3, 768, 12, 3072),  # the rows of BERT's Table 6
+    "L6_H768_A3": (6, 768, 3, 3072),
+    "L6_H768_A12": (6, 768, 12, 3072),
+    "L12_H768_A12": (12, 768, 12, 3072),
+    "L12_H1024_A16": (12, 1024, 16, 4096),
+    "L24_H1024_A16": (24, 1024, 16, 4096),
 }
 
 
@@ -50,25 +51,12 @@ class BertSpec(AttentionComputation, BertArchitecture):
     """
 
     encoder: ClassVar[str] = "bert"
+    sizes: ClassVar[Mapping[str, tuple[int, ...]]] = SIZES
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "hidden_act", ("gelu", "gelu_tanh"))
         check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
-
-    @classmethod
-    def named(cls, size: str, **fields: Any) -> Self:
-        """A spec by its size's name (a key of `SIZES`), with other fields as given."""
-        if size not in SIZES:
-            raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
-        layers, width, heads = SIZES[size]
-        sizes = dict(
-            num_hidden_layers=layers,
-            hidden_size=width,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-        )
-        return cls(**(sizes | fields))
 
     @property
     def embedding_size(self) -> int:

@@ -1,17 +1,17 @@
 """The spec of one ELECTRA: BERT's, with embeddings of a width of their own."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import ClassVar
 
 from bertjax.encoders.bert.spec import SIZES as BERT_SIZES
 from bertjax.encoders.bert.spec import BertSpec
 
-# (layers, hidden size, attention heads, width of the embeddings); the feed-forward width is 4 times
-# the hidden size.
+# (layers, hidden size, attention heads, feed-forward width, width of the embeddings)
 SIZES = {
     "tiny": (*BERT_SIZES["tiny"], 128),
     "mini": (*BERT_SIZES["mini"], 128),
-    "small": (12, 256, 4, 128),  # small to large: arXiv 2003.10555, Table 6
+    "small": (12, 256, 4, 1024, 128),  # small to large: arXiv 2003.10555, Table 6
     "base": (*BERT_SIZES["base"], 768),
     "large": (*BERT_SIZES["large"], 1024),
 }
@@ -28,23 +28,10 @@ class ElectraSpec(BertSpec):
     """
 
     encoder: ClassVar[str] = "electra"
+    sizes: ClassVar[Mapping[str, tuple[int, ...]]] = SIZES
+    size_fields: ClassVar[tuple[str, ...]] = (*BertSpec.size_fields, "embedding_size")
 
     embedding_size: int = 128
-
-    @classmethod
-    def named(cls, size: str, **fields: Any) -> Self:
-        """A spec by its size's name (a key of `SIZES`), with other fields as given."""
-        if size not in SIZES:
-            raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
-        layers, width, heads, embedding_size = SIZES[size]
-        sizes = dict(
-            num_hidden_layers=layers,
-            hidden_size=width,
-            num_attention_heads=heads,
-            intermediate_size=4 * width,
-            embedding_size=embedding_size,
-        )
-        return cls(**(sizes | fields))
 
     def flops_per_token(self, length: int, predicted: int) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`."""

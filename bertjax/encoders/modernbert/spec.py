@@ -1,7 +1,8 @@
 """The spec of one ModernBERT: its sizes by name, and how it is computed."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import ClassVar
 
 from bertjax.encoders.computation import AttentionComputation, check_choice, check_shares
 
@@ -75,6 +76,7 @@ class ModernBertSpec(AttentionComputation, ModernBertArchitecture):
     """
 
     encoder: ClassVar[str] = "modernbert"
+    sizes: ClassVar[Mapping[str, tuple[int, ...]]] = SIZES
     type_vocab_size: ClassVar[int] = 0
     phase_fields: ClassVar[tuple[str, ...]] = (
         *AttentionComputation.phase_fields,
@@ -107,20 +109,6 @@ class ModernBertSpec(AttentionComputation, ModernBertArchitecture):
                 "scan_layers=True: the layers of modernbert are not alike, so they cannot be "
                 "scanned: set it to False"
             )
-
-    @classmethod
-    def named(cls, size: str, **fields: Any) -> Self:
-        """A spec by its size's name (a key of `SIZES`), with other fields as given."""
-        if size not in SIZES:
-            raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
-        layers, hidden, heads, inner = SIZES[size]
-        sizes = dict(
-            num_hidden_layers=layers,
-            hidden_size=hidden,
-            num_attention_heads=heads,
-            intermediate_size=inner,
-        )
-        return cls(**(sizes | fields))
 
     def is_global(self, layer: int) -> bool:
         """Whether a layer, counted from 0, sees the whole sequence."""
