@@ -5,8 +5,8 @@ Command, on every host of the slice:
     --workdir=RUN
 
 Hardware: 16 TPU chips; 65,536 tokens a chip.
-The TPU compiler's estimate for v5e: 0.70 s a step at length 1,024 (MFU 38 %), 1.62 s at 8,192
-(27 %), plus collectives of 14 and 27 ms at the links' full speed; 6.5 GiB of a chip's 15.75:
+The TPU compiler's estimate for v5e: 0.47 s a step at length 1,024 (MFU 56 %), 0.78 s at 8,192
+(56 %), plus collectives of 14 and 27 ms at the links' full speed; 6.0 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_modern_base_16.py --topology=v5e:4x4
 Expected: the paper's model of 2 trillion tokens has 88.4 on GLUE's dev sets (Table 1). Not yet run
 on TPUs by this project.

@@ -5,8 +5,8 @@ Command, on every host of the slice:
     --workdir=RUN
 
 Hardware: 64 TPU chips; 16,384 tokens a chip.
-The TPU compiler's estimate for v5e: 0.37 s a step at length 1,024 (MFU 51 %), 2.00 s at 8,192
-(13 %), plus collectives of 20 ms at the links' full speed; 8.8 GiB of a chip's 15.75:
+The TPU compiler's estimate for v5e: 0.37 s a step at length 1,024 (MFU 51 %), 0.41 s at 8,192
+(64 %), plus collectives of 20 ms at the links' full speed; 8.8 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_modern_large_64.py --topology=v5e:8x8
 Expected: the paper's model of 2 trillion tokens has 90.4 on GLUE's dev sets (Table 1). Not yet run
 on TPUs by this project.

@@ -17,6 +17,11 @@ _TOPOLOGY = flags.DEFINE_string(
 )
 _JSON = flags.DEFINE_string("json", "", "Where to write the figures.")
 _IMAGE = flags.DEFINE_string("image", "", "Where to write a picture of them (PNG).")
+_DOCUMENT = flags.DEFINE_float(
+    "document",
+    0,
+    "The mean tokens of a document in a packed row; 0: a row is one document.",
+)
 flags.mark_flags_as_required(["config", "topology"])
 
 
@@ -24,7 +29,8 @@ def main(_) -> None:
     from bertjax.programs import compile_check
 
     title = Path(flags.FLAGS["config"].config_filename).stem
-    compile_check.run(_CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value, title)
+    given = _CONFIG.value, _TOPOLOGY.value, _JSON.value, _IMAGE.value
+    compile_check.run(*given, title, _DOCUMENT.value)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@
   bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None
   rate     the probability of dropping an attention probability
   seed     a uint32 scalar, which decides what is dropped; None drops nothing
+  bits     the random bits of such a decision, 32 or 16: see `bertjax.layers.dropout.keep_mask`
 
 The result is [B, S, N, H]. In self-attention query, key and value may be one array, qkv
-[B, S, 3, N, H], as one product makes it. The output of a query that sees no key at all is a mean of
-values without meaning, and queries and keys get no gradient from it.
+[B, S, 3, N, H], as one product makes it, and padding is a query, too. The output of padding, and of
+a query that sees no key at all, has no meaning, and queries and keys get no gradient from the
+latter.
 """
 
 from typing import NamedTuple

@@ -28,19 +28,26 @@ def einsum_attention(
     bias: jax.Array | None = None,
     rate: float,
     seed: jax.Array | None,
+    bits: int = 32,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
     rate, seed = dropping(rate, seed)
     seen = visible(mask, pattern, query.shape[1])
-    return _attend(_APART, (query, key, value), bias, seen, seed, rate)
+    return _attend(_APART, (query, key, value), bias, seen, seed, rate, bits)
 
 
 def einsum_self_attention(
-    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    rate: float,
+    seed: jax.Array | None,
+    bits: int = 32,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
     rate, seed = dropping(rate, seed)
-    return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), seed, rate)
+    return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), seed, rate, bits)
 
 
 class _Form(NamedTuple):
@@ -56,26 +63,40 @@ class _Form(NamedTuple):
     join: Callable[[Sequence[jax.Array]], Any]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 5))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 5, 6))
 def _attend(
-    form: _Form, given: Any, bias: jax.Array | None, seen: jax.Array, seed: jax.Array, rate: float
+    form: _Form,
+    given: Any,
+    bias: jax.Array | None,
+    seen: jax.Array,
+    seed: jax.Array,
+    rate: float,
+    bits: int,
 ) -> jax.Array:
-    return _forward(form, given, bias, seen, seed, rate)[0]
+    return _forward(form, given, bias, seen, seed, rate, bits)[0]
 
 
 def _forward(
-    form: _Form, given: Any, bias: jax.Array | None, seen: jax.Array, seed: jax.Array, rate: float
+    form: _Form,
+    given: Any,
+    bias: jax.Array | None,
+    seen: jax.Array,
+    seed: jax.Array,
+    rate: float,
+    bits: int,
 ) -> tuple[jax.Array, tuple[Any, jax.Array | None, Residuals]]:
-    context, residuals = forward(form.parts, given, seen, seed, rate, bias)
+    context, residuals = forward(form.parts, given, seen, seed, rate, bits, bias)
     return swap(context), (given, bias, residuals)
 
 
 def _backward(
     form: _Form,
     rate: float,
+    bits: int,
     residuals: tuple[Any, jax.Array | None, Residuals],
     gradient: jax.Array,
 ) -> tuple[Any, jax.Array | None, None, None]:
+    del bits
     given, bias, of_forward = residuals
     query, key, value = form.parts(given)
     d_query, d_key, d_value, d_scores = backward(
@@ -128,6 +149,7 @@ def forward(
     mask: jax.Array,
     seed: jax.Array,
     rate: float,
+    bits: int,
     bias: jax.Array | None = None,
 ) -> tuple[jax.Array, Residuals]:
     """softmax(query key^T + bias), with dropout, times value.
@@ -153,7 +175,7 @@ def forward(
     _, _, value = parts_of(given)
     signed = exponentials.astype(value.dtype)
     if rate:
-        signed = jnp.where(keep_mask(seed, signed.shape, rate), signed, -signed)
+        signed = jnp.where(keep_mask(seed, signed.shape, rate, bits), signed, -signed)
     signed = _barrier(signed)
     total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [..., S, 1]
     context = jnp.einsum(

@@ -18,13 +18,14 @@ def fused_attention(
     bias: jax.Array | None = None,
     rate: float,
     seed: jax.Array | None,
+    bits: int = 32,
 ) -> jax.Array:
     """See `bertjax.attention.contract`; it cannot drop probabilities.
 
     The platform is chosen inside the compiled program, so that a program that is compiled for
     another device uses that device's kernel.
     """
-    del rate, seed
+    del rate, seed, bits
     seen = visible(mask, pattern, query.shape[1])
     seen = jnp.broadcast_to(seen, (*seen.shape[:2], query.shape[1], key.shape[1]))
     attend = jax.nn.dot_product_attention
@@ -37,8 +38,15 @@ def fused_attention(
 
 
 def fused_self_attention(
-    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    rate: float,
+    seed: jax.Array | None,
+    bits: int = 32,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
+    del bits
     query, key, value = (qkv[:, :, i] for i in range(3))
     return fused_attention(query, key, value, mask, pattern, rate=rate, seed=seed)

@@ -1,7 +1,6 @@
 """Attention, and every implementation of it by its name in `config.model.attention`."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import jax
@@ -10,18 +9,19 @@ from bertjax.attention.contract import Mask, Pattern
 from bertjax.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.attention.fused import fused_attention, fused_self_attention
 from bertjax.attention.local import block_length, local_self_attention
+from bertjax.layers.rotary import Rotation, rotated
 
 
 class AttentionSpec(Protocol):
     """The fields of an encoder's spec that attention reads."""
 
     @property
-    def num_attention_heads(self) -> int:
-        """N."""
-
-    @property
     def head_width(self) -> int:
         """H."""
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype of queries, keys and values."""
 
     @property
     def attention(self) -> str:
@@ -31,17 +31,13 @@ class AttentionSpec(Protocol):
     def attention_probs_dropout_prob(self) -> float:
         """The probability of dropping an attention probability."""
 
-    @property
-    def compute_dtype(self) -> str:
-        """The dtype of queries, keys and values."""
-
 
 class Implementation(NamedTuple):
     """A way to compute attention.
 
     Attributes:
-      attend: (query, key, value, mask, pattern, bias=..., rate=..., seed=...).
-      attend_to_self: (qkv, mask, pattern, rate=..., seed=...).
+      attend: (query, key, value, mask, pattern, bias=..., rate=..., seed=..., bits=...).
+      attend_to_self: (qkv, mask, pattern, rate=..., seed=..., bits=...).
       dropout: whether it can drop attention probabilities.
     """
 
@@ -73,6 +69,7 @@ def attention(
     window: int | None = None,
     rate: float = 0.0,
     seed: jax.Array | None = None,
+    bits: int = 32,
     implementation: str = "einsum",
 ) -> jax.Array:
     """Attention of [B, S, N, H] queries to [B, T, N, H] keys and values: [B, S, N, H].
@@ -82,64 +79,76 @@ def attention(
     seen = Mask(mask, segment_ids, query_segment_ids)
     attend = IMPLEMENTATIONS[implementation].attend
     pattern = Pattern(causal, window)
-    return attend(query, key, value, seen, pattern, bias=bias, rate=rate, seed=seed)
+    return attend(query, key, value, seen, pattern, bias=bias, rate=rate, seed=seed, bits=bits)
 
 
 def self_attention(
     qkv: jax.Array,
     mask: Mask,
     pattern: Pattern,
+    rotation: Rotation | None = None,
     *,
     rate: float,
     seed: jax.Array | None,
+    bits: int = 32,
     implementation: str,
     by_kernel: bool,
+    remat: bool = False,
 ) -> jax.Array:
     """Attention of the tokens of a sequence to each other: qkv [B, S, 3, N, H] -> [B, S, N, H].
 
     It is computed by blocks where a window makes that cheaper.
 
     Args:
+      rotation: if given, queries and keys are rotated by it, which marks positions.
       by_kernel: the result of `by_kernel`.
+      remat: whether the backward pass computes the scores again. Kernels always do.
     """
     by_blocks = _by_blocks(qkv.shape[1], pattern)
-    attend = IMPLEMENTATIONS[implementation].attend_to_self
-    attend = local_self_attention if by_blocks else attend
-    attend = partial(attend, pattern=pattern, rate=rate, seed=seed)
-    if not by_kernel:
-        return attend(qkv, mask)
-    from bertjax.attention.kernel import kernel_self_attention
+    of_rotated = IMPLEMENTATIONS[implementation].attend_to_self
+    of_rotated = local_self_attention if by_blocks else of_rotated
 
-    on_tpu = partial(kernel_self_attention, pattern=pattern, rate=rate, seed=seed)
-    return jax.lax.platform_dependent(qkv, mask, tpu=on_tpu, default=attend)
+    def attend(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        qkv = qkv if rotation is None else rotated(qkv, rotation)
+        return of_rotated(qkv, mask, pattern, rate=rate, seed=seed, bits=bits)
+
+    attend = jax.checkpoint(attend) if remat else attend
+    if not by_kernel:
+        return attend(qkv, mask, rotation)
+    from bertjax.attention.kernel.attend import kernel_self_attention
+
+    def on_tpu(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        return kernel_self_attention(
+            qkv, mask, pattern, rotation=rotation, rate=rate, seed=seed, bits=bits
+        )
+
+    return jax.lax.platform_dependent(qkv, mask, rotation, tpu=on_tpu, default=attend)
 
 
 def by_kernel(
     implementation: str,
     length: int,
-    heads: int,
     width: int,
     dtype: jax.typing.DTypeLike,
     pattern: Pattern,
     rate: float,
 ) -> bool:
-    """Whether kernels compute self-attention on TPUs, for this S, N, H, and dtype of qkv."""
+    """Whether kernels compute self-attention on TPUs, for this S and H, and dtype of qkv."""
     # In local attention by blocks, dropout has other bits than in kernels.
     is_exported = not isinstance(length, int)
     if implementation != KERNEL or is_exported or (rate and _by_blocks(length, pattern)):
         return False
-    from bertjax.attention.kernel import serves
+    from bertjax.attention.kernel.attend import serves
 
-    return serves(length, heads, width, dtype)
+    return serves(length, width, dtype)
 
 
 def computed_by(spec: AttentionSpec, length: int, platform: str) -> str:
     """The implementation that computes an encoder's global attention on a platform, as "tpu"."""
     if spec.attention != KERNEL:
         return spec.attention
-    heads = spec.num_attention_heads, spec.head_width
     rate = spec.attention_probs_dropout_prob
-    on_tpu = by_kernel(KERNEL, length, *heads, spec.compute_dtype, Pattern(), rate)
+    on_tpu = by_kernel(KERNEL, length, spec.head_width, spec.compute_dtype, Pattern(), rate)
     return KERNEL if platform == "tpu" and on_tpu else "einsum"
 
 

@@ -15,7 +15,13 @@ def block_length(window: int) -> int:
 
 
 def local_self_attention(
-    qkv: jax.Array, mask: Mask, pattern: Pattern, *, rate: float, seed: jax.Array | None
+    qkv: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    rate: float,
+    seed: jax.Array | None,
+    bits: int = 32,
 ) -> jax.Array:
     """See `bertjax.attention.contract`; the pattern has a window w, and the mask is one of keys.
 
@@ -24,28 +30,34 @@ def local_self_attention(
     """
     rate, seed = dropping(rate, seed)
     assert pattern.window is not None
-    return _attend(qkv, _visible(mask, pattern, pattern.window), seed, pattern.window, rate)
+    seen = _visible(mask, pattern, pattern.window)
+    return _attend(qkv, seen, seed, pattern.window, rate, bits)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
 def _attend(
-    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float
+    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float, bits: int
 ) -> jax.Array:
-    return _forward(qkv, mask, seed, window, rate)[0]
+    return _forward(qkv, mask, seed, window, rate, bits)[0]
 
 
 def _forward(
-    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float
+    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float, bits: int
 ) -> tuple[jax.Array, tuple[jax.Array, Residuals]]:
-    context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate)
+    context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate, bits)
     batch, length, _, heads, width = qkv.shape
     context = context.reshape(batch, heads, -1, width)[:, :, :length]
     return swap(context), (qkv, residuals)
 
 
 def _backward(
-    window: int, rate: float, residuals: tuple[jax.Array, Residuals], gradient: jax.Array
+    window: int,
+    rate: float,
+    bits: int,
+    residuals: tuple[jax.Array, Residuals],
+    gradient: jax.Array,
 ) -> tuple[jax.Array, None, None]:
+    del bits
     qkv, of_forward = residuals
     blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
     gradient = _cut(swap(gradient), 0, block_length(window))

@@ -10,7 +10,7 @@ from bertjax.attention.implementations import by_kernel, self_attention
 from bertjax.base import axes
 from bertjax.layers.dense import Dense, Precision
 from bertjax.layers.dropout import dropout_seed
-from bertjax.layers.rotary import Rotation, rotated
+from bertjax.layers.rotary import Rotation
 
 
 class SelfAttention(nn.Module):
@@ -20,12 +20,12 @@ class SelfAttention(nn.Module):
       heads, head_width: N and H.
       pattern: what a query sees by position.
       implementation: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`.
-      rate: the probability of dropping an attention probability.
+      rate, dropout_bits: the probability of dropping an attention probability, and the random
+        bits of each decision, see `bertjax.attention.contract`.
       qkv_init, output_init: the initializers of the two kernels.
       precision: the dtypes of the products.
       use_bias: whether the products add biases.
-      remat: whether the backward pass computes the attention again.
-      scanned: whether it is in a layer that is scanned.
+      remat: see `bertjax.attention.implementations.self_attention`.
     """
 
     heads: int
@@ -37,8 +37,8 @@ class SelfAttention(nn.Module):
     output_init: nn.initializers.Initializer
     precision: Precision
     use_bias: bool = True
+    dropout_bits: int = 32
     remat: bool = False
-    scanned: bool = False
 
     @nn.compact
     def __call__(
@@ -47,14 +47,13 @@ class SelfAttention(nn.Module):
         """If `rotation` is given, queries and keys are rotated by it, which marks positions."""
         embed = {axes.EMBED: x.shape[-1]}
         heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
-        size = x.shape[1], self.heads, self.head_width
-        kernel = by_kernel(self.implementation, *size, x.dtype, self.pattern, self.rate)
+        kind = x.shape[1], self.head_width, x.dtype
+        kernel = by_kernel(self.implementation, *kind, self.pattern, self.rate)
         dense = partial(
             Dense,
             precision=self.precision,
             use_bias=self.use_bias,
-            # A kernel of attention reads and writes all heads as one axis; a rotation, each head.
-            joined=kernel and rotation is None,
+            joined=kernel,  # a kernel of attention reads and writes all heads as one axis
         )
         qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
         qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
@@ -62,20 +61,16 @@ class SelfAttention(nn.Module):
         )
         seed = None if deterministic or not self.rate else dropout_seed(self)
 
-        def attend(
-            qkv: jax.Array, rotation: Rotation | None, mask: Mask, seed: jax.Array | None
-        ) -> jax.Array:
-            return self_attention(
-                qkv if rotation is None else rotated(qkv, rotation),
-                mask,
-                self.pattern,
-                rate=self.rate,
-                seed=seed,
-                implementation=self.implementation,
-                by_kernel=kernel,
-            )
-
-        if self.remat:
-            attend = jax.checkpoint(attend, prevent_cse=not self.scanned)
-        context = attend(qkv, rotation, mask, seed)  # [B, S, N, H]
+        context = self_attention(  # [B, S, N, H]
+            qkv,
+            mask,
+            self.pattern,
+            rotation,
+            rate=self.rate,
+            seed=seed,
+            bits=self.dropout_bits,
+            implementation=self.implementation,
+            by_kernel=kernel,
+            remat=self.remat,
+        )
         return dense(heads, embed, self.output_init, name="output")(context)

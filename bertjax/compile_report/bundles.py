@@ -55,26 +55,34 @@ def forget(where: Path) -> None:
         file.unlink()
 
 
-def dumped(where: Path) -> dict[str, int]:
+def dumped(where: Path, rounds: Mapping[str, float]) -> dict[str, int]:
     """The bundles that one execution of an instruction takes, by the instruction's name.
 
     The compiler compiles equal instructions once, and dumps the first.
+
+    Args:
+      rounds: by names; see `executed`.
     """
     files = ((_DUMP.fullmatch(file.name), file) for file in where.iterdir())
     return {
-        match[1]: executed(file.read_text(encoding="utf-8", errors="replace"))
+        match[1]: executed(
+            file.read_text(encoding="utf-8", errors="replace"), rounds.get(match[1], 1)
+        )
         for match, file in files
         if match
     }
 
 
-def executed(dump: str) -> int:
+def executed(dump: str, rounds: float = 1) -> int:
     """The bundles that a dump's program executes, with the rounds of its loops.
 
     Kernels, and most fusions, work in a loop that has one or two rounds more than blocks, because
     loads and stores run beside the work on other blocks; these rounds skip the work. A part that
     only some rounds execute is counted as often as the others, unless the loop's counter alone
     decides. A loop whose number of rounds depends on data is counted with one round.
+
+    Args:
+      rounds: the mean rounds of the longest of the loops whose number depends on data.
     """
     rows: list[str] = []  # a bundle may go on in further lines
     for line in dump.splitlines():
@@ -84,12 +92,16 @@ def executed(dump: str) -> int:
             rows[-1] += line
     scalars = dict(pair for row in rows for pair in _SCALAR.findall(row))
     branches = list(_branches(rows))
-    times = [1] * len(rows)
-    for back in branches:
-        if back.target > back.place:
-            continue
-        counter, values = _rounds(scalars, back.predicate)
-        of_rows = dict.fromkeys(range(back.target, back.last + 1), len(values))
+    times = [1.0] * len(rows)
+    loops = {
+        back: _rounds(scalars, back.predicate) for back in branches if back.target <= back.place
+    }
+    by_data = [back for back, (_, values) in loops.items() if values is None]
+    longest = max(by_data, key=lambda back: back.last - back.target, default=None)
+    for back, (counter, values) in loops.items():
+        values = range(1) if values is None else values
+        number = rounds if back is longest else len(values)
+        of_rows = dict.fromkeys(range(back.target, back.last + 1), number)
         for branch in branches:
             if back.target <= branch.place < branch.target <= back.last:
                 truths = _truths(scalars, branch.predicate, counter, values)
@@ -98,7 +110,7 @@ def executed(dump: str) -> int:
                     of_rows[place] = min(of_rows[place], stays)
         for place, number in of_rows.items():
             times[place] *= number
-    return sum(times)
+    return round(sum(times))
 
 
 class _Branch(NamedTuple):
@@ -131,8 +143,8 @@ def _branches(rows: Sequence[str]) -> Iterator[_Branch]:
                 yield _Branch(place, last, begins[region], predicate, bool(negated))
 
 
-def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range]:
-    """The name of a loop's counter, and its value in each round; one round if data decide.
+def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range | None]:
+    """The name of a loop's counter, and its value in each round; None if data decide.
 
     Args:
       scalars: names -> operations.
@@ -141,7 +153,7 @@ def _rounds(scalars: Mapping[str, str], predicate: str) -> tuple[str, range]:
     test = scalars.get(predicate, "")
     bound = _COMPARISON.match(test)
     if not bound or bound[1] != "ge" or "loop exit test" not in test:
-        return "", range(1)
+        return "", None
     following, stop = bound[2], int(bound[3])
     if step := _NUMBER.match(scalars.get(following, "")):
         for counter, operation in scalars.items():

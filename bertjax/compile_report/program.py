@@ -16,6 +16,7 @@ _BYTES = {
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _SLICES = ("dynamic-slice", "slice", "gather")  # they read a part of their first operand
 _UPDATE = "dynamic-update-slice"  # it writes its second operand into its first, in place
+_KERNEL_METADATA = re.compile(r'kernel_metadata=\{\s*"rounds":"(\d+)"\s*\}')  # on three lines
 _NO_ESTIMATE = str(2**63 - 1)  # what libtpu 0.0.50.1 gives an embedding's gather on v6e
 
 
@@ -34,6 +35,7 @@ class Instruction:
       runs: the computations whose instructions it runs: their names, and how many times each runs.
       holds: the computations that are part of the instruction itself, in a fusion.
       form: its text without names, origins and estimates.
+      rounds: of a kernel, the most rounds of its loop over blocks of keys; 0 if it has none.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Instruction:
     runs: tuple[tuple[str, int], ...]
     holds: tuple[str, ...]
     form: str
+    rounds: int
 
     @property
     def collective(self) -> str:
@@ -111,7 +114,7 @@ class Program:
         self._entry = ""
         limits: dict[str, list[int]] = collections.defaultdict(list)  # computation -> integers
         name = ""
-        for line in text.splitlines():
+        for line in _KERNEL_METADATA.sub(r"rounds=\1", text).splitlines():
             if match := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
                 name = match[2]
                 self._computations[name] = []
@@ -145,8 +148,8 @@ class Program:
 
     def communicates(self, instruction: Instruction) -> bool:
         """Whether it is a collective, or a fusion with one."""
-        held = (inner for name in instruction.holds for inner in self._computations[name])
-        return bool(instruction.collective) or any(self.communicates(inner) for inner in held)
+        inside = self._inside(instruction)
+        return bool(instruction.collective) or any(self.communicates(inner) for inner in inside)
 
     def hbm_bytes(self, instruction: Instruction) -> int:
         """The bytes of HBM that an instruction reads and writes, with the padding of tiles.
@@ -154,27 +157,34 @@ class Program:
         Of an operand that a fusion only slices, the slices are counted; of one that it updates in
         place, the update.
         """
-        inside = [inner for name in instruction.holds for inner in self._computations[name]]
-        users = collections.defaultdict(list)
-        for inner in inside:
-            for place, operand in enumerate(inner.operands):
-                users[operand].append((inner, place))
-        parameters = {
-            int(inner.operands[0]): inner.name for inner in inside if inner.opcode == "parameter"
-        }
-        read = 0
-        for place, operand in enumerate(instruction.operands):
-            of_operand = self._hbm(operand)
-            parts = [
-                self._hbm(user.name) if user.opcode in _SLICES else 0
-                for user, at in users[parameters.get(place, "")]
-                if at == 0 and user.opcode in (*_SLICES, _UPDATE)
-            ]
-            sliced = len(parts) == len(users[parameters.get(place, "")]) > 0
-            read += min(of_operand, sum(parts)) if sliced else of_operand
-        updates = [inner for inner in inside if inner.opcode == _UPDATE]
+        read = sum(self._read(instruction, place) for place in range(len(instruction.operands)))
+        updates = [inner for inner in self._inside(instruction) if inner.opcode == _UPDATE]
         in_place = sum(self._hbm(inner.name) - self._hbm(inner.operands[1]) for inner in updates)
         return read + max(0, self._hbm(instruction.name) - in_place)
+
+    def _read(self, instruction: Instruction, place: int) -> int:
+        """The bytes of HBM that an instruction, or a fusion inside it, reads of an operand."""
+        whole = self._hbm(instruction.operands[place])
+        inside = self._inside(instruction)
+        given = ("parameter", (str(place),))
+        names = [inner.name for inner in inside if (inner.opcode, inner.operands) == given]
+        parts = [
+            self._part_read(user, at)
+            for user in inside
+            for at, operand in enumerate(user.operands)
+            if operand in names
+        ]
+        return min(whole, sum(parts)) if parts else whole
+
+    def _part_read(self, user: Instruction, place: int) -> int:
+        """The bytes that an instruction of a fusion reads of an operand."""
+        if place == 0 and user.opcode in (*_SLICES, _UPDATE):
+            return self._hbm(user.name) if user.opcode in _SLICES else 0
+        return self._read(user, place)
+
+    def _inside(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions of a fusion."""
+        return [inner for name in instruction.holds for inner in self._computations[name]]
 
     def form(self, instruction: Instruction) -> str:
         """A text that is equal for instructions with the same computation and operand types."""
@@ -214,6 +224,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
     cycles = re.search(r'"estimated_cycles":"(\d+)"', rest)
     source = re.search(r'op_name="([^"]*)"', rest)
     chain = re.search(r'chain_id="(\d+)"', rest)
+    blocks = re.search(r"\brounds=(\d+)", rest)
     arguments = rest[end + 1 + len(opcode) :]
     arguments = arguments[1 : _closing(arguments)]
     runs, holds = [], []
@@ -251,6 +262,7 @@ def _instruction(line: str, limits: Mapping[str, list[int]]) -> Instruction:
         runs=tuple(runs),
         holds=tuple(holds),
         form=_form(rest),
+        rounds=int(blocks[1]) if blocks else 0,
     )
 
 

@@ -41,6 +41,8 @@ class Step:
       length, batch_size, accumulate: the phase's settings.
       steps: the number of the run's updates in this phase.
       flops: the useful operations of one update, on all chips together.
+      share: the share of the blocks of keys that kernels of attention compute, in layers without a
+        window; the others hold other documents.
     """
 
     length: int
@@ -48,6 +50,7 @@ class Step:
     accumulate: int
     steps: int
     flops: float
+    share: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +195,12 @@ def compile_and_report(
     not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
     temporaries = memory.temp_size_in_bytes + not_donated
     arguments = memory.argument_size_in_bytes
-    dumped = bundles.dumped(bundles.folder())
+    rounds = {
+        instruction.name: instruction.rounds * step.share
+        for instruction, _ in Program(text).executed()
+        if instruction.rounds
+    }
+    dumped = bundles.dumped(bundles.folder(), rounds)
     return report_of(text, dumped, step, where, scopes, arguments, temporaries)
 
 
@@ -355,6 +363,11 @@ def table(report: Report) -> str:
         f"{report.arguments / GIB:.2f}, temporaries {report.temporaries / GIB:.2f}: "
         f"fits, {(report.memory - used) / GIB:.2f} GiB are left",
     ]
+    if step.share < 1:
+        lines.append(
+            f"  kernels of attention without a window compute {step.share:.1%} of all blocks of "
+            "pairs; MFU is of the pairs that see each other"
+        )
     for name, times in yardsticks.items():
         lines.append(
             f"  step by {name}: {1e3 * times.seconds:.1f} ms, MFU {report.mfu(times):.1%}, "

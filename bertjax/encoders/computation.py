@@ -12,7 +12,7 @@ from bertjax.layers.dense import Precision
 _CHOICES = {
     "compute_dtype": ("float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
-    "remat": ("none", "attention", "layer"),
+    "remat": ("none", "activation", "attention", "layer"),
 }
 
 
@@ -35,7 +35,8 @@ class Computation(_Architecture):
       vocab_multiple: the rows of the vocabulary are padded to a multiple of this. Rows of padding
         are never predicted.
       scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
-      remat: what the backward pass computes again: nothing, the attention, or whole layers.
+      remat: what the backward pass computes again: nothing, the slopes of activations, also the
+        attention, or whole layers. "none" takes more memory, and is faster on TPU v6e.
       phase_fields: the names of the fields that a phase of another length may change.
       sizes: the name of a size -> the values of `size_fields`.
 
@@ -56,7 +57,7 @@ class Computation(_Architecture):
     gradient_dtype: str = "float32"
     vocab_multiple: int = 1
     scan_layers: bool = False
-    remat: str = "none"
+    remat: str = "activation"
 
     def __post_init__(self):
         for name, choices in _CHOICES.items():
@@ -76,6 +77,11 @@ class Computation(_Architecture):
         return Precision(self.compute_dtype, self.gradient_dtype)
 
     @property
+    def keeps_slopes(self) -> bool:
+        """See `bertjax.layers.activation.activation`."""
+        return self.remat == "none"
+
+    @property
     def padded_vocab_size(self) -> int:
         """Rows of the embedding table: `vocab_size` rounded up to `vocab_multiple`."""
         return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
@@ -88,13 +94,18 @@ class AttentionComputation(Computation):
     Attributes:
       attention: a key of `bertjax.attention.implementations.IMPLEMENTATIONS`: "einsum", "fused"
         (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on TPUs).
+      dropout_bits: the random bits that decide whether an attention probability is dropped, 32 or
+        16. With 16, two heads share a number, which is faster where kernels compute. The two drop
+        other probabilities, so a run keeps its choice.
     """
 
     attention: str = "einsum"
+    dropout_bits: int = 32
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "attention", tuple(IMPLEMENTATIONS))
+        check_choice(self, "dropout_bits", (16, 32))
         check_heads(self)
         if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
             raise ValueError(
@@ -108,7 +119,7 @@ class AttentionComputation(Computation):
         return self.hidden_size // self.num_attention_heads
 
 
-def check_choice(spec: Computation, name: str, choices: tuple[str, ...]) -> None:
+def check_choice(spec: Computation, name: str, choices: tuple[str | int, ...]) -> None:
     """Raises ValueError if a field of a spec is none of the choices."""
     if getattr(spec, name) not in choices:
         raise ValueError(f"{name}={getattr(spec, name)!r}: must be one of {choices}")
@@ -142,4 +153,4 @@ def check_heads(spec: _Architecture) -> None:
 
 def plain(spec: EncoderSpec) -> EncoderSpec:
     """The same model in plain storage: see `bertjax.encoders.storage`."""
-    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="none")
+    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="activation")

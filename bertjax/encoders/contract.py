@@ -95,15 +95,17 @@ class EncoderSpec(AttentionSpec, Protocol):
           ValueError: there is no such size, or a value does not fit.
         """
 
-    def flops_per_token(self, length: int, predicted: int) -> float:
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """Useful floating-point operations of one training step, for each token.
 
         Matrix products only, forward and backward (6 per weight and token), without credit for
-        recomputation. A row counts as one document, even if several are packed into it.
+        recomputation.
 
         Args:
           length: S.
           predicted: positions of a sequence that go through the masked-LM head.
+          context: the mean number of tokens that a token sees where no window limits it, if a row
+            has several documents; None: S.
         """
 
 

@@ -1,4 +1,4 @@
-"""Activation functions, which keep only their input for the backward pass."""
+"""Activation functions, which keep their input or their slope for the backward pass."""
 
 import functools
 
@@ -6,19 +6,46 @@ import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def activation(name: str, x: jax.Array) -> jax.Array:
-    """The erf or the tanh form of gelu, "gelu" or "gelu_tanh"; only x is a residual."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 2))
+def activation(name: str, x: jax.Array, keep_slope: bool = False) -> jax.Array:
+    """The erf or the tanh form of gelu, "gelu" or "gelu_tanh".
+
+    Args:
+      keep_slope: whether the slope is a residual, and not x, which others keep anyway. Then value
+        and slope are computed once, and not again for each product that reads them.
+    """
     return _with_slope(name, x)[0]
 
 
 def _with_slope(name: str, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    gelu = functools.partial(jax.nn.gelu, approximate=name == "gelu_tanh")
     with jax.named_scope("activation"):
+        if name == "gelu" and x.dtype == jnp.bfloat16:
+            return _erf_by_tanh(x)
+        gelu = functools.partial(jax.nn.gelu, approximate=name == "gelu_tanh")
         return jax.jvp(gelu, (x,), (jnp.ones_like(x),))
 
 
-activation.defvjp(
-    lambda name, x: (activation(name, x), x),
-    lambda name, x, gradient: (_with_slope(name, x)[1] * gradient,),
-)
+def _erf_by_tanh(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The erf form to 2.6e-5, and its slope to 5.1e-5. A TPU computes tanh by one instruction."""
+    wide = x.astype(jnp.float32)
+    square = wide * wide
+    near = jnp.minimum(square, 36.0)  # the polynomial, a minimax fit, is of no use beyond
+    inner = wide * (0.79750788 + near * (0.037005646 - near * 0.00035151681))
+    below = 0.5 + 0.5 * jnp.tanh(inner)  # the normal distribution, and then its density
+    density = jnp.exp(-0.5 * square) / (2 * jnp.pi) ** 0.5
+    return (wide * below).astype(x.dtype), (below + wide * density).astype(x.dtype)
+
+
+def _forward(name: str, x: jax.Array, keep_slope: bool) -> tuple[jax.Array, jax.Array]:
+    if keep_slope:
+        return jax.lax.optimization_barrier(_with_slope(name, x))
+    return activation(name, x), x
+
+
+def _backward(
+    name: str, keep_slope: bool, kept: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array]:
+    return ((kept if keep_slope else _with_slope(name, kept)[1]) * gradient,)
+
+
+activation.defvjp(_forward, _backward)

@@ -26,7 +26,7 @@ def decode(
     """
     logits = product("bpd,vd->bpv", x, table, precision, "float32")
     logits = logits if bias is None else logits + bias
-    logits = nn.with_logical_constraint(logits, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_VOCAB))
+    logits = nn.with_logical_constraint(logits, (axes.BATCH, None, axes.ACTIVATION_VOCAB))
     if len(table) == vocab_size:
         return logits
     return jnp.where(jnp.arange(len(table)) < vocab_size, logits, jnp.finfo(jnp.float32).min)

@@ -40,9 +40,25 @@ def row_bits(seed: jax.Array, rows: int) -> jax.Array:
     return mix(jnp.arange(rows, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + seed)
 
 
-def keep_mask(seed: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
-    """The mask: bool, False with probability `rate`."""
-    return random_bits(seed, shape) >= jnp.uint32(round(rate * 2**32))
+def keep_mask(seed: jax.Array, shape: tuple[int, ...], rate: float, bits: int = 32) -> jax.Array:
+    """The mask: bool, False with probability `rate`.
+
+    Args:
+      bits: the random bits of a decision, 32 or 16. With 16, the elements 2 i and 2 i + 1 of the
+        second axis (of attention: two heads) share a number of 32 bits, and the probability is a
+        multiple of 2 ** -16.
+    """
+    if bits == 32:
+        return random_bits(seed, shape) >= jnp.uint32(round(rate * 2**32))
+    rows, size, *rest = shape
+    both = random_bits(seed, (rows, -(-size // 2), *rest))
+    halves = jnp.stack([half_of(both, half) for half in range(2)], 2)
+    return halves.reshape(rows, -1, *rest)[:, :size] >= jnp.uint32(round(rate * 2**16))
+
+
+def half_of(both: jax.Array, half: jax.Array | int) -> jax.Array:
+    """The lower (half 0) or the upper (half 1) 16 bits."""
+    return (both >> jnp.uint32(16 * half)) & jnp.uint32(0xFFFF)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

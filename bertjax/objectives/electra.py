@@ -154,7 +154,9 @@ class ReplacedTokenDetection(MaskedLM):
         }
         return values
 
-    def flops_per_token(self, spec: EncoderSpec, length: int, predicted: int) -> float:
+    def flops_per_token(
+        self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
+    ) -> float:
         """The sum of both models; of the discriminator's head, the dense layer counts."""
-        generator = self.generator_spec(spec).flops_per_token(length, predicted)
-        return generator + spec.flops_per_token(length, 0) + 6.0 * spec.hidden_size**2
+        generator = self.generator_spec(spec).flops_per_token(length, predicted, context)
+        return generator + spec.flops_per_token(length, 0, context) + 6.0 * spec.hidden_size**2

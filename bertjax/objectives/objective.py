@@ -94,9 +94,11 @@ class PretrainingObjective(Objective):
         """The model that is trained; it has one part, unless an objective needs more."""
         return Model.of(self.module(spec), text_inputs(spec, B=1, S=8))
 
-    def flops_per_token(self, spec: EncoderSpec, length: int, predicted: int) -> float:
+    def flops_per_token(
+        self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
+    ) -> float:
         """Useful operations of a training step: see `EncoderSpec.flops_per_token`."""
-        return spec.flops_per_token(length, predicted)
+        return spec.flops_per_token(length, predicted, context)
 
     def check(self, spec: EncoderSpec) -> None:
         """Raises ValueError if it cannot train an encoder of this spec."""

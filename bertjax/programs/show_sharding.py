@@ -59,7 +59,7 @@ def run(config: Any) -> list[ShardingRow]:
     experiment = make_experiment(recipe, recipe.spec(PAPER_VOCABULARY))
     placement, state = experiment.placement, experiment.state
     for phase in recipe.phases:
-        placement.host_rows(phase.batch_size // phase.accumulate)  # raises if it does not divide
+        placement.check(phase.batch_size // phase.accumulate, phase.length)
     rows = parameter_rows(experiment.abstract_params, placement)
 
     mesh = ", ".join(f"{axis}={size}" for axis, size in placement.mesh.shape.items())

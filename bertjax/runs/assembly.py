@@ -10,6 +10,7 @@ import jax
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.batches import Examples
+from bertjax.examples.documents import mean_context
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.runs.recipe import PhaseSpec, Recipe
 from bertjax.sharding.placement import HostBatch, make_placement
@@ -44,7 +45,10 @@ def make_phases(
         settings = recipe.example_spec(phase, name, phase.batch_size)
         examples = Examples(stores[phase.corpus], tokenizer, settings)
         tokens = phase.batch_size * phase.length
-        predicted = examples.spec.predicted
+        context = _context(examples)
+        per_token = recipe.objective.flops_per_token(
+            spec, phase.length, examples.spec.predicted, context
+        )
         phases.append(
             Phase(
                 name=name,
@@ -55,11 +59,21 @@ def make_phases(
                 rows=phase.batch_size,
                 accumulate=phase.accumulate,
                 tokens=tokens,
-                flops=tokens * recipe.objective.flops_per_token(spec, phase.length, predicted),
+                flops=tokens * per_token,
                 model=model_of(dataclasses.replace(spec, **phase.model)),
             )
         )
     return phases
+
+
+def _context(examples: Examples) -> float | None:
+    """The mean tokens that a token sees in the first batch; None if a row is one document."""
+    rows = min(_ROWS, examples.spec.batch_size)
+    segment_ids = examples.batch(0, slice(0, rows)).get("segment_ids")
+    return None if segment_ids is None else mean_context(segment_ids)
+
+
+_ROWS = 64  # enough for the mean of a batch
 
 
 def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:

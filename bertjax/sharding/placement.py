@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
-from bertjax.sharding.mesh import DATA, MeshSpec, make_mesh
+from bertjax.sharding.mesh import DATA, MODEL, MeshSpec, make_mesh
 from bertjax.sharding.rules import ShardingLayout, partition_spec, sharding_layout
 
 HostBatch = Mapping[str, np.ndarray]
@@ -50,6 +50,8 @@ class Placement:
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.batch = NamedSharding(mesh, partition_spec((axes.BATCH,), layout.rules))
         self.ways = mesh.shape[self.batch.spec[0]]
+        (of_length,) = partition_spec((axes.LENGTH,), layout.rules)
+        self._pieces = mesh.shape[of_length] if of_length else 1
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -105,6 +107,20 @@ class Placement:
             if place is not None and not spec[place] and shape[place] % self.mesh.shape[DATA] == 0:
                 return place
         return None
+
+    def check(self, rows: int, length: int) -> None:
+        """Checks that a batch divides over the devices.
+
+        Raises:
+          InputError: it does not. The message says what to change.
+        """
+        self.host_rows(rows)
+        if length % self._pieces:
+            raise InputError(
+                f"sequences of {length} tokens do not divide over the {self._pieces} devices of "
+                f"mesh axis {MODEL!r}, which split them: change the phase's length, or "
+                "config.mesh.model"
+            )
 
     def host_rows(self, batch_size: int) -> slice:
         """The rows of a batch that this process's devices hold.

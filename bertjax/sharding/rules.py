@@ -12,14 +12,15 @@ from bertjax.sharding.mesh import DATA, MODEL
 Rules = Mapping[str, str | None]
 
 _DATA: Rules = {**dict.fromkeys(axes.ALL), axes.BATCH: DATA}
+_VOCABULARY: Rules = {axes.VOCAB: MODEL, axes.ACTIVATION_VOCAB: MODEL}
+_SEQUENCE: Rules = {axes.LENGTH: MODEL, **_VOCABULARY}
 _FSDP: Rules = {axes.EMBED: DATA}
 _TENSOR: Rules = {
     axes.HEADS: MODEL,
     axes.ACTIVATION_HEADS: MODEL,
     axes.MLP: MODEL,
     axes.ACTIVATION_MLP: MODEL,
-    axes.VOCAB: MODEL,
-    axes.ACTIVATION_VOCAB: MODEL,
+    **_VOCABULARY,
 }
 
 
@@ -57,6 +58,9 @@ LAYOUTS: Mapping[str, ShardingLayout] = {
     # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
     "tensor": ShardingLayout(_all(_TENSOR)),
     "tensor_zero1": ShardingLayout(_all(_TENSOR), _SHARES),
+    # As "zero1", and the tokens of a sequence are split, for lengths that do not fit into one
+    # device's memory, and so is the vocabulary.
+    "sequence": ShardingLayout(_all(_SEQUENCE), _SHARES),
     "tensor_fsdp": ShardingLayout(_all(_TENSOR, _FSDP)),
 }
 

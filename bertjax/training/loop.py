@@ -163,7 +163,8 @@ class Trainer:
     def check(self, phases: Sequence[Phase]) -> None:
         """Checks, before the compilation, that all phases' batches divide over the devices."""
         for phase in phases:
-            self.experiment.placement.host_rows(phase.rows // phase.accumulate)
+            rows = phase.rows // phase.accumulate
+            self.experiment.placement.check(rows, length=phase.tokens // phase.rows)
             if phase.held_out:
                 self.experiment.placement.host_rows(phase.held_out.batch_size)
 

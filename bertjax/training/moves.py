@@ -1,9 +1,11 @@
 """Gathers parameters from the devices that store them, and scatters their gradient back."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.training.model import Params
@@ -24,19 +26,27 @@ class Moves(NamedTuple):
 STAY = Moves(lambda tree: tree, lambda tree: tree)  # on one device
 
 
-def moves_between(stored: Any, used: Any) -> Moves:
+def moves_between(stored: Any, used: Any, small: int = 0) -> Moves:
     """The moves between where parameters are stored and where they are used.
 
     Args:
       stored: the sharding of each parameter between steps.
       used: the result of `bertjax.training.state.placed_for_use`.
+      small: shares of fewer bytes are gathered together with those that are alike, as the layers'
+        are, if these have so many bytes.
     """
 
     def gather(params: Params) -> Params:
-        def one(leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct) -> jax.Array:
-            return _move(leaf.astype(used.dtype), stored, used.sharding)
-
-        return jax.tree.map(one, params, stored, used)
+        leaves, tree = jax.tree.flatten(params)
+        alike: dict[tuple[NamedSharding, jax.ShapeDtypeStruct], list[int]] = {}
+        kinds = zip(jax.tree.leaves(stored), jax.tree.leaves(used), strict=True)
+        for place, kind in enumerate(kinds):
+            alike.setdefault(kind, []).append(place)
+        for kind, places in alike.items():
+            gathered = _gather_alike([leaves[place] for place in places], *kind, small)
+            for place, leaf in zip(places, gathered, strict=True):
+                leaves[place] = leaf
+        return jax.tree.unflatten(tree, leaves)
 
     def scatter(grads: Params) -> Params:
         def one(leaf: jax.Array, stored: NamedSharding, used: jax.ShapeDtypeStruct) -> jax.Array:
@@ -48,24 +58,60 @@ def moves_between(stored: Any, used: Any) -> Moves:
     return Moves(gather, scatter)
 
 
-def _move(x: jax.Array, here: NamedSharding, there: NamedSharding) -> jax.Array:
-    """Moves an array between the devices; adjacent dimensions that are not split are joined first.
+def _gather_alike(
+    leaves: Sequence[jax.Array], stored: NamedSharding, used: jax.ShapeDtypeStruct, small: int
+) -> list[jax.Array]:
+    """Gathers parameters of one shape, each by itself or, if their shares are small, together."""
+    leaves = [leaf.astype(used.dtype) for leaf in leaves]
+    sizes, splits = _joined(used.shape, stored, used.sharding)
+    share = math.prod(stored.shard_shape(used.shape)) * used.dtype.itemsize
+    moves = any(here != there for here, there in splits)
+    if not (moves and _WHOLE in splits and share < small <= share * len(leaves)):
+        return [_move(leaf, stored, used.sharding) for leaf in leaves]
+    # Along this dimension, the gathered whole has each of them as a slice of its rows or columns.
+    along = splits.index(_WHOLE)
+    together = jnp.concatenate([leaf.reshape(sizes) for leaf in leaves], along)
+    together = _constrain(together, splits, stored, used.sharding)
+    return [leaf.reshape(used.shape) for leaf in jnp.split(together, len(leaves), along)]
+
+
+_WHOLE = None, None  # the split of a dimension that is not split
+Split = tuple[str | None, str | None]  # the mesh axes that split a dimension here and there
+
+
+def _joined(
+    shape: Sequence[int], here: NamedSharding, there: NamedSharding
+) -> tuple[list[int], list[Split]]:
+    """The sizes and splits of dimensions, of which adjacent ones that are not split are joined.
 
     A TPU pads the last two dimensions to its tiles, [12, 64] to [16, 128]; with these joined, less
     is moved, and nothing is rearranged for a product that takes them joined.
     """
     sizes: list[int] = []
-    splits: list[tuple[str | None, str | None]] = []
+    splits: list[Split] = []
     # A spec ends with the last dimension that is split.
-    specs = ((*sharding.spec, *[None] * x.ndim)[: x.ndim] for sharding in (here, there))
-    for size, *split in zip(x.shape, *specs, strict=True):
-        if splits and tuple(split) == splits[-1] == (None, None):
+    specs = ((*sharding.spec, *[None] * len(shape))[: len(shape)] for sharding in (here, there))
+    for size, *axes in zip(shape, *specs, strict=True):
+        split = axes[0], axes[1]
+        if splits and split == splits[-1] == _WHOLE:
             sizes[-1] *= size
         else:
             sizes.append(size)
-            splits.append(tuple(split))
-    moved = x.reshape(sizes)
+            splits.append(split)
+    return sizes, splits
+
+
+def _move(x: jax.Array, here: NamedSharding, there: NamedSharding) -> jax.Array:
+    """Moves an array between the devices."""
+    sizes, splits = _joined(x.shape, here, there)
+    return _constrain(x.reshape(sizes), splits, here, there).reshape(x.shape)
+
+
+def _constrain(
+    x: jax.Array, splits: Sequence[Split], here: NamedSharding, there: NamedSharding
+) -> jax.Array:
+    """Moves an array whose dimensions have these splits."""
     for place, sharding in enumerate((here, there)):
         spec = PartitionSpec(*(split[place] for split in splits))
-        moved = jax.lax.with_sharding_constraint(moved, NamedSharding(sharding.mesh, spec))
-    return moved.reshape(x.shape)
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, spec))
+    return x

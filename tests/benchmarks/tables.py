@@ -420,6 +420,36 @@ def table_of_calibration(content: dict[str, Any]) -> str:
     return _table(caption, titles, rows)
 
 
+def tpu_kernels(results: Path) -> str:
+    """Attention alone, by kernels and by einsum."""
+    return table_of_kernels(_read(results / "tpu_kernels.json"))
+
+
+def table_of_kernels(content: dict[str, Any]) -> str:
+    """The same for a report of tpu_kernels.py."""
+
+    def cell(found: dict[str, Any], name: str) -> str:
+        return f"{1e3 * found[name]:.3f}" if name in found else "-"
+
+    rows = [
+        (
+            f"{topology.partition(':')[0]}, {shape}",
+            *(cell(found.get("einsum", {}), name) for name in ("estimate", "count")),
+            *(cell(found["kernel"], f"attention_{way}") for way in ("forward", "backward")),
+            *(cell(found["kernel"], name) for name in ("estimate", "count")),
+        )
+        for topology, shapes in content["chips"].items()
+        for shape, found in shapes.items()
+    ]
+    caption = (
+        "Milliseconds of attention alone on one chip, forward and backward, bfloat16. "
+        f"{_versions(content['versions'])}."
+    )
+    einsum = ("einsum, estimate", "einsum, count")
+    kernels = ("kernel forward", "kernel backward", "kernels, estimate", "kernels, count")
+    return _table(caption, ("chip and shape", *einsum, *kernels), rows)
+
+
 def tpu_layers(results: Path) -> str:
     """The time of one layer of each kind, of the encoders that have several."""
     rows = []
@@ -474,6 +504,7 @@ def table_of_tpu_steps(content: dict[str, Any]) -> str:
     """The table of a report of tpu_step.py."""
     rows = [
         (
+            row["config"],
             f"{row['length']}",
             f"{row['rows']}",
             row["attention"],
@@ -486,11 +517,11 @@ def table_of_tpu_steps(content: dict[str, Any]) -> str:
         for row in content["rows"]
     ]
     caption = (
-        f"Milliseconds of a step of BERT-{content['size']} on one {content['device']}; five rounds "
+        f"Milliseconds of a step of size {content['size']} on one {content['device']}; five rounds "
         f"of {content['steps']} steps. "
         f"{_versions(content['versions'])}."
     )
-    titles = ("length", "sequences", "attention", "measured (range)", *_YARDSTICKS)
+    titles = ("config", "length", "sequences", "attention", "measured (range)", *_YARDSTICKS)
     return _table(caption, titles, rows)
 
 
@@ -619,7 +650,16 @@ TABLES: dict[str, Callable[[Path], str]] = {
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
         *(enwiki_mini, equal_minutes, fine_tuned_minutes),
-        *(tpu_calibration, tpu_steps, tpu_runs, tpu_parts, tpu_layers, tpu_estimates, speed),
+        *(
+            tpu_calibration,
+            tpu_kernels,
+            tpu_steps,
+            tpu_runs,
+            tpu_parts,
+            tpu_layers,
+            tpu_estimates,
+            speed,
+        ),
     )
 } | {name: partial(study, name) for name in STUDIES}
 

@@ -2,14 +2,15 @@
 
   python tests/benchmarks/tpu_step.py --output=tpu_step.json
 
-The step is that of configs/pretrain_base_16.py, with the sequences that one of its 16 chips has: 64
-of length 128, and 16 of length 512. Attention is computed by einsum, and at length 512 also by the
-kernels. Each step is first compiled for a described chip of the same kind, for both yardsticks of
-launch/compile_check.py; then it runs. On another device than such a TPU it only runs. Each part is
-a process of its own, because only one at a time can hold a TPU.
+The steps are those of configs/pretrain_base_16.py, with the sequences that one of its 16 chips has,
+and of configs/pretrain_modern_base_16.py, with half of those that a chip computes at once. First
+come those with attention by kernels. Each step is first compiled for a described chip of the same
+kind, for both yardsticks of launch/compile_check.py; then it runs. On another device than such a
+TPU it only runs. Each part is a process of its own, because only one at a time can hold a TPU.
 """
 
 import argparse
+import importlib
 import statistics
 import time
 from collections.abc import Callable
@@ -30,7 +31,12 @@ from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.training.loop import Trainer
 from bertjax.training.step import means
 
-SHAPES = ((128, 64, "einsum"), (512, 16, "einsum"), (512, 16, "kernel"))
+SHAPES = (  # config, length, sequences, attention
+    ("base_16", 512, 16, "kernel"),
+    ("modern_base_16", 1024, 8, "kernel"),
+    ("base_16", 512, 16, "einsum"),
+    ("base_16", 128, 64, "einsum"),
+)
 ROUNDS = 5
 # The names of chips with one device each, in JAX and as a slice of one.
 SLICES = {
@@ -40,11 +46,9 @@ SLICES = {
 }
 
 
-def config_of(length: int, rows: int, attention: str, size: str) -> dict[str, Any]:
-    """The config of one chip's share of base_16, with a model of this size."""
-    from configs.pretrain_base_16 import get_config
-
-    config = get_config()
+def config_of(name: str, length: int, rows: int, attention: str, size: str) -> dict[str, Any]:
+    """One chip's share of the config configs/pretrain_NAME.py, with a model of this size."""
+    config = importlib.import_module(f"configs.pretrain_{name}").get_config()
     config.layout, config.corpus = "data", ""
     config.mesh.update(data=1, model=1)
     config.model.update(size=size, attention=attention)
@@ -115,9 +119,9 @@ def main() -> None:
     topology = SLICES.get(device)
     facts = {"device": device, "size": arguments.size, "steps": arguments.steps}
     report = begun(arguments.output, ("jax",), **facts, rows=[])
-    for length, rows, attention in SHAPES[len(report["rows"]) :]:
-        config = config_of(length, rows, attention, arguments.size)
-        row = {"length": length, "rows": rows, "attention": attention}
+    for shape in SHAPES[len(report["rows"]) :]:
+        config = config_of(*shape, arguments.size)
+        row = dict(zip(("config", "length", "rows", "attention"), shape, strict=True))
         row |= alone(yardsticks, config, topology) if topology else {}
         row |= alone(measure, config, arguments.steps)
         report["rows"].append(row)

@@ -46,6 +46,8 @@ COUNTED = 2 + 5 * 8 + 4 * (2 + 3 * 5 + 3 + 3) + 1
 
 def test_loops_are_multiplied_out():
     assert bundles.executed(DUMP) == COUNTED
+    # The loop whose rounds depend on data has 3 bundles, in 4 rounds of the loop around it.
+    assert bundles.executed(DUMP, rounds=2.5) == COUNTED + 1.5 * 3 * 4
 
 
 def test_a_kernel_of_the_compiler():
@@ -63,9 +65,9 @@ def test_the_dumps_of_a_folder(tmp_path):
     name = "17954380-fusion.2-03-final_bundles.txt"
     (tmp_path / name).write_text(DUMP)
     (tmp_path / name.replace("final", "schedule-analysis_final")).write_text("0x1 : {}")
-    assert bundles.dumped(tmp_path) == {"fusion.2": COUNTED}
+    assert bundles.dumped(tmp_path, {}) == {"fusion.2": COUNTED}
     bundles.forget(tmp_path)
-    assert bundles.dumped(tmp_path) == {}
+    assert bundles.dumped(tmp_path, {}) == {}
 
 
 def test_libtpu_is_asked_once(monkeypatch):

@@ -70,7 +70,8 @@ def test_collectives_are_found_in_loops_and_in_fusions():
 
 # Two layers alike but for names and places; a third with its result in another memory; a gather in
 # two steps, and a combined sum, in which `jax.shard_map` gives all the same channel; a fusion that
-# slices one operand and updates another; one with two slices that overlap.
+# slices one operand and updates another; one with two slices that overlap; one in which
+# another fusion slices.
 LAYERS = """HloModule jit_step
 
 %half (x: bf16[16,64]) -> bf16[16,64] {
@@ -108,6 +109,17 @@ LAYERS = """HloModule jit_step
   ROOT %both = f32[16,256]{1,0:T(8,128)} add(%first, %second)
 }
 
+%pick (p: f32[24,256]) -> f32[8,256] {
+  %p = f32[24,256]{1,0:T(8,128)} parameter(0)
+  ROOT %picked = f32[8,256]{1,0:T(8,128)} slice(%p), slice={[8:16], [0:256]}
+}
+
+%nest (q: f32[24,256]) -> f32[8,256] {
+  %q = f32[24,256]{1,0:T(8,128)} parameter(0)
+  %nested = f32[8,256]{1,0:T(8,128)} fusion(%q), kind=kLoop, calls=%pick
+  ROOT %minus = f32[8,256]{1,0:T(8,128)} negate(%nested)
+}
+
 ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i: s32[]) -> bf16[16,64] {
   %a = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
   %z.1 = f32[24,200]{1,0:T(8,128)} parameter(1)
@@ -123,6 +135,7 @@ ENTRY %main (a: bf16[16,64], z.1: f32[3,200], t: f32[40,256], u: f32[40,256], i:
   %new = f32[40,256]{1,0:T(8,128)} fusion(%t, %u, %i), kind=kLoop, calls=%parts
   %v = f32[24,256]{1,0:T(8,128)} parameter(5)
   %overlap = f32[16,256]{1,0:T(8,128)} fusion(%v), kind=kLoop, calls=%overlapping
+  %within = f32[8,256]{1,0:T(8,128)} fusion(%v), kind=kOutput, calls=%nest
   %next = f32[24,200]{1,0:T(8,128)} all-gather(%z.1), channel_id=1, dimensions={0}
   %moved = (f32[24,200]{1,0:T(8,128)S(1)}, f32[24,200]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%go)
   ROOT %part = ((f32[40,256]{1,0:T(8,128)}), f32[8,256]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%new), slice={[0:8], [0:256]}
@@ -163,6 +176,7 @@ def test_bytes_of_hbm(layers):
     assert program.hbm_bytes(named["start"]) == 2 * 4 * 24 * 256
     assert program.hbm_bytes(named["new"]) == 2 * 4 * 8 * 256 + 4
     assert program.hbm_bytes(named["overlap"]) == 4 * (24 + 16) * 256  # not 16 + 16 rows read
+    assert program.hbm_bytes(named["within"]) == 2 * 4 * 8 * 256  # the fusion inside slices
 
 
 def test_bytes_of_asynchronous_copies(layers):

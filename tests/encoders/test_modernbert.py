@@ -291,7 +291,7 @@ def test_names_cover_the_parameters_of_every_variant(changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("remat", ["layer", "attention"])
+@pytest.mark.parametrize("remat", ["layer", "attention", "none"])
 def test_remat_changes_nothing(remat):
     params = random_params(kinds.ENCODER)["modernbert"]
     ids, mask = _batch(kinds.ENCODER, 17)

@@ -376,14 +376,15 @@ def test_every_cell(content, tmp_path):
     assert " ".join(lines[0]) == " ".join(shown)
 
     # The timed step: on a CPU, the kernels' row is computed by einsum and drops the same.
-    assert re.search(r"^\| 128 +\| 64 +\| einsum +\| \d", printed["step"], re.MULTILINE)
+    assert re.search(r"^\| base_16 +\| 128 +\| 64 +\| einsum +\| \d", printed["step"], re.MULTILINE)
     timed = json.loads((made / "tpu_step.json").read_text())["rows"]
-    assert [(row["length"], row["attention"]) for row in timed] == [
-        (128, "einsum"),
-        (512, "einsum"),
-        (512, "kernel"),
+    assert [(row["config"], row["length"], row["attention"]) for row in timed] == [
+        ("base_16", 512, "kernel"),
+        ("modern_base_16", 1024, "kernel"),
+        ("base_16", 512, "einsum"),
+        ("base_16", 128, "einsum"),
     ]
-    assert timed[1]["loss"] == timed[2]["loss"] == pytest.approx(math.log(2 * 30522), abs=0.5)
+    assert timed[0]["loss"] == timed[2]["loss"] == pytest.approx(math.log(2 * 30522), abs=0.5)
 
     # The pod: a device has an eighth of the token embeddings, also in the picture.
     assert "layout 'fsdp' on 8 x cpu: data=8, model=1" in printed["pod"]

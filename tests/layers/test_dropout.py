@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from bertjax.base.fields import TEXT
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.layers.dropout import Dropout, dropout, random_bits
+from bertjax.layers.dropout import Dropout, dropout, keep_mask, random_bits
 
 SHAPE = (31, 3, 67, 131)  # 816,207 elements, with the axes of attention probabilities
 
@@ -200,3 +200,20 @@ class TestInTheModel:
             assert abs(mask.mean() - 0.3) < 5 * math.sqrt(0.3 * 0.7 / mask.size)
         for one, two in itertools.combinations(masks, 2):
             assert abs(_correlation(one, two)) < _five_deviations(one.size)
+
+
+def test_two_heads_share_a_number():
+    """With 16 bits: its lower half decides for the even head, its upper half for the odd one."""
+    seed, shape, rate = jnp.uint32(3), (2, 5, 7, 11), 0.1
+    kept = np.asarray(keep_mask(seed, shape, rate, bits=16))
+    numbers = np.asarray(random_bits(seed, (2, 3, 7, 11)))
+    for head in range(5):
+        half = numbers[:, head // 2] >> (16 * (head % 2)) & 0xFFFF
+        np.testing.assert_array_equal(kept[:, head], half >= round(rate * 2**16))
+
+
+def test_halves_of_a_number_decide_independently():
+    """Rate, and rate**2 for both heads of a pair, within five standard deviations."""
+    dropped = ~np.asarray(keep_mask(jnp.uint32(8), (3, 4, 251, 257), 0.1, bits=16))
+    for found, rate in ((dropped, 0.1), (dropped[:, 0::2] & dropped[:, 1::2], 0.01)):
+        assert abs(found.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / found.size)

@@ -74,14 +74,30 @@ def test_bias(outputs):
     )
 
 
+@pytest.mark.parametrize("keep_slope", [False, True])
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
-def test_activation(hidden_act):
+def test_activation(hidden_act, keep_slope):
     # It is computed in float64, because in float32 rounding differs and depends on flags.
     with jax.enable_x64(True):
         _assert_same_pull(
-            lambda x: activation(hidden_act, x),
+            lambda x: activation(hidden_act, x, keep_slope),
             lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
             jnp.linspace(-9, 9, 181, dtype=jnp.float64),
             random=lambda *shape: np.random.default_rng(0).normal(size=shape),
             tolerance=1e-12,
         )
+
+
+def test_the_erf_form_in_bfloat16():
+    """There it is computed by tanh, with errors below those of rounding."""
+    numbers = [*np.linspace(-9, 9, 5001), -1e30, -100, -9.99, 9.99, 100, 1e30]
+    x = jnp.asarray(numbers, jnp.bfloat16)
+    y, pull = jax.vjp(lambda x: activation("gelu", x), x)
+    (slope,) = pull(jnp.ones_like(x))
+    assert y.dtype == slope.dtype == jnp.bfloat16
+    with jax.enable_x64(True):
+        wide = jnp.asarray(np.asarray(x, np.float64))
+        exact, pull = jax.vjp(lambda x: jax.nn.gelu(x, approximate=False), wide)
+        (exact_slope,) = pull(jnp.ones_like(wide))
+    np.testing.assert_allclose(np.asarray(y, np.float64), exact, rtol=2**-8, atol=3e-5)
+    np.testing.assert_allclose(np.asarray(slope, np.float64), exact_slope, rtol=2**-8, atol=6e-5)

@@ -106,6 +106,15 @@ def test_small_shares_are_gathered_and_not_summed():
 
 @needs_libtpu
 @pytest.mark.slow
+def test_small_shares_are_gathered_together_where_libtpu_would_sum_them():
+    """The shares of feed-forward weights are 256 KiB; those of attention stay small together."""
+    (report,) = compile_check.run(_small(num_hidden_layers=2, intermediate_size=32_768), "v6e:8x8")
+    gathered = sum(row.bytes for row in report.collectives if row.kind == "all-gather")
+    assert gathered >= 2 * 2 * 256 * 32_768 * 2
+
+
+@needs_libtpu
+@pytest.mark.slow
 def test_the_files(reported):
     report, folder = reported
     written = json.loads((folder / "report.json").read_text())
@@ -154,7 +163,7 @@ def test_a_loop_over_layers_counts_every_layer(reported):
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["v5e:4x4", "v6e:4x4"])
+@pytest.mark.parametrize("topology", ["v5e:4x4", "v6e:4x4", "v5p:2x2x1"])
 def test_kernels_are_compiled_and_counted(topology):
     """One forward and one backward, and nothing of the size of all pairs of positions."""
     config = _small(num_hidden_layers=1, attention="kernel")
@@ -172,6 +181,20 @@ def test_kernels_are_compiled_and_counted(topology):
     rows, heads, length = 128 // 16, 4, 512
     gathered = sum(row.bytes for row in report.collectives if row.moves == "weights")
     assert report.temporaries - gathered < 2 * rows * heads * length * length * 2
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_kernels_are_counted_by_the_blocks_that_they_compute():
+    """A sequence of 4,096 has 8 x 8 blocks; its documents leave out the share that is reported."""
+    config = _small(num_hidden_layers=1, attention="kernel", max_position_embeddings=4096)
+    config.phase_1.update(length=4096)
+    whole, packed = (
+        compile_check.run(config, "v5e:4x4", document=document)[0] for document in (0, 700)
+    )
+    assert 0.4 < packed.step.share < 0.6 and packed.step.flops < whole.step.flops
+    for name, kernel in packed.kernels.items():
+        assert packed.step.share < kernel.seconds / whole.kernels[name].seconds < 0.75
 
 
 @needs_libtpu

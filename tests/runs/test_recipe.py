@@ -484,6 +484,7 @@ _COMPUTATION = dict(
     scan_layers=False,
     remat="layer",
     attention="kernel",
+    dropout_bits=16,
     vocab_size=31_000,
     hidden_size=96,
     num_hidden_layers=3,

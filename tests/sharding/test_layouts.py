@@ -15,6 +15,7 @@ from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import make_placement
+from bertjax.training import compiled_step
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Phase, Trainer
@@ -25,7 +26,7 @@ from tests.helpers.slow_cases import others_slow
 pytestmark = pytest.mark.devices(8)
 
 OBJECTIVE = MaskedLMNextSentence()
-ROWS, LENGTH, STEPS = 16, 13, 4
+ROWS, LENGTH, STEPS = 16, 14, 4
 SPEC = BertSpec(
     vocab_size=97,
     vocab_multiple=8,
@@ -44,7 +45,7 @@ PARAMETER_TOLERANCE = 2e-5  # the updates of `STEPS` steps add up to 3e-3
 
 
 def _batch(step: int, rows: slice) -> dict[str, np.ndarray]:
-    """Rows of 1 to 13 tokens, with 1 to 4 predictions each."""
+    """Rows of 1 to 14 tokens, with 1 to 4 predictions each."""
     rng = np.random.default_rng(step)
     lengths = rng.permutation(np.linspace(1, LENGTH, ROWS).astype(int))[:, None]
     inside = np.arange(LENGTH) < lengths
@@ -124,8 +125,9 @@ def one_device():
         [
             *[("data", (8, 1)), ("zero1", (8, 1)), ("fsdp", (8, 1)), ("tensor", (2, 4))],
             *[("tensor", (4, 2)), ("tensor_zero1", (4, 2)), ("tensor_fsdp", (4, 2))],
+            ("sequence", (4, 2)),
         ],
-        ("tensor_fsdp", (4, 2)),
+        *[("tensor_fsdp", (4, 2)), ("sequence", (4, 2))],
     ),
 )
 def test_layout_trains_what_one_device_trains(one_device, name, grid, scan_layers, accumulate):
@@ -163,6 +165,17 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
 def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
     """A small version of the slow tests above, which do this in every layout."""
     _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), True, 2)
+
+
+def test_gathering_small_shares_together_changes_nothing(monkeypatch):
+    """Pods of v6e do it; here, shares of 288 and 480 bytes are small, and of 864 not."""
+    alone_metrics, alone = _train("zero1", (8, 1), SPEC, 1)
+    monkeypatch.setattr(compiled_step, "_small_share", lambda placement: 500)
+    metrics, params = _train("zero1", (8, 1), SPEC, 1)
+    assert metrics == alone_metrics
+    assert params.keys() == alone.keys()
+    for path, leaf in alone.items():
+        np.testing.assert_array_equal(params[path], leaf, err_msg=path)
 
 
 def test_dropout_is_at_work(one_device):

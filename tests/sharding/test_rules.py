@@ -64,8 +64,11 @@ def _expected(name: str, scanned: bool) -> dict[str, P]:
     }
     whole = {path: P(*[None] * len(specs[0])) for path, specs in table.items()}
     fsdp, tensor = ({path: specs[i] for path, specs in table.items()} for i in range(2))
+    vocabulary = ("bert/embeddings/token", "masked_lm/bias")
+    sequence = whole | {path: tensor[path] for path in vocabulary}
     return {
         **{"data": whole, "zero1": whole, "fsdp": fsdp},
+        "sequence": sequence,
         **{"tensor": tensor, "tensor_zero1": tensor, "tensor_fsdp": both},
     }[name]
 
@@ -135,7 +138,10 @@ def test_every_layout_places_every_axis_and_no_other(name):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_only_the_batch_of_a_batch_is_split(name):
-    assert partition_spec((axes.BATCH, axes.LENGTH), sharding_layout(name).rules) == P("data", None)
+    """And in the layout that is made for it, the length."""
+    length = "model" if name == "sequence" else None
+    spec = partition_spec((axes.BATCH, axes.LENGTH), sharding_layout(name).rules)
+    assert spec == P("data", length)
 
 
 def test_an_axis_may_have_no_name():

@@ -50,6 +50,35 @@ def test_there_and_back(name):
     assert back.sharding.is_equivalent_to(here, len(shape))
 
 
+def test_small_shares_are_gathered_together():
+    """Those of one shape, if they have enough bytes; each weight arrives as it would alone."""
+    mesh = make_mesh(MeshSpec(data=4, model=2))
+    heads = ("data", None, "model"), (None, None, "model")
+    shares = {
+        **{f"layer_{i}": ((8, 3, 2, 5), *heads) for i in range(3)},  # 3 x 60 bytes in bfloat16
+        "along_another_axis": ((8, 3, 2, 5), (None, None, None, None), (None, None, "model")),
+        **{f"without_room_{i}": ((8, 6), ("data", "model"), (None, "model")) for i in range(15)},
+        **{f"too_few_{i}": ((3, 8, 5), (None, "data"), ()) for i in range(2)},  # 2 x 60 bytes
+        **{f"large_{i}": ((40, 9), ("data",), ()) for i in range(2)},  # 2 x 180 bytes
+        **{f"vector_{i}": ((50,), (), ()) for i in range(2)},  # 2 x 100 bytes, which are not moved
+    }
+    random = np.random.default_rng(1)
+    stored, used, params = {}, {}, {}
+    for name, (shape, here, there) in shares.items():
+        stored[name], sharding = (NamedSharding(mesh, PartitionSpec(*s)) for s in (here, there))
+        used[name] = jax.ShapeDtypeStruct(shape, "bfloat16", sharding=sharding)
+        params[name] = jax.device_put(random.normal(size=shape).astype(np.float32), stored[name])
+    gather = jax.jit(moves_between(stored, used, small=180).gather)
+    alone = jax.jit(moves_between(stored, used).gather)(params)
+    for name, weight in gather(params).items():
+        np.testing.assert_array_equal(weight, alone[name])
+        assert weight.sharding.is_equivalent_to(used[name].sharding, weight.ndim)
+    # XLA:CPU may gather bfloat16 in float32.
+    text = gather.lower(params).compile().as_text()
+    gathered = re.findall(r"\w+\[([\d,]+)\]\S* all-gather\(", text)
+    assert sorted(gathered) == sorted(["8,9,1,5", *15 * ["8,3"], *2 * ["3,8,5"], *2 * ["40,9"]])
+
+
 def test_a_gathered_weight_has_the_dtype_of_its_products():
     mesh = make_mesh(MeshSpec(data=1, model=1), jax.devices()[:1])
     here = NamedSharding(mesh, PartitionSpec(None))

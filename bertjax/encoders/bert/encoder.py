@@ -7,6 +7,7 @@ import jax
 from flax import linen as nn
 
 from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.remat import keep_kernel_results
 from bertjax.attention.self_attention import SelfAttention
 from bertjax.base import axes
 from bertjax.encoders.bert.embeddings import Embeddings
@@ -41,11 +42,11 @@ class Block(nn.Module):
             pattern=Pattern(spec.causal),
             implementation=spec.attention,
             rate=spec.attention_probs_dropout_prob,
+            dropout_bits=spec.dropout_bits,
             qkv_init=init,
             output_init=init,
             precision=spec.precision,
             remat=spec.remat == "attention",
-            scanned=spec.scan_layers,
             name="attention",
         )
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
@@ -55,7 +56,7 @@ class Block(nn.Module):
 
         embed, mlp = {axes.EMBED: spec.hidden_size}, {axes.MLP: spec.intermediate_size}
         y = dense(embed, mlp, name="intermediate")(x)  # [B, S, F]
-        y = activation(spec.hidden_act, y)
+        y = activation(spec.hidden_act, y, spec.keeps_slopes)
         y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_MLP))
         y = dense(mlp, embed, name="output")(y)
         y = drop(name="output_dropout")(y, deterministic)
@@ -75,7 +76,7 @@ class Layers(nn.Module):
         spec = self.spec
         block = Block
         if spec.remat == "layer":
-            block = nn.remat(Block, prevent_cse=not spec.scan_layers)
+            block = nn.remat(Block, policy=keep_kernel_results, prevent_cse=not spec.scan_layers)
         if not spec.scan_layers:
             outputs = []
             for i in range(spec.num_hidden_layers):

@@ -68,10 +68,10 @@ class BertSpec(AttentionComputation, BertArchitecture):
         """The rows of the table of positions."""
         return self.max_position_embeddings
 
-    def flops_per_token(self, length: int, predicted: int) -> float:
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`."""
         layers, width, inner = self.num_hidden_layers, self.hidden_size, self.intermediate_size
         products = layers * (4 * width * width + 2 * width * inner)
-        attention = layers * 2 * width * length
+        attention = layers * 2 * width * (length if context is None else context)
         head = predicted / length * (width * self.vocab_size + width * width)
         return 6.0 * (products + attention + head)

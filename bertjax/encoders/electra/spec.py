@@ -33,10 +33,11 @@ class ElectraSpec(BertSpec):
 
     embedding_size: int = 128
 
-    def flops_per_token(self, length: int, predicted: int) -> float:
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`."""
         width, inner, embeddings = self.hidden_size, self.intermediate_size, self.embedding_size
-        layer = 4 * width * width + 2 * width * inner + 2 * width * length
+        seen = length if context is None else context
+        layer = 4 * width * width + 2 * width * inner + 2 * width * seen
         projection = embeddings * width if embeddings != width else 0
         head = predicted / length * (embeddings * self.vocab_size + width * embeddings)
         return 6.0 * (self.num_hidden_layers * layer + projection + head)

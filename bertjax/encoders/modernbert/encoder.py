@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.remat import keep_kernel_results
 from bertjax.attention.self_attention import SelfAttention
 from bertjax.base import axes
 from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, ModernBertSpec
@@ -82,9 +83,9 @@ class FeedForward(nn.Module):
         sides = (None,) * len(gate)
         y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, *sides, axes.ACTIVATION_MLP))
         if gate:
-            y = activation(spec.hidden_act, y[:, :, 0]) * y[:, :, 1]
+            y = activation(spec.hidden_act, y[:, :, 0], spec.keeps_slopes) * y[:, :, 1]
         else:
-            y = activation(spec.hidden_act, y)
+            y = activation(spec.hidden_act, y, spec.keeps_slopes)
         y = Dropout(spec.hidden_dropout_prob, name="inner_dropout")(y, deterministic)
         return dense(inner, embed, into_residual(spec), name="output")(y)
 
@@ -112,6 +113,7 @@ class Block(nn.Module):
             pattern=Pattern(spec.causal, window),
             implementation=spec.attention,
             rate=spec.attention_probs_dropout_prob,
+            dropout_bits=spec.dropout_bits,
             qkv_init=_others(spec),
             output_init=into_residual(spec),
             precision=spec.precision,
@@ -146,7 +148,9 @@ class Layers(nn.Module):
         if spec.positions == ROTARY:
             of_global = rotation(positions, width, spec.global_rope_theta)
             of_local = rotation(positions, width, spec.local_rope_theta)
-        block = nn.remat(Block) if spec.remat == "layer" else Block
+        block = Block
+        if spec.remat == "layer":
+            block = nn.remat(Block, policy=keep_kernel_results)
         outputs = []
         for i in range(spec.num_hidden_layers):
             by = of_global if spec.is_global(i) else of_local

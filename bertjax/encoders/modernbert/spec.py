@@ -114,12 +114,13 @@ class ModernBertSpec(AttentionComputation, ModernBertArchitecture):
         """Whether a layer, counted from 0, sees the whole sequence."""
         return layer % self.global_attn_every_n_layers == 0
 
-    def flops_per_token(self, length: int, predicted: int) -> float:
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`; of a window, the keys that are seen."""
         layers, width = self.num_hidden_layers, self.hidden_size
         feed_forward = (3 if self.feed_forward == GATED else 2) * width * self.intermediate_size
         products = layers * (4 * width * width + feed_forward)
-        window = min(length, 2 * (self.local_attention // 2) + 1)
-        seen = sum(length if self.is_global(layer) else window for layer in range(layers))
+        context = length if context is None else context
+        window = min(context, 2 * (self.local_attention // 2) + 1)
+        seen = sum(context if self.is_global(layer) else window for layer in range(layers))
         head = predicted / length * (width * self.vocab_size + width * width)
         return 6.0 * (products + 2 * width * seen + head)

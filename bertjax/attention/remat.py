@@ -1,0 +1,7 @@
+"""What a layer keeps for its backward pass, where it computes the rest of itself again."""
+
+import jax
+
+# The checkpoint name of the results of kernels, which are small and take long to compute.
+KERNEL_RESULTS = "attention_kernel"
+keep_kernel_results = jax.checkpoint_policies.save_only_these_names(KERNEL_RESULTS)

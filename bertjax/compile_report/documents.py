@@ -1,0 +1,36 @@
+"""Rows of packed documents for a report that has no corpus."""
+
+import numpy as np
+
+_ROWS = 256
+_SPREAD = 1.1  # of the logarithm of a document's length
+
+
+def packed_rows(length: int, mean: float) -> np.ndarray:
+    """The numbers of the documents of some rows without padding, int [R, S].
+
+    Args:
+      mean: the mean length of a document; lengths are drawn from a lognormal distribution, and the
+        last document of a row is cut.
+    """
+    rng = np.random.default_rng(0)
+    tokens = _ROWS * length
+    sizes = rng.lognormal(np.log(mean) - _SPREAD**2 / 2, _SPREAD, int(4 * tokens / mean) + 8)
+    ends = np.cumsum(np.maximum(np.rint(sizes), 1).astype(np.int64))
+    assert ends[-1] >= tokens
+    numbers = np.searchsorted(ends, np.arange(tokens), side="right").reshape(_ROWS, length)
+    return 1 + numbers - numbers[:, :1]
+
+
+def share_of_blocks(segment_ids: np.ndarray, block: int) -> float:
+    """The share of the blocks [block, block] of pairs that have pairs of the same document.
+
+    Args:
+      segment_ids: int [R, S], numbers of documents, which rise along a row.
+    """
+    rows, length = segment_ids.shape
+    blocks = segment_ids.reshape(rows, length // block, block)
+    first, last = blocks[..., 0], blocks[..., -1]
+    return float(
+        ((first[:, :, None] <= last[:, None]) & (last[:, :, None] >= first[:, None])).mean()
+    )
