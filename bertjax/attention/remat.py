@@ -1,4 +1,4 @@
-"""What a layer keeps for its backward pass, where it computes the rest of itself again."""
+"""The policy by which a layer that computes itself again keeps the results of kernels."""
 
 import jax
 

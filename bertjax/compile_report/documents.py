@@ -27,10 +27,10 @@ def share_of_blocks(segment_ids: np.ndarray, block: int) -> float:
 
     Args:
       segment_ids: int [R, S], numbers of documents, which rise along a row.
+      block: the last block of a row may be shorter.
     """
-    rows, length = segment_ids.shape
-    blocks = segment_ids.reshape(rows, length // block, block)
-    first, last = blocks[..., 0], blocks[..., -1]
+    first = segment_ids[:, ::block]
+    last = np.concatenate([segment_ids[:, block - 1 : -1 : block], segment_ids[:, -1:]], 1)
     return float(
         ((first[:, :, None] <= last[:, None]) & (last[:, :, None] >= first[:, None])).mean()
     )

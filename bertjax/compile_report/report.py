@@ -195,17 +195,18 @@ def compile_and_report(
     not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
     temporaries = memory.temp_size_in_bytes + not_donated
     arguments = memory.argument_size_in_bytes
+    program = Program(text)
     rounds = {
         instruction.name: instruction.rounds * step.share
-        for instruction, _ in Program(text).executed()
+        for instruction, _ in program.executed()
         if instruction.rounds
     }
     dumped = bundles.dumped(bundles.folder(), rounds)
-    return report_of(text, dumped, step, where, scopes, arguments, temporaries)
+    return report_of(program, dumped, step, where, scopes, arguments, temporaries)
 
 
 def report_of(
-    text: str,
+    program: Program,
     dumped: Mapping[str, int],
     step: Step,
     where: Slice,
@@ -213,12 +214,11 @@ def report_of(
     arguments: int,
     temporaries: int,
 ) -> Report:
-    """Makes a report from the text of a compiled step and its bytes of memory on a device.
+    """Makes a report from a compiled step and its bytes of memory on a device.
 
     Args:
       dumped: the bundles of instructions by their names; of equal instructions, one is enough.
     """
-    program = Program(text)
     chip = where.chip
     of_forms = {
         program.form(instruction): dumped[instruction.name]

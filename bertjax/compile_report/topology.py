@@ -83,6 +83,12 @@ class Slice:
         return self.chip.hbm / self.chip.devices
 
 
+def only_compile() -> None:
+    """Lets JAX compile for described devices: also on a host with TPUs, it uses the CPU."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+
+
 def describe(name: str) -> Slice:
     """The slice of that name, such as "v5e:4x4" or "v5p:4x4x4".
 

@@ -6,15 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from bertjax.attention.kernel.form import BLOCK
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
 from bertjax.compile_report.documents import packed_rows, share_of_blocks
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
-from bertjax.compile_report.topology import Slice, describe
+from bertjax.compile_report.topology import Slice, describe, only_compile
 from bertjax.corpus.store import open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
@@ -46,8 +44,7 @@ def run(
       InputError: what would also stop the run: a mistake in the config, a batch that does not
         divide, too little memory; or there is no compiler, or it does not know the slice.
     """
-    jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    only_compile()
     for flag, file in (("json", json_file), ("image", image)):
         if file and not local_folder(file).parent.is_dir():
             raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
@@ -98,7 +95,7 @@ def _report(
     if document:
         rows = packed_rows(phase.length, document)
         context = mean_context(rows)
-        share = share_of_blocks(rows, min(BLOCK, phase.length))
+        share = share_of_blocks(rows, BLOCK)
     step = Step(
         length=phase.length,
         batch_size=phase.batch_size,

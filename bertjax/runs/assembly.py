@@ -7,6 +7,7 @@ from functools import partial
 
 import jax
 
+from bertjax.base.fields import SEGMENT_IDS
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.batches import Examples
@@ -45,7 +46,8 @@ def make_phases(
         settings = recipe.example_spec(phase, name, phase.batch_size)
         examples = Examples(stores[phase.corpus], tokenizer, settings)
         tokens = phase.batch_size * phase.length
-        context = _context(examples)
+        packed = not recipe.objective.layout.fields.keys().isdisjoint(SEGMENT_IDS)
+        context = _context(examples) if packed else None
         per_token = recipe.objective.flops_per_token(
             spec, phase.length, examples.spec.predicted, context
         )
@@ -66,14 +68,10 @@ def make_phases(
     return phases
 
 
-def _context(examples: Examples) -> float | None:
-    """The mean tokens that a token sees in the first batch; None if a row is one document."""
-    rows = min(_ROWS, examples.spec.batch_size)
-    segment_ids = examples.batch(0, slice(0, rows)).get("segment_ids")
-    return None if segment_ids is None else mean_context(segment_ids)
-
-
-_ROWS = 64  # enough for the mean of a batch
+def _context(examples: Examples) -> float:
+    """The mean tokens that a token sees, in some rows of the first batch."""
+    rows = min(64, examples.spec.batch_size)
+    return mean_context(examples.batch(0, slice(0, rows))["segment_ids"])
 
 
 def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBatch]]:

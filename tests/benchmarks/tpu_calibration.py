@@ -24,7 +24,7 @@ from report import begun
 
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
-from bertjax.compile_report.topology import describe
+from bertjax.compile_report.topology import describe, only_compile
 
 ROWS, SIDE = 192, 512  # heads of 16 sequences of BERT-base, and their length
 SCORES = ROWS, SIDE, SIDE
@@ -130,8 +130,7 @@ def main() -> None:
     parser.add_argument("--topology", default="v5e:1x1", help="one chip of a generation")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     arguments = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    only_compile()
     packages = "jax", "libtpu"
     report = begun(arguments.output, packages, topology=arguments.topology, operations={})
     for name, operation in OPERATIONS.items():

@@ -57,6 +57,7 @@ def bertjax_step(name: str, topology: str, length: int, rows: int) -> dict:
 def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     """The same report, made from what `compile_peer` writes in the other environment."""
     from bertjax.compile_report import bundles
+    from bertjax.compile_report.program import Program
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
     from bertjax.encoders.bert.family import BERT
@@ -67,11 +68,13 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
         (dumps := Path(folder, "bundles")).mkdir()
         environment = os.environ | {"LIBTPU_INIT_ARGS": bundles.flags(dumps)}
         subprocess.run([python, __file__, "--peer", *arguments], check=True, env=environment)
-        dumped = bundles.dumped(dumps)
+        dumped = bundles.dumped(dumps, rounds={})
         text = Path(folder, "step.hlo").read_text(encoding="utf-8")
         memory = json.loads(Path(folder, "memory.json").read_text(encoding="utf-8"))
     step = Step(length=length, batch_size=rows, accumulate=1, steps=0, flops=flops)
-    return report_of(text, dumped, step, describe(topology), BERT.scopes, *memory).as_dict()
+    return report_of(
+        Program(text), dumped, step, describe(topology), BERT.scopes, *memory
+    ).as_dict()
 
 
 def compile_peer(name: str, topology: str, length: str, rows: str, folder: str) -> None:

@@ -22,7 +22,7 @@ from bertjax.attention.implementations import self_attention
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
-from bertjax.compile_report.topology import describe
+from bertjax.compile_report.topology import describe, only_compile
 from bertjax.layers.rotary import rotation
 
 WIDTH = 64
@@ -122,8 +122,7 @@ def main() -> None:
     parser.add_argument("--topology", default="v5e:1x1", help="one chip each, with commas between")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     arguments = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu")  # also on a host that has TPUs
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read such programs back
+    only_compile()
     report = begun(arguments.output, ("jax", "libtpu"), chips={})
     for topology in arguments.topology.split(","):
         shapes = report["chips"].setdefault(topology, {})

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bertjax.compile_report.program import Program
 from bertjax.compile_report.report import Step, report_of, run_table, table
 from bertjax.compile_report.topology import CHIPS, Slice
 
@@ -43,7 +44,9 @@ def test_what_carries_a_collective_is_counted_by_its_estimate():
     device = SimpleNamespace(device_kind="TPU v5 lite")
     where = Slice("v5e:4x4", CHIPS["v5e"], 16, [device] * 16)
     step = Step(length=512, batch_size=256, accumulate=1, steps=1, flops=1e12)
-    report = report_of(TEXT, {"fusion.8": 900}, step, where, [("output", "feed-forward")], 0, 0)
+    report = report_of(
+        Program(TEXT), {"fusion.8": 900}, step, where, [("output", "feed-forward")], 0, 0
+    )
     assert report.estimate.seconds == pytest.approx(360_000 / 1.5e9)
     # The sum's bytes of HBM take longer than its bundles.
     moved = 2 * 2 * 8192 * 768 / 819e9
@@ -51,7 +54,7 @@ def test_what_carries_a_collective_is_counted_by_its_estimate():
     assert report.count.borrowed == pytest.approx(300_000 / 1.5e9)
     assert report.estimate.borrowed == 0
     assert (report.without_bundles, report.without_estimate) == ({}, {})
-    without_dumps = report_of(TEXT, {}, step, where, [("output", "feed-forward")], 0, 0)
+    without_dumps = report_of(Program(TEXT), {}, step, where, [("output", "feed-forward")], 0, 0)
     assert without_dumps.without_bundles == {"fusion": 1}  # fusion.8: fusion.7 cannot have any
     assert "step by count: 0.2 ms" in table(report) and "; 0.2 ms of it by the other" in table(
         report
@@ -88,7 +91,7 @@ ENTRY %main (g: f32[1024,1024], w: bf16[32,512], x: bf16[8192,768]) -> bf16[8192
 def test_seconds_are_of_a_device(name, kind, devices, hbm, links, clock, peak):
     where = Slice(name, CHIPS[name[:-4]], 16, [SimpleNamespace(device_kind=kind)] * devices)
     step = Step(length=512, batch_size=256, accumulate=1, steps=10**9, flops=1e12)
-    report = report_of(COLLECTIVES, {"fusion.1": 900}, step, where, (), 0, 0)
+    report = report_of(Program(COLLECTIVES), {"fusion.1": 900}, step, where, (), 0, 0)
     assert report.estimate.seconds == pytest.approx(94_000 / clock)
     assert report.count.seconds == pytest.approx(48 * 2**20 / 2 / hbm)
     # An all-reduce moves every byte twice: it scatters sums and gathers them.

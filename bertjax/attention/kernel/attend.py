@@ -80,8 +80,10 @@ def kernel_self_attention(
         row_bits: jax.Array,
         table: jax.Array | None,
     ) -> jax.Array:
-        before = 0 if heads is None else jax.lax.axis_index(heads) * qkv.shape[3]
-        rule = Dropout(rate, bits, paired=False, stride=mask.keys.shape[1])
+        _, _, _, count, width = qkv.shape
+        before = 0 if heads is None else jax.lax.axis_index(heads) * count
+        paired = count % 2 == 0 and width < LANES
+        rule = Dropout(rate, bits, paired, stride=mask.keys.shape[1])
         given = qkv, codes, row_bits, table, before
         return _of_device(*given, pieces, pattern, rule, interpret)
 
@@ -143,7 +145,6 @@ def _of_device(
         arrays = flat(qkv[:, :, :1]), flat(keys.kv)
         codes, table, first_query = keys.codes, keys.table, keys.first_query
     first = jnp.stack([jnp.int32(heads_before), jnp.int32(first_query)])
-    dropout = dropout._replace(paired=heads % 2 == 0 and width < LANES)
     sizes = codes.shape[2], length + more, width
     rotary = table is not None
     forms = (

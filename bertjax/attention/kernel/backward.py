@@ -13,13 +13,15 @@ from bertjax.attention.kernel.blocks import (
     LOG2E,
     LOW,
     UNSEEN,
+    Queries,
     as_columns,
+    block_of_queries,
     dot,
+    each_head,
     keep_masks,
-    of_head,
     over_keys,
+    over_seen_keys,
     rotated,
-    scaled_queries,
     scores,
     visible,
     when,
@@ -28,26 +30,23 @@ from bertjax.attention.kernel.call import Given, in_specs, rows, scratch, settin
 from bertjax.attention.kernel.form import LANES, Form, Index, Ref
 
 
-class _Queries(NamedTuple):
-    """A block of queries.
+class _Block(NamedTuple):
+    """A block of queries, and what the forward pass and the loss say of them.
 
     Attributes:
-      place: its first position.
-      queries, gradients: of each head, the queries and the gradients of their contexts, [C, 128].
-      query_t, gradient_t: those of all heads, [128, C].
+      query_t: the queries of all heads, [128, C].
+      gradients: of each head, the gradients of the contexts, [C, 128].
+      gradient_t: those of all heads, [128, C].
       means: of each head, the mean of the gradients of the weights, [1, C].
       logs: of each head, the logarithms of the sums, [1, C].
-      codes: [1, C].
     """
 
-    place: Index
-    queries: list[jax.Array]
-    gradients: list[jax.Array]
+    queries: Queries
     query_t: jax.Array
+    gradients: list[jax.Array]
     gradient_t: jax.Array
     means: list[jax.Array]
     logs: list[jax.Array]
-    codes: jax.Array
 
 
 def _kernel(
@@ -91,38 +90,33 @@ def _kernel(
 
     over_keys(form, step == 0, prepare)
 
-    def block_of_queries(index: int) -> _Queries:
+    def block(index: int) -> _Block:
+        queries = block_of_queries(index, q, codes, table, first_query, form)
         here = pl.ds(index * form.queries, form.queries)
-        place = pl.multiple_of(first_query + step * form.step + index * form.queries, LANES)
-        angles = None if table is None else table[pl.ds(place, form.queries)]
-        query = scaled_queries(q[0, here], angles, form)
         gradient = d_out[0, here].astype(jnp.float32)
         products = (gradient * out[0, here].astype(jnp.float32)).T  # [128, C]
         gradient /= 1 - form.dropout.rate
         logs = [logsum[0, 0, h : h + 1, here] for h in range(form.heads)]
-        return _Queries(
-            place,
-            [of_head(query, h, form) for h in range(form.heads)],
-            [of_head(gradient.astype(query.dtype), h, form) for h in range(form.heads)],
-            query.astype(jnp.float32).T.astype(query.dtype),
-            gradient.T.astype(query.dtype),
+        return _Block(
+            queries,
+            queries.all_heads.astype(jnp.float32).T.astype(q.dtype),
+            each_head(gradient.astype(q.dtype), form),
+            gradient.T.astype(q.dtype),
             [products[form.of_head(h)].sum(0, keepdims=True) for h in range(form.heads)],
             # A query that sees nothing has no gradient.
             [jnp.where(log > UNSEEN, log, -LOW) for log in logs],
-            codes[0, 1:, pl.ds(place, form.queries)],
         )
 
-    def scored(queries: _Queries, first_key: Index) -> Iterator[tuple[jax.Array, jax.Array]]:
+    def scored(block: _Block, first_key: Index) -> Iterator[tuple[jax.Array, jax.Array]]:
         """Yields the scores [K, C] of a head, and the gradients of its weights."""
         there = pl.ds(first_key, form.keys)
-        columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
-        seen = visible(columns, queries.codes, first_key, queries.place, form)
-        for query, gradient in zip(queries.queries, queries.gradients, strict=True):
+        seen = visible(codes, prepared, first_key, block.queries, form)
+        for query, gradient in zip(block.queries.of_heads, block.gradients, strict=True):
             products = scores(turned[there], query, seen, form)
             yield products, dot(v[0, there], gradient, (1, 1))
 
     def gradients(
-        queries: _Queries,
+        block: _Block,
         first_key: Index,
         of_heads: Iterable[tuple[jax.Array, jax.Array]],
         before: list[jax.Array] | None,
@@ -132,49 +126,47 @@ def _kernel(
             scaled = (turned[there] * jnp.asarray(scale, q.dtype)).T
         else:
             scaled = prepared[:, there]
-        keeps = keep_masks(bits[row], first_head, first_key, queries.place, form)
+        keeps = keep_masks(bits[row], first_head, first_key, block.queries, form)
         of_queries, of_keys, of_values = [], [], []
         for h, (of_scores, d_weights) in enumerate(of_heads):
-            weights = dropped = jnp.exp2(of_scores - queries.logs[h])
+            weights = dropped = jnp.exp2(of_scores - block.logs[h])
             if form.dropout.rate:
                 keep = next(keeps)
                 dropped = jnp.where(keep, weights, 0.0)
                 d_weights = jnp.where(keep, d_weights, 0.0)
-            d_scores = (weights * (d_weights - queries.means[h])).astype(q.dtype)
+            d_scores = (weights * (d_weights - block.means[h])).astype(q.dtype)
             lanes = form.of_head(h)
-            of_values.append(dot(queries.gradient_t[lanes], dropped.astype(q.dtype), (1, 1)))
-            of_keys.append(dot(queries.query_t[lanes], d_scores, (1, 1)))
+            of_values.append(dot(block.gradient_t[lanes], dropped.astype(q.dtype), (1, 1)))
+            of_keys.append(dot(block.query_t[lanes], d_scores, (1, 1)))
             d_query = dot(scaled[lanes], d_scores, (1, 0))  # [H, C]
             of_queries.append(d_query if before is None else before[h] + d_query)
         d_k[there] += jnp.concatenate(of_keys, 0).T
         d_v[there] += jnp.concatenate(of_values, 0).T
         return of_queries
 
-    of_blocks = [block_of_queries(index) for index in range(form.step // form.queries)]
+    blocks = [block(index) for index in range(form.step // form.queries)]
     if form.streamed:
-        (queries,) = of_blocks
+        (whole,) = blocks
 
-        def block_of_keys(index: jax.Array, before: list[jax.Array]) -> list[jax.Array]:
-            first_key = pl.multiple_of(index * form.keys, form.keys)
-            return gradients(queries, first_key, scored(queries, first_key), before)
+        def block_of_keys(first_key: jax.Array, before: list[jax.Array]) -> list[jax.Array]:
+            return gradients(whole, first_key, scored(whole, first_key), before)
 
         nothing = [jnp.zeros((form.width, form.queries), jnp.float32)] * form.heads
-        low, high = (bounds[row, step, i] for i in range(2))
-        d_queries = [jax.lax.fori_loop(low, high, block_of_keys, nothing)]
+        d_queries = [over_seen_keys(bounds, form, block_of_keys, nothing)]
     else:
-        first_keys = [form.first_key(queries.place) for queries in of_blocks]
+        first_keys = [form.first_key(block.queries.place) for block in blocks]
         products: Iterable[Iterable[tuple[jax.Array, jax.Array]]]
-        products = map(scored, of_blocks, first_keys)
+        products = map(scored, blocks, first_keys)
         if form.unaligned:  # all scores come before the rest: the compiler interleaves small blocks
             products = [list(of_heads) for of_heads in products]
-        each = zip(of_blocks, first_keys, products, strict=True)
+        each = zip(blocks, first_keys, products, strict=True)
         d_queries = [gradients(*arguments, None) for arguments in each]
 
     when(step > 0, copy(0).wait)
     for index, of_heads in enumerate(d_queries):
         d_query = jnp.concatenate(of_heads, 0).T.astype(q.dtype)
         if table is not None:
-            place = of_blocks[index].place
+            place = blocks[index].queries.place
             d_query = rotated(d_query, table[pl.ds(place, form.queries)], form, back=True)
         d_rows[pl.ds(index * form.queries, form.queries)] = d_query
     copy(0).start()

@@ -1,14 +1,17 @@
-"""What both kernels of attention do with blocks of queries and keys."""
+"""The operations of both kernels of attention on blocks of queries and keys."""
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bertjax.attention.kernel.form import LANES, Form, Index
+from bertjax.attention.kernel.form import LANES, Form, Index, Ref
 from bertjax.layers.dropout import half_of, mix
+
+T = TypeVar("T")
 
 LOG2E = 1.4426950408889634  # scores are in units of log(2), because the chip computes powers of 2
 LOW = -1e30  # the score of a key that a query does not see
@@ -24,12 +27,13 @@ def dot(a: jax.Array, b: jax.Array, contract: tuple[int, int]) -> jax.Array:
     )
 
 
-def of_head(x: jax.Array, head: int, form: Form) -> jax.Array:
-    """x [n, 128] with zeros in the lanes of the other heads."""
+def each_head(x: jax.Array, form: Form) -> list[jax.Array]:
+    """x [n, 128] for each head, with zeros in the lanes of the others."""
     if form.heads == 1:
-        return x
+        return [x]
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
-    return x * (jax.lax.div(lane, form.width) == head).astype(x.dtype)
+    head = jax.lax.div(lane, form.width)
+    return [x * (head == h).astype(x.dtype) for h in range(form.heads)]
 
 
 def over_keys(form: Form, now: jax.Array, body: Callable[[pl.Slice], None]) -> None:
@@ -62,19 +66,63 @@ def as_columns(row: jax.Array) -> jax.Array:
     return jnp.broadcast_to(row.astype(jnp.float32), (LANES, row.shape[1])).T
 
 
-def scaled_queries(x: jax.Array, table: jax.Array | None, form: Form) -> jax.Array:
-    """Queries [C, 128], rotated if there is a table of their angles, for `scores`."""
-    scale = form.width**-0.5
+class Queries(NamedTuple):
+    """A block of queries.
+
+    Attributes:
+      place: its first position.
+      all_heads: [C, 128], multiplied by 1 / sqrt(H), and rotated if positions are; then in units of
+        log(2), too.
+      of_heads: the same for each head, with zeros in the lanes of the others.
+      codes: int [1, C].
+    """
+
+    place: Index
+    all_heads: jax.Array
+    of_heads: list[jax.Array]
+    codes: jax.Array
+
+
+def block_of_queries(
+    index: int, q: Ref, codes: Ref, table: Ref | None, first_query: Index, form: Form
+) -> Queries:
+    """Block `index` of the step's queries.
+
+    Args:
+      first_query: the position of the device's first query.
+    """
+    x = q[0, pl.ds(index * form.queries, form.queries)]
+    before = pl.program_id(2) * form.step + index * form.queries
+    place = pl.multiple_of(first_query + before, LANES)
+    here, scale = pl.ds(place, form.queries), form.width**-0.5
     if table is None:
-        return x * jnp.asarray(scale, x.dtype)
-    return rotated(x, table, form, scale * LOG2E)  # it is rounded once
+        x = x * jnp.asarray(scale, x.dtype)
+    else:
+        x = rotated(x, table[here], form, scale * LOG2E)  # it is rounded once
+    return Queries(place, x, each_head(x, form), codes[0, 1:, here])
+
+
+def over_seen_keys(
+    bounds: Ref, form: Form, body: Callable[[jax.Array, list[T]], list[T]], start: list[T]
+) -> list[T]:
+    """Calls `body` with the first key of each block of keys that the step's queries see.
+
+    Args:
+      body: (first key, result of the block before) -> result.
+    """
+    low, high = (bounds[pl.program_id(0), pl.program_id(2), i] for i in range(2))
+
+    def of_round(index: jax.Array, before: list[T]) -> list[T]:
+        return body(pl.multiple_of(index * form.keys, form.keys), before)
+
+    return jax.lax.fori_loop(low, high, of_round, start)
 
 
 def scores(keys: jax.Array, queries: jax.Array, seen: jax.Array, form: Form) -> jax.Array:
     """The scores of a head, in units of log(2): float32 [K, C].
 
     Args:
-      queries: `scaled_queries` with zeros in the lanes of the other heads.
+      queries: one of `Queries.of_heads`.
       seen: the result of `visible`.
     """
     products = dot(keys, queries, (1, 1))
@@ -111,25 +159,20 @@ def _quarter_turn(form: Form, dtype: jax.typing.DTypeLike) -> jax.Array:
     return (plus.astype(jnp.float32) - minus.astype(jnp.float32)).astype(dtype)
 
 
-def visible(
-    columns: jax.Array,
-    of_queries: jax.Array,
-    first_key: Index,
-    first_query: Index,
-    form: Form,
-) -> jax.Array:
-    """Bool [K, C]: whether a query of a block sees a key.
+def visible(codes: Ref, prepared: Ref, first_key: Index, queries: Queries, form: Form) -> jax.Array:
+    """Bool [K, C]: whether a query of a block sees a key: those with its own code.
 
     Args:
-      columns: the codes of the keys, by `as_columns`.
-      of_queries: int [1, C], the codes of the queries. A query sees the keys with its own code.
+      prepared: the columns of all keys' codes, if blocks of keys are unaligned.
     """
+    there = pl.ds(first_key, form.keys)
+    columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
     of_keys = jnp.concatenate([columns] * (form.queries // LANES), 1)
-    seen = of_keys == of_queries.astype(jnp.float32)
+    seen = of_keys == queries.codes.astype(jnp.float32)
     pattern = form.pattern
     if pattern.causal or pattern.window is not None:
         key, query = _places(jnp.int32, form)
-        key += first_key - first_query
+        key += first_key - queries.place
         if pattern.causal:
             seen &= key <= query
         if pattern.window is not None:
@@ -138,7 +181,7 @@ def visible(
 
 
 def keep_masks(
-    bits: jax.Array, first_head: jax.Array, first_key: Index, first_query: Index, form: Form
+    bits: jax.Array, first_head: jax.Array, first_key: Index, queries: Queries, form: Form
 ) -> Iterator[jax.Array]:
     """Yields the mask of dropout of each head, [K, C]; see `bertjax.layers.dropout.keep_mask`.
 
@@ -148,22 +191,24 @@ def keep_masks(
     rule, (key, query) = form.dropout, _places(jnp.uint32, form)
     stride, threshold = jnp.uint32(rule.stride), round(rule.rate * 2**rule.bits)
     place = query * stride + key
-    first = jnp.asarray(first_query, jnp.uint32) * stride + jnp.asarray(first_key, jnp.uint32)
+    first = jnp.asarray(queries.place, jnp.uint32) * stride + jnp.asarray(first_key, jnp.uint32)
 
     def numbers(head: jax.Array) -> jax.Array:
         return mix(place + (bits + head.astype(jnp.uint32) * stride * stride + first))
 
-    for head in (first_head + i for i in range(form.heads)):
+    both = jnp.uint32(0)
+    for index in range(form.heads):
+        head = first_head + index
         if rule.bits == 32:
             yield numbers(head) >= jnp.uint32(threshold)
         elif not rule.paired:
             both = numbers(jax.lax.div(head, 2))
             yield half_of(both, jax.lax.rem(head, 2)) >= jnp.uint32(threshold)
-    if rule.bits == 16 and rule.paired:
-        for pair in range(0, form.heads, 2):
-            both = numbers(jax.lax.div(first_head + pair, 2))
+        elif index % 2 == 0:
+            both = numbers(jax.lax.div(head, 2))
             yield half_of(both, 0) >= jnp.uint32(threshold)
-            yield both >= jnp.uint32(threshold << 16)  # the upper half
+        else:
+            yield both >= jnp.uint32(threshold << 16)  # of the upper half
 
 
 def _places(dtype: jax.typing.DTypeLike, form: Form) -> list[jax.Array]:

@@ -1,4 +1,4 @@
-"""What one device gives to the kernels of attention, and the blocks in which they take it."""
+"""The arguments of the kernels of attention on one device, and the blocks of them."""
 
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 from bertjax.attention.kernel.form import LANES, Form
 
 _TWICE = 8192  # up to so many keys, the next group's are loaded while this one's are used
+_SHORT = 16_384  # up to so many keys, half of the 128 MiB of VMEM will do, and XLA has the rest
 
 
 class Given(NamedTuple):
@@ -41,12 +42,12 @@ class Given(NamedTuple):
         return self.arrays[-1]
 
     def scalars(self, form: Form) -> tuple[jax.Array, ...]:
-        """What is known to a kernel before its blocks."""
+        """The arguments that a kernel knows before its blocks."""
         bounds = bounds_of(self.codes, self.first[1], self.q.shape[1], form)
         return self.bits, self.first, bounds
 
     def in_blocks(self) -> tuple[jax.Array, ...]:
-        """What a kernel takes by the blocks of `in_specs`."""
+        """The arguments that a kernel takes by the blocks of `in_specs`."""
         table = () if self.table is None else (self.table,)
         return self.q, self.kv, self.kv, self.codes, *table
 
@@ -123,9 +124,9 @@ def settings(form: Form, interpret: Any) -> dict[str, Any]:
     if interpret:
         return {"interpret": interpret}
     params = pltpu.CompilerParams(
-        # Of sequences; groups of heads; queries.
+        # The axes of the grid are sequences, groups of heads, and steps of queries.
         dimension_semantics=("parallel", "arbitrary", "arbitrary"),
-        vmem_limit_bytes=110 * 2**20,  # of 128 MiB
+        vmem_limit_bytes=(64 if form.length <= _SHORT else 110) * 2**20,
     )
     # The compile report counts the loop over blocks of keys with so many rounds.
     metadata = {"rounds": str(form.most_blocks)} if form.streamed else None

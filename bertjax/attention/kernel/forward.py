@@ -10,13 +10,14 @@ from jax.experimental.pallas import tpu as pltpu
 
 from bertjax.attention.kernel.blocks import (
     LOW,
+    Queries,
     as_columns,
+    block_of_queries,
     dot,
     keep_masks,
-    of_head,
     over_keys,
+    over_seen_keys,
     rotated,
-    scaled_queries,
     scores,
     visible,
 )
@@ -36,14 +37,6 @@ class _Softmax(NamedTuple):
     highest: jax.Array
     total: jax.Array
     context: jax.Array
-
-
-class _Queries(NamedTuple):
-    """A block of queries: its first position, the queries of each head [C, 128], codes [1, C]."""
-
-    place: Index
-    of_heads: list[jax.Array]
-    codes: jax.Array
 
 
 _LEAST = 1e-30  # the sum of a query that sees no block of keys
@@ -67,30 +60,21 @@ def _kernel(
 
     over_keys(form, step == 0, prepare)
 
-    def block_of_queries(index: int) -> _Queries:
-        here = pl.ds(index * form.queries, form.queries)
-        place = pl.multiple_of(first_query + step * form.step + index * form.queries, LANES)
-        angles = None if table is None else table[pl.ds(place, form.queries)]
-        query = scaled_queries(q[0, here], angles, form)
-        of_heads = [of_head(query, h, form) for h in range(form.heads)]
-        return _Queries(place, of_heads, codes[0, 1:, pl.ds(place, form.queries)])
-
-    def scored(queries: _Queries, first_key: Index) -> list[jax.Array]:
+    def scored(queries: Queries, first_key: Index) -> list[jax.Array]:
         there = pl.ds(first_key, form.keys)
         keys = turned[0][there] if table is not None else k[0, there]
-        columns = prepared[there] if form.unaligned else as_columns(codes[0, :1, there])
-        seen = visible(columns, queries.codes, first_key, queries.place, form)
+        seen = visible(codes, prepared, first_key, queries, form)
         return [scores(keys, query, seen, form) for query in queries.of_heads]
 
     def attended(
-        queries: _Queries,
+        queries: Queries,
         first_key: Index,
         products: list[jax.Array],
         before: list[_Softmax] | None,
     ) -> list[_Softmax]:
         there = pl.ds(first_key, form.keys)
         values = v[0, there].T if form.unaligned else prepared[:, there]
-        keeps = keep_masks(bits[row], first_head, first_key, queries.place, form)
+        keeps = keep_masks(bits[row], first_head, first_key, queries, form)
         after = []
         for h in range(form.heads):
             highest = products[h].max(0, keepdims=True)
@@ -108,19 +92,20 @@ def _kernel(
             after.append(_Softmax(highest, total, context))
         return after
 
-    of_blocks = [block_of_queries(index) for index in range(form.step // form.queries)]
+    of_blocks = [
+        block_of_queries(index, q, codes, table, first_query, form)
+        for index in range(form.step // form.queries)
+    ]
     if form.streamed:
         (queries,) = of_blocks
 
-        def block_of_keys(index: jax.Array, before: list[_Softmax]) -> list[_Softmax]:
-            first_key = pl.multiple_of(index * form.keys, form.keys)
+        def block_of_keys(first_key: jax.Array, before: list[_Softmax]) -> list[_Softmax]:
             return attended(queries, first_key, scored(queries, first_key), before)
 
         shapes = ((1, form.queries), (1, form.queries), (form.width, form.queries))
         lowest, *zeros = (jnp.zeros(shape, jnp.float32) for shape in shapes)
         nothing = [_Softmax(lowest + LOW, *zeros)] * form.heads
-        low, high = (bounds[row, step, i] for i in range(2))
-        results = [jax.lax.fori_loop(low, high, block_of_keys, nothing)]
+        results = [over_seen_keys(bounds, form, block_of_keys, nothing)]
     else:
         # All scores come before the rest, so that the compiler interleaves the blocks.
         first_keys = [form.first_key(queries.place) for queries in of_blocks]
