@@ -6,9 +6,7 @@
   mask     `Mask`: arrays that say what a query sees
   pattern  `Pattern`: what a query sees by position alone; it is known when a program is compiled
   bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None
-  rate     the probability of dropping an attention probability
-  seed     a uint32 scalar, which decides what is dropped; None drops nothing
-  bits     the random bits of such a decision, 32 or 16: see `bertjax.layers.dropout.keep_mask`
+  drop     `Drop`: which attention probabilities are dropped; None: none
 
 The result is [B, S, N, H]. In self-attention query, key and value may be one array, qkv
 [B, S, 3, N, H], as one product makes it, and padding is a query, too. The output of padding, and of
@@ -16,6 +14,8 @@ a query that sees no key at all, has no meaning, and queries and keys get no gra
 latter.
 """
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -52,9 +52,22 @@ class Pattern(NamedTuple):
     window: int | None = None
 
 
-def dropping(rate: float, seed: jax.Array | None) -> tuple[float, jax.Array]:
-    """The rate and the seed of dropout; without a seed, nothing is dropped."""
-    return (0.0, jnp.uint32(0)) if seed is None else (rate, seed)
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["seed"], meta_fields=["rate", "bits"]
+)
+@dataclasses.dataclass(frozen=True)
+class Drop:
+    """Which attention probabilities are dropped.
+
+    Attributes:
+      seed: a uint32 scalar, which decides it.
+      rate: the probability, in (0, 1).
+      bits: the random bits of a decision, 32 or 16: see `bertjax.layers.dropout.keep_mask`.
+    """
+
+    seed: jax.Array
+    rate: float
+    bits: int = 32
 
 
 def visible(mask: Mask, pattern: Pattern, queries: int) -> jax.Array:

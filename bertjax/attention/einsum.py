@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Mask, Pattern, dropping, visible
+from bertjax.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.layers.dropout import keep_mask
 
 # Makes query / sqrt(H), key and value from the given array or arrays, with the heads first.
@@ -26,14 +26,11 @@ def einsum_attention(
     pattern: Pattern,
     *,
     bias: jax.Array | None = None,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
-    rate, seed = dropping(rate, seed)
     seen = visible(mask, pattern, query.shape[1])
-    return _attend(_APART, (query, key, value), bias, seen, seed, rate, bits)
+    return _attend(_APART, (query, key, value), bias, seen, drop)
 
 
 def einsum_self_attention(
@@ -41,13 +38,10 @@ def einsum_self_attention(
     mask: Mask,
     pattern: Pattern,
     *,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
-    rate, seed = dropping(rate, seed)
-    return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), seed, rate, bits)
+    return _attend(_JOINED, qkv, None, visible(mask, pattern, qkv.shape[1]), drop)
 
 
 class _Form(NamedTuple):
@@ -63,17 +57,15 @@ class _Form(NamedTuple):
     join: Callable[[Sequence[jax.Array]], Any]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 5, 6))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(
     form: _Form,
     given: Any,
     bias: jax.Array | None,
     seen: jax.Array,
-    seed: jax.Array,
-    rate: float,
-    bits: int,
+    drop: Drop | None,
 ) -> jax.Array:
-    return _forward(form, given, bias, seen, seed, rate, bits)[0]
+    return _forward(form, given, bias, seen, drop)[0]
 
 
 def _forward(
@@ -81,26 +73,21 @@ def _forward(
     given: Any,
     bias: jax.Array | None,
     seen: jax.Array,
-    seed: jax.Array,
-    rate: float,
-    bits: int,
-) -> tuple[jax.Array, tuple[Any, jax.Array | None, Residuals]]:
-    context, residuals = forward(form.parts, given, seen, seed, rate, bits, bias)
-    return swap(context), (given, bias, residuals)
+    drop: Drop | None,
+) -> tuple[jax.Array, tuple[Any, jax.Array | None, Drop | None, Residuals]]:
+    context, residuals = forward(form.parts, given, seen, drop, bias)
+    return swap(context), (given, bias, drop, residuals)
 
 
 def _backward(
     form: _Form,
-    rate: float,
-    bits: int,
-    residuals: tuple[Any, jax.Array | None, Residuals],
+    residuals: tuple[Any, jax.Array | None, Drop | None, Residuals],
     gradient: jax.Array,
 ) -> tuple[Any, jax.Array | None, None, None]:
-    del bits
-    given, bias, of_forward = residuals
+    given, bias, drop, of_forward = residuals
     query, key, value = form.parts(given)
     d_query, d_key, d_value, d_scores = backward(
-        query, key, value, of_forward, swap(gradient), rate
+        query, key, value, of_forward, swap(gradient), drop
     )
     d_given = form.join((d_query * _scale(query), d_key, d_value))
     d_bias = None if bias is None else _summed_like(d_scores, bias)
@@ -147,9 +134,7 @@ def forward(
     parts_of: Parts,
     given: Any,
     mask: jax.Array,
-    seed: jax.Array,
-    rate: float,
-    bits: int,
+    drop: Drop | None,
     bias: jax.Array | None = None,
 ) -> tuple[jax.Array, Residuals]:
     """softmax(query key^T + bias), with dropout, times value.
@@ -174,14 +159,15 @@ def forward(
     )
     _, _, value = parts_of(given)
     signed = exponentials.astype(value.dtype)
-    if rate:
-        signed = jnp.where(keep_mask(seed, signed.shape, rate, bits), signed, -signed)
+    if drop:
+        kept = keep_mask(drop.seed, signed.shape, drop.rate, drop.bits)
+        signed = jnp.where(kept, signed, -signed)
     signed = _barrier(signed)
     total = jax.lax.platform_dependent(signed, tpu=_sum_by_product, default=_sum)  # [..., S, 1]
     context = jnp.einsum(
-        "...st,...th->...sh", _dropped(signed, rate), value, preferred_element_type=jnp.float32
+        "...st,...th->...sh", _dropped(signed, drop), value, preferred_element_type=jnp.float32
     )
-    context = (context / (total * (1 - rate))).astype(value.dtype)
+    context = (context / (total * _kept(drop))).astype(value.dtype)
     return context, (signed, total, context, mask.any(-1, keepdims=True))
 
 
@@ -191,7 +177,7 @@ def backward(
     value: jax.Array,
     residuals: Residuals,
     gradient: jax.Array,
-    rate: float,
+    drop: Drop | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The gradients of query, key and value, and of the scores [..., S, T].
 
@@ -202,12 +188,12 @@ def backward(
     signed, total, context, sees = residuals
     gradient = gradient.astype(jnp.float32) / total
     mean = (gradient * context.astype(jnp.float32)).sum(-1, keepdims=True)
-    gradient = _on_cpu_apart((gradient / (1 - rate)).astype(value.dtype))
-    d_value = jnp.einsum("...st,...sh->...th", _dropped(signed, rate), gradient)
+    gradient = _on_cpu_apart((gradient / _kept(drop)).astype(value.dtype))
+    d_value = jnp.einsum("...st,...sh->...th", _dropped(signed, drop), gradient)
     d_weights = jnp.einsum(
         "...sh,...th->...st", gradient, value, preferred_element_type=jnp.float32
     )
-    if rate:
+    if drop:
         d_weights = jnp.where(signed > 0, d_weights, 0.0)
     # Where a query sees no key, its scores are constant, and its exponentials all 1.
     d_scores = (jnp.abs(signed) * jnp.where(sees, d_weights - mean, 0)).astype(query.dtype)
@@ -240,9 +226,14 @@ def _exponentials_by_two_products(
     return jnp.exp(_scores(parts_of, given, mask, bias) - highest)
 
 
-def _dropped(signed: jax.Array, rate: float) -> jax.Array:
+def _kept(drop: Drop | None) -> float:
+    """The probability of keeping an attention probability."""
+    return 1 - drop.rate if drop else 1
+
+
+def _dropped(signed: jax.Array, drop: Drop | None) -> jax.Array:
     """The weights, 0 where dropout removes them; the others are not scaled."""
-    return jnp.maximum(signed, 0) if rate else signed
+    return jnp.maximum(signed, 0) if drop else signed
 
 
 _barrier = jax.lax.optimization_barrier  # what comes before it is computed once, and stored

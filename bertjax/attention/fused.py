@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.contract import Drop, Mask, Pattern, visible
 
 
 def fused_attention(
@@ -16,16 +16,14 @@ def fused_attention(
     pattern: Pattern,
     *,
     bias: jax.Array | None = None,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
 ) -> jax.Array:
     """See `bertjax.attention.contract`; it cannot drop probabilities.
 
     The platform is chosen inside the compiled program, so that a program that is compiled for
     another device uses that device's kernel.
     """
-    del rate, seed, bits
+    del drop
     seen = visible(mask, pattern, query.shape[1])
     seen = jnp.broadcast_to(seen, (*seen.shape[:2], query.shape[1], key.shape[1]))
     attend = jax.nn.dot_product_attention
@@ -42,11 +40,8 @@ def fused_self_attention(
     mask: Mask,
     pattern: Pattern,
     *,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
 ) -> jax.Array:
     """See `bertjax.attention.contract`."""
-    del bits
     query, key, value = (qkv[:, :, i] for i in range(3))
-    return fused_attention(query, key, value, mask, pattern, rate=rate, seed=seed)
+    return fused_attention(query, key, value, mask, pattern, drop=drop)

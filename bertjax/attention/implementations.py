@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 
-from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.attention.fused import fused_attention, fused_self_attention
 from bertjax.attention.local import block_length, local_self_attention
@@ -36,8 +36,8 @@ class Implementation(NamedTuple):
     """A way to compute attention.
 
     Attributes:
-      attend: (query, key, value, mask, pattern, bias=..., rate=..., seed=..., bits=...).
-      attend_to_self: (qkv, mask, pattern, rate=..., seed=..., bits=...).
+      attend: (query, key, value, mask, pattern, bias=..., drop=...).
+      attend_to_self: (qkv, mask, pattern, drop=...).
       dropout: whether it can drop attention probabilities.
     """
 
@@ -67,9 +67,7 @@ def attention(
     bias: jax.Array | None = None,
     causal: bool = False,
     window: int | None = None,
-    rate: float = 0.0,
-    seed: jax.Array | None = None,
-    bits: int = 32,
+    drop: Drop | None = None,
     implementation: str = "einsum",
 ) -> jax.Array:
     """Attention of [B, S, N, H] queries to [B, T, N, H] keys and values: [B, S, N, H].
@@ -79,7 +77,7 @@ def attention(
     seen = Mask(mask, segment_ids, query_segment_ids)
     attend = IMPLEMENTATIONS[implementation].attend
     pattern = Pattern(causal, window)
-    return attend(query, key, value, seen, pattern, bias=bias, rate=rate, seed=seed, bits=bits)
+    return attend(query, key, value, seen, pattern, bias=bias, drop=drop)
 
 
 def self_attention(
@@ -88,9 +86,7 @@ def self_attention(
     pattern: Pattern,
     rotation: Rotation | None = None,
     *,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
     implementation: str,
     by_kernel: bool,
     remat: bool = False,
@@ -110,7 +106,7 @@ def self_attention(
 
     def attend(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
         qkv = qkv if rotation is None else rotated(qkv, rotation)
-        return of_rotated(qkv, mask, pattern, rate=rate, seed=seed, bits=bits)
+        return of_rotated(qkv, mask, pattern, drop=drop)
 
     attend = jax.checkpoint(attend) if remat else attend
     if not by_kernel:
@@ -118,9 +114,7 @@ def self_attention(
     from bertjax.attention.kernel.attend import kernel_self_attention
 
     def on_tpu(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        return kernel_self_attention(
-            qkv, mask, pattern, rotation=rotation, rate=rate, seed=seed, bits=bits
-        )
+        return kernel_self_attention(qkv, mask, pattern, rotation=rotation, drop=drop)
 
     return jax.lax.platform_dependent(qkv, mask, rotation, tpu=on_tpu, default=attend)
 

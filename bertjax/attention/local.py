@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from bertjax.attention.contract import Mask, Pattern, dropping
+from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.einsum import Residuals, backward, forward, heads_first, swap
 
 
@@ -19,49 +19,38 @@ def local_self_attention(
     mask: Mask,
     pattern: Pattern,
     *,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
 ) -> jax.Array:
     """See `bertjax.attention.contract`; the pattern has a window w, and the mask is one of keys.
 
     The queries are cut into blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.
     """
-    rate, seed = dropping(rate, seed)
     assert pattern.window is not None
-    seen = _visible(mask, pattern, pattern.window)
-    return _attend(qkv, seen, seed, pattern.window, rate, bits)
+    return _attend(qkv, _visible(mask, pattern, pattern.window), drop, pattern.window)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _attend(
-    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float, bits: int
-) -> jax.Array:
-    return _forward(qkv, mask, seed, window, rate, bits)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(qkv: jax.Array, mask: jax.Array, drop: Drop | None, window: int) -> jax.Array:
+    return _forward(qkv, mask, drop, window)[0]
 
 
 def _forward(
-    qkv: jax.Array, mask: jax.Array, seed: jax.Array, window: int, rate: float, bits: int
-) -> tuple[jax.Array, tuple[jax.Array, Residuals]]:
-    context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], seed, rate, bits)
+    qkv: jax.Array, mask: jax.Array, drop: Drop | None, window: int
+) -> tuple[jax.Array, tuple[jax.Array, Drop | None, Residuals]]:
+    context, residuals = forward(tuple, _blocks(qkv, window), mask[:, None], drop)
     batch, length, _, heads, width = qkv.shape
     context = context.reshape(batch, heads, -1, width)[:, :, :length]
-    return swap(context), (qkv, residuals)
+    return swap(context), (qkv, drop, residuals)
 
 
 def _backward(
-    window: int,
-    rate: float,
-    bits: int,
-    residuals: tuple[jax.Array, Residuals],
-    gradient: jax.Array,
+    window: int, residuals: tuple[jax.Array, Drop | None, Residuals], gradient: jax.Array
 ) -> tuple[jax.Array, None, None]:
-    del bits
-    qkv, of_forward = residuals
+    qkv, drop, of_forward = residuals
     blocks, gradient_of_blocks = jax.vjp(functools.partial(_blocks, window=window), qkv)
     gradient = _cut(swap(gradient), 0, block_length(window))
-    *gradients, _ = backward(*blocks, of_forward, gradient, rate)
+    *gradients, _ = backward(*blocks, of_forward, gradient, drop)
     return *gradient_of_blocks(tuple(gradients)), None, None
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 from flax import linen as nn
 
-from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.implementations import by_kernel, self_attention
 from bertjax.base import axes
 from bertjax.layers.dense import Dense, Precision
@@ -59,16 +59,15 @@ class SelfAttention(nn.Module):
         qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
             qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
         )
-        seed = None if deterministic or not self.rate else dropout_seed(self)
+        dropping = self.rate > 0 and not deterministic
+        drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
 
         context = self_attention(  # [B, S, N, H]
             qkv,
             mask,
             self.pattern,
             rotation,
-            rate=self.rate,
-            seed=seed,
-            bits=self.dropout_bits,
+            drop=drop,
             implementation=self.implementation,
             by_kernel=kernel,
             remat=self.remat,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.attention.einsum import einsum_self_attention
 from bertjax.attention.fused import fused_self_attention
 from bertjax.attention.implementations import attention
@@ -50,10 +50,10 @@ SEEN = {
 }
 
 
-def _attend(qkv, name, rate=0.0, seed=None):
+def _attend(qkv, name, drop=None):
     mask, pattern = SEEN[name]
     mask = jax.tree.map(jnp.asarray, mask)
-    return einsum_self_attention(qkv, mask, pattern, rate=rate, seed=seed)
+    return einsum_self_attention(qkv, mask, pattern, drop=drop)
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -76,7 +76,7 @@ def test_fused_is_the_same_function(qkv, name):
     """The outputs are equal if a query sees a key; otherwise each has a mean of its own."""
     mask, pattern = SEEN[name]
     mask = jax.tree.map(jnp.asarray, mask)
-    found = fused_self_attention(qkv, mask, pattern, rate=0.0, seed=None)
+    found = fused_self_attention(qkv, mask, pattern)
     sees = np.broadcast_to(MASKS[name].any(-1), (B, 1, S))[:, 0]
     np.testing.assert_allclose(found[sees], _attend(qkv, name)[sees], rtol=1e-4, atol=1e-5)
 
@@ -87,7 +87,7 @@ def test_value_and_gradient(qkv, name, rate):
     mask = MASKS[name]
 
     def ours(qkv):
-        return _attend(qkv, name, rate, SEED if rate else None)
+        return _attend(qkv, name, Drop(SEED, rate) if rate else None)
 
     towards = jnp.asarray(np.random.default_rng(1).normal(size=(B, S, N, H)), jnp.float32)
     value, pull = jax.vjp(ours, qkv)
@@ -118,14 +118,10 @@ def test_scores_of_any_size(qkv):
         np.testing.assert_allclose(value, _plain(large, MASKS["padding"], 0.0), rtol=1e-3)
 
 
-def test_no_seed_is_no_dropout(qkv):
-    np.testing.assert_array_equal(_attend(qkv, "padding", 0.4), _attend(qkv, "padding", 0.0))
-
-
 def test_one_array_of_scores_is_kept_for_the_gradient(qkv):
     """The array is bfloat16 [B, N, S, S]; its sign stores the dropout mask."""
     narrow = qkv.astype(jnp.bfloat16)
-    _, pull = jax.vjp(lambda qkv: _attend(qkv, "padding", 0.4, SEED), narrow)
+    _, pull = jax.vjp(lambda qkv: _attend(qkv, "padding", Drop(SEED, 0.4)), narrow)
     shapes = [leaf for leaf in jax.tree.leaves(pull) if getattr(leaf, "shape", ()) == (B, N, S, S)]
     assert [leaf.dtype for leaf in shapes] == [jnp.bfloat16]
     dropped = np.signbit(np.asarray(shapes[0], np.float32))
@@ -195,5 +191,5 @@ def test_apart_it_is_self_attention(qkv, name):
     mask, pattern = SEEN[name]
     seen = dict(mask=jnp.asarray(mask.keys), segment_ids=mask.segment_ids)
     query, key, value = jnp.moveaxis(qkv, 2, 0)
-    found = attention(query, key, value, **seen, **pattern._asdict(), rate=0.4, seed=SEED)
-    np.testing.assert_array_equal(found, _attend(qkv, name, 0.4, SEED))
+    found = attention(query, key, value, **seen, **pattern._asdict(), drop=Drop(SEED, 0.4))
+    np.testing.assert_array_equal(found, _attend(qkv, name, Drop(SEED, 0.4)))

@@ -10,7 +10,7 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from bertjax.attention import implementations
-from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.attention.einsum import einsum_self_attention
 from bertjax.attention.implementations import computed_by, self_attention
 from bertjax.attention.kernel.attend import kernel_self_attention, serves
@@ -43,24 +43,24 @@ def _sees(mask: Mask, pattern: Pattern) -> jax.Array:
     return jnp.asarray((seen[:, 0] & mask.keys.astype(bool))[:, :, None, None])
 
 
-def _value_and_gradient(attend, qkv, mask, pattern, rate, bits=32):
+def _value_and_gradient(attend, qkv, mask, pattern, drop):
     weights = jnp.cos(jnp.arange(qkv[:, :, 0].size, dtype=jnp.float32))
-    sees, drop = _sees(mask, pattern), dict(rate=rate, seed=SEED, bits=bits)
+    sees = _sees(mask, pattern)
 
     def total(qkv):
-        context = jnp.where(sees, attend(qkv, mask, pattern, **drop), 0)
+        context = jnp.where(sees, attend(qkv, mask, pattern, drop=drop), 0)
         return (context.astype(jnp.float32).ravel() * weights).sum(), context
 
     gradient, context = jax.jit(jax.grad(total, has_aux=True))(qkv)
     return [np.asarray(x, np.float64) for x in (context, gradient)]
 
 
-def _compare(qkv, mask, pattern, rate=0.0, by=None, bits=32):
+def _compare(qkv, mask, pattern, drop=None, by=None):
     def rotated_einsum(qkv, *rest, **further):
         return einsum_self_attention(qkv if by is None else rotated(qkv, by), *rest, **further)
 
-    wanted = _value_and_gradient(rotated_einsum, qkv, mask, pattern, rate, bits)
-    found = _value_and_gradient(partial(by_kernel, rotation=by), qkv, mask, pattern, rate, bits)
+    wanted = _value_and_gradient(rotated_einsum, qkv, mask, pattern, drop)
+    found = _value_and_gradient(partial(by_kernel, rotation=by), qkv, mask, pattern, drop)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
@@ -88,7 +88,8 @@ def _compare(qkv, mask, pattern, rate=0.0, by=None, bits=32):
 )
 def test_values_and_gradients(length, heads, width, packed, pattern, rate, turned, bits):
     by = rotation(jnp.arange(length), width, 100.0) if turned else None
-    _compare(*_case(length, heads, width, packed), pattern, rate, by, bits)
+    drop = Drop(SEED, rate, bits) if rate else None
+    _compare(*_case(length, heads, width, packed), pattern, drop, by)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,6 @@ def test_no_array_is_read_before_it_is_written(length, heads, pattern):
     by = rotation(jnp.arange(length), 64, 100.0)
     memory = pltpu.InterpretParams(uninitialized_memory="nan", detect_races=True)
     attend = partial(kernel_self_attention, mask=mask, pattern=pattern, rotation=by)
-    attend = partial(attend, rate=0.0, seed=None)
 
     def both(interpret):
         context, gradient_of = jax.vjp(partial(attend, interpret=interpret), qkv)
@@ -160,7 +160,7 @@ def test_the_values_are_those_of_float64(dtype, tolerance):
     exact = np.einsum("bnst,btnh->bsnh", weights / totals, value)
 
     def error(attend):
-        context = np.asarray(attend(qkv, mask, Pattern(), rate=0.0, seed=None), np.float64)
+        context = np.asarray(attend(qkv, mask, Pattern()), np.float64)
         return np.linalg.norm((context - exact) * sees) / np.linalg.norm(exact * sees)
 
     assert error(by_kernel) < tolerance
@@ -190,8 +190,8 @@ def test_devices_compute_what_one_device_computes(name, model, length, heads, pa
     by = rotation(jnp.arange(length), 64, 100.0)
 
     def both(qkv, mask):
-        attend = partial(by_kernel, mask=mask, pattern=pattern, rotation=by, bits=16)
-        attend = partial(attend, rate=rate, seed=SEED)
+        attend = partial(by_kernel, mask=mask, pattern=pattern, rotation=by)
+        attend = partial(attend, drop=Drop(SEED, rate, 16) if rate else None)
         context, gradient_of = jax.vjp(attend, qkv)
         weights = jnp.cos(context) * mask.keys[:, :, None, None]
         return context * mask.keys[:, :, None, None], *gradient_of(weights)
@@ -224,7 +224,7 @@ def test_elsewhere_it_is_einsum():
     """On this CPU, and for shapes that the kernels do not serve."""
     for length in (256, 200):
         qkv, mask = _case(length, 2, 64)
-        rest = dict(rate=0.2, seed=SEED)
+        rest = dict(drop=Drop(SEED, 0.2))
         kernel = implementations.by_kernel("kernel", length, 64, qkv.dtype, Pattern(), 0.2)
         assert kernel == (length == 256)
         how = dict(implementation="kernel", by_kernel=kernel)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.attention import implementations
-from bertjax.attention.contract import Mask, Pattern, visible
+from bertjax.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.attention.einsum import einsum_self_attention
 from bertjax.attention.local import local_self_attention
 
@@ -32,7 +32,7 @@ def test_values_and_gradients(length, window, packed, causal):
     sees = jnp.asarray(seen.any(-1)[:, 0, :, None, None])
 
     def total(attend, qkv):
-        context = attend(qkv, mask, pattern, rate=0.0, seed=None)
+        context = attend(qkv, mask, pattern)
         return (jnp.where(sees, context, 0) * jnp.cos(jnp.arange(context.size)).reshape(
             context.shape
         )).sum()  # fmt: skip
@@ -46,9 +46,7 @@ def test_values_and_gradients(length, window, packed, causal):
 def test_a_query_without_keys_gives_no_gradient_to_queries_and_keys():
     qkv, _ = _case(20, False)
     mask, pattern = Mask(jnp.zeros((B, 20), bool)), Pattern(window=3)
-    gradient = jax.grad(
-        lambda qkv: (local_self_attention(qkv, mask, pattern, rate=0.0, seed=None) ** 2).sum()
-    )(qkv)
+    gradient = jax.grad(lambda qkv: (local_self_attention(qkv, mask, pattern) ** 2).sum())(qkv)
     assert not gradient[:, :, :2].any() and np.isfinite(gradient).all()
 
 
@@ -57,7 +55,7 @@ def test_dropout_takes_a_share_out_and_scales_the_rest():
     qkv = jnp.zeros((B, length, 3, N, H)).at[:, :, 2].set(1.0)
     mask, pattern = Mask(jnp.ones((B, length), bool)), Pattern(window=8)
     attend = lambda seed: local_self_attention(  # noqa: E731
-        qkv, mask, pattern, rate=rate, seed=jnp.uint32(seed)
+        qkv, mask, pattern, drop=Drop(jnp.uint32(seed), rate)
     )
     # A context is the sum of 17 weights of 1/17, each dropped or divided by 1 - rate.
     context = np.asarray(attend(1))[:, 8:-8, :, 0]
@@ -74,7 +72,7 @@ def test_long_sequences_go_by_blocks_and_short_ones_by_a_mask(monkeypatch):
     monkeypatch.setattr(
         implementations, "local_self_attention", lambda *args, **kwargs: taken.append(args)
     )
-    how = dict(rate=0.0, seed=None, implementation="einsum", by_kernel=False)
+    how = dict(implementation="einsum", by_kernel=False)
     for length in (12, 13):
         assert not taken
         qkv, mask = jnp.ones((1, length, 3, 1, 2)), Mask(jnp.ones((1, length), bool))

@@ -17,7 +17,7 @@ import tables
 from jax.sharding import SingleDeviceSharding
 from report import begun
 
-from bertjax.attention.contract import Mask, Pattern
+from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.implementations import self_attention
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
@@ -82,15 +82,13 @@ def measure(shape: Shape, topology: str) -> dict[str, Any]:
     def both(by_kernel: bool):
         def attend(qkv: jax.Array, keys: jax.Array, gradient: jax.Array):
             by = rotation(jnp.arange(shape.length), WIDTH, 10_000.0) if shape.modern else None
-            rate = 0.0 if shape.modern else 0.1
+            drop = None if shape.modern else Drop(jnp.uint32(1), rate=0.1, bits=16)
 
             def context_of(qkv: jax.Array) -> jax.Array:
                 context = self_attention(
                     qkv.reshape(*tokens, 3, shape.heads, WIDTH),
                     *(Mask(keys), Pattern(window=shape.window), by),
-                    rate=rate,
-                    seed=jnp.uint32(1),
-                    bits=16,
+                    drop=drop,
                     implementation="einsum",
                     by_kernel=by_kernel,
                 )

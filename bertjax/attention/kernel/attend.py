@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
-from bertjax.attention.contract import Mask, Pattern, dropping
+from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.kernel.backward import backward
 from bertjax.attention.kernel.call import Given
 from bertjax.attention.kernel.form import LANES, Dropout, Form, form_of, padded_length
@@ -52,9 +52,7 @@ def kernel_self_attention(
     pattern: Pattern,
     *,
     rotation: Rotation | None = None,
-    rate: float,
-    seed: jax.Array | None,
-    bits: int = 32,
+    drop: Drop | None = None,
     interpret: Any = False,
 ) -> jax.Array:
     """See `bertjax.attention.contract`; only for shapes that `serves` accepts, and a mask of keys.
@@ -63,7 +61,7 @@ def kernel_self_attention(
       interpret: whether JAX executes the kernels' instructions, on any platform; or the
         `InterpretParams` of it.
     """
-    rate, seed = dropping(rate, seed)
+    seed, rate, bits = (drop.seed, drop.rate, drop.bits) if drop else (jnp.uint32(0), 0.0, 32)
     rows, _ = mask.keys.shape
     numbers = jnp.zeros_like(mask.keys, jnp.int32)
     numbers = numbers if mask.segment_ids is None else mask.segment_ids
