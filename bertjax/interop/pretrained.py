@@ -16,6 +16,7 @@ from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.embedding import Embedding
 from bertjax.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
@@ -36,6 +37,7 @@ class Pretrained:
         the fields of a task's family, "max_length", the "columns" of a table, and what was decided
         on its dev set.
       bilstm: the BiLSTM over the encoder, if there is one.
+      embedding: how it makes vectors of texts, if it has learned to.
     """
 
     origin: str
@@ -47,6 +49,7 @@ class Pretrained:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bilstm: BiLstm | None = None
+    embedding: Embedding | None = None
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:
@@ -99,7 +102,8 @@ class Pretrained:
     @property
     def identity(self) -> str:
         """A hash, in hexadecimal, of all that determines its outputs."""
-        digest = hashlib.sha256(f"{self.spec} {self.tokenizer.identity}".encode())
+        known = f"{self.spec} {self.tokenizer.identity} {self.embedding or ''}"
+        digest = hashlib.sha256(known.rstrip().encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()

@@ -1,0 +1,259 @@
+"""Losses of contrastive training: by their definitions, and beside sentence-transformers' own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.heads.embedding import Embedding
+from bertjax.layers.similarity import SIMILARITIES, Vectors
+from bertjax.objectives.similarity import PASSAGE, QUERY, SimilarityObjective
+from bertjax.objectives.similarity_losses import (
+    LOSSES,
+    Binary,
+    CoSent,
+    Distribution,
+    MarginSquared,
+    Ranking,
+    Squared,
+    Triplet,
+)
+
+B, K, D = 7, 3, 10
+
+
+def _vectors(passages=K, seed=0):
+    rng = np.random.default_rng(seed)
+    query, passage = rng.normal(size=(B, D)), rng.normal(size=(B, passages, D))
+    passage += 0.7 * query[:, None]
+    return jnp.asarray(query, jnp.float32), jnp.asarray(passage, jnp.float32)
+
+
+def _batch(passages=K, seed=1, **changes):
+    """Texts that all differ, with scores of which two are equal."""
+    scores = np.random.default_rng(seed).uniform(0, 1, (B, passages)).round(1)
+    batch = {
+        "is_real_example": np.ones(B, np.float32),
+        "query_key": np.arange(B),
+        "passage_key": B + np.arange(B * passages).reshape(B, passages),
+        "scores": scores.astype(np.float32),
+    }
+    return {name: jnp.asarray(array) for name, array in (batch | changes).items()}
+
+
+def _loss(objective, vectors, batch):
+    """The loss of a batch, divided as the step divides it."""
+    query, passage = vectors
+    found = objective.values({QUERY: query, PASSAGE: passage}, {**batch, **_MASKS})
+    weights = objective.weights(batch)
+    total = jnp.float32(0)
+    for name, factor in objective.loss_weights.items():
+        values, weight = found[name][name], weights[name]
+        mean = values.sum() if isinstance(weight, int) else (values * weight).sum() / weight.sum()
+        total += factor * mean
+    return total
+
+
+_MASKS = {QUERY + "counted_mask": jnp.ones((B, 1)), PASSAGE + "counted_mask": jnp.ones((B, K, 1))}
+
+
+def _objective(loss, similarity="", **settings):
+    return SimilarityObjective(embedding=Embedding(similarity=similarity), loss=loss, **settings)
+
+
+# ------------------------------------------------------------------- by their definitions
+
+
+def _scores(vectors):
+    query, passage = (np.asarray(x, np.float64) for x in vectors)
+    query, passage = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (query, passage))
+    return np.einsum("bd,ckd->bck", query, passage)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("margin", [-1.0, 0.05])
+def test_only_other_texts_are_wrong(symmetric, margin):
+    """Equal passages, equal queries, passages that are queries, absent ones, and filled-up rows."""
+    vectors = _vectors()
+    query, passage = np.arange(B), B + np.arange(B * K).reshape(B, K)
+    passage[2, 0] = passage[0, 0]  # the same right passage
+    passage[3, 2] = passage[1, 0]  # a hard negative that is another's right passage
+    query[5] = query[4]  # the same query
+    passage[1, 1] = query[0]  # a passage that is the query itself
+    passage[0, 2] = -1
+    real = np.ones(B, np.float32)
+    real[6], passage[6] = 0, -1
+    batch = _batch(query_key=query, passage_key=passage, is_real_example=real)
+    loss = Ranking(scale=7.0, symmetric=symmetric, false_negative_margin=margin)
+    scores, expected = _scores(vectors), []
+
+    def is_wrong(i, j, k):
+        alike = passage[j, k] in (passage[i, 0], query[i], -1)
+        alike |= k == 0 and query[i] == query[j]
+        return not alike and (margin < 0 or scores[i, j, k] <= scores[i, i, 0] + margin)
+
+    for i in range(6):
+        others = [scores[i, j, k] for j in range(B) for k in range(K) if is_wrong(i, j, k)]
+        each = -np.log(1 / (1 + sum(np.exp(7 * (s - scores[i, i, 0])) for s in others)))
+        if symmetric:
+            queries = [scores[j, i, 0] for j in range(6) if is_wrong(j, i, 0)]
+            back = np.log(1 + sum(np.exp(7 * (s - scores[i, i, 0])) for s in queries))
+            each = (each + back) / 2
+        expected.append(each)
+    np.testing.assert_allclose(
+        _loss(_objective(loss), vectors, batch), np.mean(expected), rtol=1e-5
+    )
+
+
+def test_absent_passages_count_nowhere():
+    """With its last passages absent, a query has the loss of a batch without them."""
+    vectors = _vectors()
+    batch = _batch()
+    absent = _batch(passage_key=batch["passage_key"].at[:, 2].set(-1))
+    two = (vectors[0], vectors[1][:, :2])
+    fewer = {n: x[:, :2] if x.ndim == 2 else x for n, x in batch.items()}
+    for loss in (Ranking(), Squared(), Triplet(), MarginSquared(), Distribution(), Binary()):
+        objective = _objective(loss)
+        np.testing.assert_allclose(
+            _loss(objective, vectors, absent), _loss(objective, two, fewer), rtol=1e-5
+        )
+
+
+def test_the_learned_scale_has_a_gradient():
+    batch, (query, passage) = _batch(), _vectors()
+
+    def of(scale):
+        objective = _objective(Ranking(learned_scale=True))
+        outputs = {QUERY: query, PASSAGE: passage, "scale": scale}
+        values = objective.values(outputs, batch | _MASKS)["task_loss"]
+        return values["task_loss"].mean(), values["scale"].mean()
+
+    (loss, scale), slope = jax.value_and_grad(of, has_aux=True)(jnp.float32(5.0))
+    assert scale == 5.0
+    np.testing.assert_allclose(loss, _loss(_objective(Ranking(scale=5.0)), _vectors(), batch))
+    np.testing.assert_allclose(slope, (of(5.01)[0] - of(4.99)[0]) / 0.02, rtol=1e-2)
+
+
+def test_tokens_that_are_most_alike():
+    """Late interaction by loops, for pairs and for all."""
+    rng = np.random.default_rng(2)
+    query, passage = rng.normal(size=(B, 4, D)), rng.normal(size=(B, K, 5, D))
+    of_query, of_passage = rng.random((B, 4)) < 0.7, rng.random((B, K, 5)) < 0.6
+    of_passage[:, :, 0] = True
+    expected = np.zeros((B, B, K))
+    for i, j, k in np.ndindex(expected.shape):
+        for token in query[i][of_query[i]]:
+            expected[i, j, k] += max(passage[j, k][of_passage[j, k]] @ token)
+    maxsim = SIMILARITIES["maxsim"]
+    given = Vectors(jnp.asarray(query), jnp.asarray(of_query))
+    own = maxsim.own(given, Vectors(jnp.asarray(passage), jnp.asarray(of_passage)))
+    np.testing.assert_allclose(own, expected[np.arange(B), np.arange(B)], rtol=1e-4)
+    flat = Vectors(jnp.asarray(passage.reshape(-1, 5, D)), jnp.asarray(of_passage.reshape(-1, 5)))
+    every = maxsim.every(given, flat)
+    np.testing.assert_allclose(every, expected.reshape(B, -1), rtol=1e-4)
+
+
+def test_bad_settings():
+    for name, fields in (("ranking", dict(scale=0.0)), ("kl", dict(temperature=-1.0))):
+        (field,) = fields
+        with pytest.raises(ValueError, match=f"{field}=.*: must be above 0"):
+            LOSSES[name](**fields)
+
+
+# ------------------------------------------------------------- beside sentence-transformers
+
+
+def _theirs():
+    """{case: (objective, sentence-transformers' loss, passages, whether and which labels)}."""
+    from sentence_transformers import util
+    from sentence_transformers.sentence_transformer import losses
+
+    both = dict(directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction")
+    ranking = losses.MultipleNegativesRankingLoss
+    return {
+        "ranking": (_objective(Ranking(scale=13.0)), ranking(None, 13.0), 3, None),
+        "ranking by dot": (
+            _objective(Ranking(scale=1.0), "dot"),
+            ranking(None, 1.0, util.dot_score),
+            2,
+            None,
+        ),
+        "symmetric": (_objective(Ranking(symmetric=True)), ranking(None, **both), 3, None),
+        "squared": (_objective(Squared()), losses.CosineSimilarityLoss(None), 1, "pair"),
+        "cosent": (_objective(CoSent()), losses.CoSENTLoss(None), 1, "pair"),
+        "angle": (_objective(CoSent(), "angle"), losses.AnglELoss(None), 1, "pair"),
+        "triplet": (
+            _objective(Triplet(margin=5.0), "euclidean"),
+            losses.TripletLoss(None),
+            2,
+            None,
+        ),
+        "margin_mse": (_objective(MarginSquared(), "dot"), losses.MarginMSELoss(None), 3, "all"),
+        "kl": (
+            _objective(Distribution(temperature=2.0), "dot"),
+            losses.DistillKLDivLoss(None, temperature=2.0),
+            3,
+            "all",
+        ),
+    }
+
+
+_CASES = (
+    *("ranking", "ranking by dot", "symmetric", "squared", "cosent", "angle", "triplet"),
+    *("margin_mse", "kl"),
+)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", _CASES)
+def test_losses_and_gradients_of_sentence_transformers(case):
+    import torch
+
+    objective, theirs, passages, labels = _theirs()[case]
+    vectors, batch = _vectors(passages), _batch(passages)
+    loss, gradients = jax.value_and_grad(lambda v: _loss(objective, v, batch))(vectors)
+    query, passage = (torch.tensor(np.asarray(x), requires_grad=True) for x in vectors)
+    given = torch.tensor(np.asarray(batch["scores"])) if labels else None
+    given = given[:, 0] if labels == "pair" else given
+    expected = theirs.compute_loss_from_embeddings([query, *passage.unbind(1)], given)
+    expected.backward()
+    np.testing.assert_allclose(loss, expected.item(), rtol=2e-6)
+    for found, tensor in zip(gradients, (query, passage), strict=True):
+        np.testing.assert_allclose(found, tensor.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.peers
+def test_matryoshka_of_sentence_transformers():
+    """Their loss truncates what a model returns, and so it gets one that returns the vectors."""
+    import torch
+    from sentence_transformers.sentence_transformer import losses
+
+    vectors, sizes = _vectors(), (2, 5, D)
+    objective = _objective(Ranking(scale=9.0), dimensions=sizes)
+    query, passage = (torch.tensor(np.asarray(x)) for x in vectors)
+    each = [
+        losses.MultipleNegativesRankingLoss(None, 9.0).compute_loss_from_embeddings(
+            [
+                torch.nn.functional.normalize(x[..., :n], dim=-1)
+                for x in (query, *passage.unbind(1))
+            ],
+            None,
+        )
+        for n in sizes
+    ]
+    np.testing.assert_allclose(_loss(objective, vectors, _batch()), sum(each).item(), rtol=2e-6)
+
+
+@pytest.mark.peers
+def test_the_regularizer_of_sentence_transformers():
+    import torch
+    from sentence_transformers.sparse_encoder import losses
+
+    query, passage = (jax.nn.relu(x) for x in _vectors())
+    embedding = Embedding(kind="sparse")
+    objective = SimilarityObjective(embedding=embedding, loss=Ranking(), sparsity=(0.3, 0.2))
+    values = objective.values({QUERY: query, PASSAGE: passage}, _batch() | _MASKS)
+    regularizer = losses.FlopsLoss(None)
+    for name, x in (("query_flops", query), ("passage_flops", passage.reshape(-1, D))):
+        expected = regularizer.compute_loss_from_embeddings(torch.tensor(np.asarray(x)))
+        np.testing.assert_allclose(values[name][name], expected.item(), rtol=2e-6)
