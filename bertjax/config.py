@@ -11,11 +11,15 @@ from typing import Any, get_origin
 
 import ml_collections
 
+from bertjax.base.errors import InputError
 from bertjax.examples.masking import MaskingRule
 from bertjax.fine_tuning.recipe import OPTIMIZER, BiLstmSettings, Grid
+from bertjax.heads.embedding import Embedding
+from bertjax.objectives.similarity_losses import LOSSES
 from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import PhaseSpec
 from bertjax.sharding.mesh import MeshSpec
+from bertjax.similarity.examples import Columns
 
 
 def section(settings: type, without: Sequence[str] = (), **values: Any) -> dict[str, Any]:
@@ -146,6 +150,62 @@ def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict
     config.model.update(hidden_act="gelu_tanh", gradient_dtype="bfloat16")
     # Kernels where they are faster than einsum, and einsum otherwise (docs/tpu.md).
     config.model.update(attention="kernel", dropout_bits=16)
+    return config
+
+
+def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
+    """Contrastive training of a model of vectors, by sentence-transformers' usual recipe.
+
+    Args:
+      loss: a key of `bertjax.objectives.similarity_losses.LOSSES`.
+
+    Raises:
+      InputError: there is no such loss.
+    """
+    config = ml_collections.ConfigDict()
+    # What is made of the encoder: `bertjax.heads.embedding.Embedding`.
+    config.task = section(Embedding)
+    # The sources, as "DIR", or several as "DIR@2,DIR@1" (`bertjax.similarity.examples`), and the
+    # names of their columns.
+    config.data = ""
+    config.columns = section(Columns)
+    # What chooses the best model (`bertjax.contrastive.evaluation`), several with commas between;
+    # "": the dev files of the sources.
+    config.dev = ""
+    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
+    config.init_from = ""
+
+    if loss not in LOSSES:
+        raise InputError(f"{loss!r} is no loss: take one of {', '.join(LOSSES)}")
+    config.loss = section(LOSSES[loss], name=loss)
+    # The loss is the sum of those of the vectors' first so many numbers; (): of the whole vectors.
+    config.dimensions = ()
+    # The weights of the regularizer that makes sparse vectors of queries and of passages sparse.
+    config.sparsity = (0.0, 0.0)
+    # Queries of a batch, over all devices. It is encoded in `chunks` parts, to save memory; the
+    # gradient is that of the whole batch.
+    config.batch_size = 64
+    config.chunks = 1
+    # Whether each batch has examples of one source only.
+    config.apart = False
+    # Whether all batches have the lengths of config.task. Otherwise a batch is only as long as its
+    # texts, of a few lengths, for each of which a program is compiled.
+    config.fixed_lengths = False
+    # How often each example comes; or the number of updates, if it is not 0.
+    config.epochs = 1.0
+    config.total_steps = 0
+    config.seed = 0
+
+    # Fields of the encoder's spec, as in `finetune_config`.
+    config.model = finetune_config().model
+    others = ("warmup_steps", "schedule", "decay_steps")
+    config.optimizer = section(OptimizerSpec, others, **OPTIMIZER, learning_rate=2e-5)
+    config.layout = "data"
+    config.mesh = section(MeshSpec)
+    # Tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384 elsewhere.
+    config.batch_tokens = 0
+    # Steps between lines of metrics, evaluations on dev, and checkpoints.
+    config.intervals = dict(log=20, evaluate=500, checkpoint=500)
     return config
 
 

@@ -1,9 +1,15 @@
-"""Fine-tunes as a config says: one task, all tasks of GLUE, or a tagger over fixed features."""
+"""Fine-tunes as a config says: a task, all of GLUE, a tagger over fixed features, or vectors."""
 
 from collections.abc import Callable
 from typing import Any
 
-from bertjax.programs import finetune_features, finetune_glue, finetune_task
+from bertjax.contrastive.recipe import TASK_KINDS
+from bertjax.programs import (
+    finetune_features,
+    finetune_glue,
+    finetune_similarity,
+    finetune_task,
+)
 from bertjax.runs.sections import plain_config
 
 
@@ -30,4 +36,6 @@ def _program_for(config: Any) -> Callable[[Any, str], int]:
     task = plain.get("task")
     if isinstance(task, dict) and (task.get("kind"), task.get("name")) == ("glue", "all"):
         return finetune_glue.run
+    if isinstance(task, dict) and task.get("kind") in TASK_KINDS:
+        return finetune_similarity.run
     return finetune_task.run

@@ -86,6 +86,7 @@ class Course:
       seed: the seed and the step determine all random numbers.
       intervals: how often it logs, evaluates and saves.
       metadata: a JSON object for every checkpoint; "data" is the identity of the training data.
+      judge: evaluates a state besides the held-out text, on all processes, and returns metrics.
     """
 
     phases: Sequence[Phase]
@@ -93,6 +94,7 @@ class Course:
     seed: int
     intervals: Intervals
     metadata: Mapping[str, Any]
+    judge: Callable[[TrainState], Mapping[str, float]] | None = None
 
     @property
     def last_step(self) -> int:
@@ -321,9 +323,11 @@ class Trainer:
             session.total = {}
             clock.restart()
         with clock.paused():
-            if phase.held_out and (step % intervals.evaluate == 0 or at_end):
-                metrics = self.evaluate(state, phase, intervals.eval_batches)
-                if journal:
+            if step % intervals.evaluate == 0 or at_end:
+                judge, metrics = session.course.judge, {}
+                metrics |= self.evaluate(state, phase, intervals.eval_batches)
+                metrics |= judge(state) if judge else {}
+                if journal and metrics:
                     journal.write(step, HELDOUT, metrics)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}

@@ -1,0 +1,135 @@
+"""Scores of a model while it trains, and the best one so far, in the run's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.base.files import write_json
+from bertjax.contrastive.evaluation import ByPairs, ByVectors, Comparer, Evaluation
+from bertjax.contrastive.job import SimilarityJob
+from bertjax.contrastive.recipe import Reranker
+from bertjax.contrastive.vectors import PairScorer, Vectorizer
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.fine_tuning.best_model import BestModel
+from bertjax.heads.embedding import Embedding
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.runs.run_folder import MODEL_FOLDER, RESULTS_FILE
+from bertjax.sharding.placement import Placement
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.journal import read_metrics
+from bertjax.training.model import Model
+from bertjax.training.state import TrainState
+from bertjax.training.verdict import HELDOUT
+
+
+def comparer_of(
+    task: Embedding | Reranker,
+    model: Model,
+    spec: EncoderSpec,
+    tokenizer: Tokenizer,
+    placement: Placement,
+    batch_tokens: int | None = None,
+) -> Comparer:
+    """How a model of vectors, or a reranker, compares texts."""
+    longest = spec.max_position_embeddings
+    if isinstance(task, Reranker):
+        length = task.length or longest
+        return ByPairs(PairScorer(model, tokenizer, length, placement, batch_tokens))
+    return ByVectors(Vectorizer(model, task, tokenizer, longest, placement, batch_tokens))
+
+
+class Judge:
+    """Evaluates the states of a run; keeps the best model, by the first evaluation's headline.
+
+    Args:
+      job: the run.
+      evaluations: what it is evaluated on; with none, the last model is the best.
+    """
+
+    def __init__(self, job: SimilarityJob, evaluations: Sequence[Evaluation]):
+        self._job, self._evaluations = job, evaluations
+        experiment, recipe = job.trainer.experiment, job.recipe
+        self._comparer = comparer_of(
+            recipe.task,
+            experiment.model,
+            job.spec,
+            job.given.tokenizer,
+            experiment.placement,
+            recipe.batch_tokens,
+        )
+        self._best = BestModel(
+            job.folder / MODEL_FOLDER, write_hugging_face, read_hugging_face, self._pack, _no_params
+        )
+
+    def _pack(self, params: Any, task: Any) -> Any:
+        del task
+        return self._job.packed(params)
+
+    @property
+    def headline(self) -> str:
+        """The metric that chooses the best model; "": none does."""
+        return (
+            _named(self._evaluations[0], self._evaluations[0].headline) if self._evaluations else ""
+        )
+
+    def __call__(self, state: TrainState) -> dict[str, float]:
+        """The metrics of a state, on all processes; the model is stored if it is the best so far."""
+        experiment, step = self._job.trainer.experiment, int(state.step)
+        params = state.evaluated()
+        used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
+        with experiment.placement.active():
+            here = jax.device_put(params, used)
+            found = {
+                _named(each, name): value
+                for each in self._evaluations
+                for name, value in each.scores(self._comparer, here).items()
+            }
+        earlier = [row for row in self.rows() if row["step"] < step]
+        best = max((row[self.headline] for row in earlier), default=-1.0) if self.headline else -1.0
+        if not self.headline or found[self.headline] > best:
+            whole = jax.device_get(jax.device_put(params, experiment.placement.replicated))
+            if jax.process_index() == 0:
+                self._best.save(whole, f"step {step}", {})
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The evaluations so far."""
+        path = self._job.folder
+        rows = read_metrics(path) if (path / "metrics.jsonl").exists() else []
+        return [row for row in rows if row["split"] == HELDOUT and self.headline in row]
+
+    def finish(self) -> dict[str, Any]:
+        """Writes results.json with the scores of the best model, and returns its content."""
+        recipe, rows = self._job.recipe, self.rows()
+        best = max(rows, key=lambda row: (row[self.headline], -row["step"])) if rows else {}
+        step = best.get("step", self._job.phase.last_step)
+        scores: dict[str, dict[str, float]] = {}
+        for each in self._evaluations:
+            begin = _named(each, "")
+            own = {n.removeprefix(begin): v for n, v in best.items() if n.startswith(begin)}
+            scores[each.name] = own
+        results = {
+            "task": recipe.plain["task"]["kind"],
+            "metric": self.headline,
+            "init_from": recipe.init_from,
+            "dev": scores,
+            "settings": {},
+            "degenerate": "",
+            "chosen": {"step": step},
+            "summary": [],
+            "trials": [],
+        }
+        write_json(self._job.folder / RESULTS_FILE, results)
+        return results
+
+
+def _no_params(model: Any) -> Any:
+    raise NotImplementedError
+
+
+def _named(evaluation: Evaluation, metric: str) -> str:
+    """The name of a metric in a line of metrics.jsonl."""
+    kind, _, source = evaluation.name.partition(":")
+    return f"{kind} {Path(source).name} {metric}"

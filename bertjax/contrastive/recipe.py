@@ -1,0 +1,235 @@
+"""Checks a config of contrastive training completely, and converts it to settings."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from bertjax.base.errors import InputError
+from bertjax.base.validation import converted
+from bertjax.corpus.weights import check_weights, split_weight
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.heads.embedding import DENSE, KINDS, SPARSE, Embedding
+from bertjax.interop.pretrained import Pretrained
+from bertjax.layers.similarity import SIMILARITIES
+from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
+from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.runs.recipe import check_tensors
+from bertjax.runs.sections import Config, build, plain_config
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.rules import sharding_layout
+from bertjax.similarity.examples import Columns
+
+RERANKER = "reranker"
+TASK_KINDS = (*KINDS, RERANKER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """Updates between lines of metrics, evaluations on dev and checkpoints.
+
+    Raises:
+      ValueError: a number is below 1.
+    """
+
+    log: int
+    evaluate: int
+    checkpoint: int
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reranker:
+    """A model that reads a query and a passage as one sequence, and gives one score.
+
+    Attributes:
+      length: the most tokens of such a sequence; 0: as many as the encoder takes.
+    """
+
+    length: int = 0
+
+    def __post_init__(self):
+        if self.length < 0:
+            raise ValueError(f"length={self.length}: must be at least 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class SimilarityRecipe:
+    """A checked config. `plain` is the config as nested dicts, in the form of config.json.
+
+    Attributes:
+      data: (source, weight or None); see `bertjax.similarity.examples`.
+      dev: what the best model is chosen by; see `bertjax.contrastive.evaluation`. (): the dev files
+        of the first source.
+      task: what is made of the encoder.
+      apart: whether each batch has examples of one source only.
+      total_steps: the number of updates; 0: `epochs` times the examples.
+      fixed_lengths: see `bertjax.similarity.batches.Batches`, `snug`.
+    """
+
+    plain: Mapping[str, Any]
+    data: tuple[tuple[str, float | None], ...]
+    dev: tuple[str, ...]
+    init_from: str
+    columns: Columns
+    task: Embedding | Reranker
+    loss: SimilarityLoss
+    batch_size: int
+    chunks: int
+    epochs: float
+    total_steps: int
+    apart: bool
+    fixed_lengths: bool
+    seed: int
+    model: Mapping[str, Any]
+    optimizer: OptimizerSpec
+    mesh: MeshSpec
+    layout: str
+    intervals: Steps
+    batch_tokens: int
+    dimensions: tuple[int, ...] = ()
+    sparsity: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Reads a config such as `configs/finetune_embeddings.py`.
+
+        Raises:
+          InputError: a key is unknown or missing, or a value is invalid; the message names it.
+        """
+        plain = plain_config(config)
+        fields = dict(plain)
+        fields["task"] = _task(fields.get("task"))
+        fields["loss"] = _loss(fields.get("loss"))
+        sections = dict(columns=Columns, optimizer=OptimizerSpec, mesh=MeshSpec, intervals=Steps)
+        for key, section in sections.items():
+            fields[key] = build(key, section, fields.get(key, {}))
+        named = [split_weight(each) for each in _listed(fields.get("data", ""))]
+        check_weights([name for name, _ in named], [weight for _, weight in named])
+        fields |= dict(data=tuple(named), dev=_listed(fields.get("dev", "")))
+        recipe = build("", cls, fields | dict(plain=plain))
+        recipe._check()
+        return recipe
+
+    def _check(self) -> None:
+        if not self.data:
+            raise InputError(
+                "config.data is empty: name a folder with train.csv and dev.csv (.tsv, .jsonl, "
+                ".parquet), or several as DIR@2,DIR@1"
+            )
+        if not self.init_from:
+            raise InputError(
+                "config.init_from is empty: name the weights to start from: a run, hf:FOLDER, "
+                "hf:NAME or tf1:FOLDER"
+            )
+        least = dict(batch_size=2, chunks=1, total_steps=0, seed=0, batch_tokens=0)
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
+        if not self.total_steps and self.epochs <= 0:
+            raise InputError(f"config.epochs={self.epochs}: must be above 0, or set total_steps")
+        if self.batch_size % self.chunks:
+            raise InputError(
+                f"config.batch_size={self.batch_size} does not divide into "
+                f"config.chunks={self.chunks} parts"
+            )
+        sharding_layout(self.layout)
+        self._check_task()
+
+    def _check_task(self) -> None:
+        """Checks that the loss, its settings and the vectors fit each other."""
+        dense = isinstance(self.task, Embedding) and self.task.kind == DENSE
+        sparse = isinstance(self.task, Embedding) and self.task.kind == SPARSE
+        if self.dimensions and not dense:
+            raise InputError(
+                f"config.dimensions={self.dimensions}: only the vectors of "
+                f"config.task.kind={DENSE!r} have numbers that can be left out: set it to ()"
+            )
+        if self.dimensions and min(self.dimensions) < 1:
+            raise InputError(f"config.dimensions={self.dimensions}: must be at least 1")
+        if min(self.sparsity) < 0 or (max(self.sparsity) and not sparse):
+            raise InputError(
+                f"config.sparsity={self.sparsity}: must be weights of at least 0, for "
+                f"config.task.kind={SPARSE!r} alone"
+            )
+        if isinstance(self.task, Reranker):
+            if isinstance(self.loss, CoSent) or getattr(self.loss, "symmetric", False):
+                raise InputError(
+                    f"config.loss={self.plain['loss']}: a reranker compares no passages of other "
+                    "queries: choose another loss, without symmetric"
+                )
+            if getattr(self.loss, "learned_scale", False):
+                raise InputError(
+                    "config.loss.learned_scale=True: a reranker has no scale: leave it out"
+                )
+        elif SIMILARITIES[self.task.compared_by].every is None and not self.loss.pairs_only:
+            if not isinstance(self.loss, CoSent):
+                raise InputError(
+                    f"config.task.similarity={self.task.similarity!r} compares only pairs, and "
+                    f"config.loss.name={self.loss.name!r} compares all texts of a batch: take "
+                    "cosine, or the loss cosent"
+                )
+
+    def objective(self) -> SimilarityObjective | RerankingObjective:
+        """What is minimized."""
+        if isinstance(self.task, Reranker):
+            return RerankingObjective(loss=self.loss, chunks=self.chunks)
+        return SimilarityObjective(
+            embedding=self.task,
+            loss=self.loss,
+            chunks=self.chunks,
+            dimensions=self.dimensions,
+            sparsity=self.sparsity,
+        )
+
+    def spec(self, given: Pretrained) -> EncoderSpec:
+        """The spec of the given weights, with the switches of config.model.
+
+        Raises:
+          InputError: a length is over the encoder's positions; a dimension is over its width;
+            switches contradict each other.
+        """
+        longest = given.spec.max_position_embeddings
+        names = (
+            ("length",) if isinstance(self.task, Reranker) else ("query_length", "passage_length")
+        )
+        for name in names:
+            if getattr(self.task, name) > longest:
+                raise InputError(
+                    f"config.task.{name}={getattr(self.task, name)}: must be at most {longest}, "
+                    f"the longest sequence of {given.origin}"
+                )
+        if self.dimensions and max(self.dimensions) > given.spec.hidden_size:
+            raise InputError(
+                f"config.dimensions={self.dimensions}: {max(self.dimensions)} is over "
+                f"{given.spec.hidden_size}, the width of the vectors of {given.origin}"
+            )
+        spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
+        check_tensors(self.optimizer.name, spec)
+        return spec
+
+
+def _listed(names: Any) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in str(names).split(","))))
+
+
+def _task(section: Any) -> Embedding | Reranker:
+    fields = converted(section or {}, dict, "config.task")
+    kind = fields.get("kind")
+    if kind not in TASK_KINDS:
+        raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASK_KINDS)}")
+    if kind == RERANKER:
+        return build("task", Reranker, {k: v for k, v in fields.items() if k != "kind"})
+    return build("task", Embedding, fields)
+
+
+def _loss(section: Any) -> SimilarityLoss:
+    fields = dict(converted(section or {}, dict, "config.loss"))
+    name = fields.pop("name", None)
+    if name not in tuple(LOSSES):
+        raise InputError(f"config.loss.name={name!r}: must be one of {', '.join(LOSSES)}")
+    return build("loss", LOSSES[name], fields)
