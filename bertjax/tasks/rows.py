@@ -54,15 +54,24 @@ class FileRow(NamedTuple):
             )
         return self.fields[column]
 
+    def string(self, column: str) -> str:
+        """The text of a column, which may be empty.
+
+        Raises:
+          InputError: the column is missing or has another value.
+        """
+        value = self.value(column)
+        if not isinstance(value, str):
+            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a text")
+        return value
+
     def text(self, column: str) -> str:
         """The text of a column, which must not be empty.
 
         Raises:
           InputError: the column is missing or has no text.
         """
-        value = self.value(column)
-        if not isinstance(value, str):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a text")
+        value = self.string(column)
         if not value.strip():
             raise InputError(f"{self.where}: {column!r} is empty")
         return value

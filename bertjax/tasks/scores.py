@@ -34,16 +34,16 @@ def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Pearson's correlation of the numbers; 0 if it is not defined."""
     from scipy.stats import pearsonr
 
-    return 100 * float(pearsonr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
+    return 100 * float(pearsonr(gold, predicted).statistic) if vary(gold, predicted) else 0.0
 
 
 def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Spearman's correlation, which compares ranks; 0 if it is not defined."""
     from scipy.stats import spearmanr
 
-    return 100 * float(spearmanr(gold, predicted).statistic) if _vary(gold, predicted) else 0.0
+    return 100 * float(spearmanr(gold, predicted).statistic) if vary(gold, predicted) else 0.0
 
 
-def _vary(*columns: ArrayLike) -> bool:
+def vary(*columns: ArrayLike) -> bool:
     """Whether a correlation is defined: all numbers are finite, and no column is constant."""
     return all(np.isfinite(column).all() and np.ptp(column) > 0 for column in columns)

@@ -18,7 +18,7 @@ from tests.helpers.checkout import REPOSITORY
 # What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
 # top-level file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
 _BELOW_RUNS = [
-    *["base", "text", "corpus", "examples", "tasks"],
+    *["base", "text", "corpus", "examples", "tasks", "similarity"],
     *["layers", "attention", "encoders", "heads", "optimizers"],
     *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
     "features",
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "corpus": ["base", "text"],
     "examples": ["base", "text", "corpus"],
     "tasks": ["base", "text", "corpus"],
+    "similarity": ["base", "text", "corpus", "tasks"],
     # floor 1b: the device; independent of mesh, data and optimizer
     "layers": ["base"],
     "attention": ["base", "layers"],
@@ -274,7 +275,8 @@ def test_import_of_the_package_is_light():
 
 def test_the_host_floor_runs_without_jax():
     """Workers that make batches must not start an accelerator runtime."""
-    host = [m for m in _modules() if _part(m) in ("base", "text", "corpus", "examples", "tasks")]
+    floor = ("base", "text", "corpus", "examples", "tasks", "similarity")
+    host = [m for m in _modules() if _part(m) in floor]
     program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
     result = _run("-c", program)
     assert (result.stdout, result.stderr) == ("False\n", "")

@@ -1,0 +1,146 @@
+"""Retrieval: queries, documents, and judgements of the documents that a query should find.
+
+A collection is a folder with the files of BEIR (Thakur et al. 2021):
+
+  corpus.jsonl      _id, title and text of each document; the title may be missing
+  queries.jsonl     _id and text
+  qrels/SPLIT.tsv   query-id, corpus-id and score, under a line with these names
+
+Each of them may be replaced by a file of the user:
+
+  documents.tsv     id and text, perhaps title; or .csv or .jsonl (see `bertjax.tasks.rows`)
+  queries.tsv       id and text; or .csv or .jsonl
+  qrels/SPLIT.txt   the form of TREC: query id, iteration, document id and grade, with spaces or
+                    tabs between them
+
+All files may be compressed (.gz .xz .zst).
+"""
+
+import dataclasses
+import re
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import local_folder
+from bertjax.tasks import official_files
+from bertjax.tasks.rows import FORMATS, FileRow, read_rows
+
+_DEFAULT_SPLIT = "test"
+_DOCUMENTS = ("corpus.jsonl", *("documents" + suffix for suffix in FORMATS))
+_QUERIES = tuple("queries" + suffix for suffix in FORMATS)
+_WHOLE = re.compile("[+-]?[0-9]+")
+
+Judgements = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSet:
+    """The queries of one split, the documents to search, and the judgements.
+
+    Attributes:
+      queries: id -> text, of the queries that have judgements, in the order of their file.
+      documents: id -> text, in the order of their file; a title stands before its text, with a
+        space between them. A text may be empty, as some of BEIR's FiQA are.
+      judgements: query id -> document id -> grade; grades above 0 are relevant.
+    """
+
+    queries: dict[str, str]
+    documents: dict[str, str]
+    judgements: dict[str, dict[str, int]]
+
+
+def read_retrieval(source: str) -> RetrievalSet:
+    """Reads a collection.
+
+    Args:
+      source: FOLDER or FOLDER:SPLIT, where SPLIT names the file of judgements; "test" if missing.
+
+    Raises:
+      InputError: a file is missing, damaged or has malformed rows; an id occurs twice; a query has
+        no text; a grade is not a whole number; a judgement names an unknown query or document, or
+        contradicts an earlier one; there is no judgement.
+    """
+    folder, split = _folder_and_split(source)
+    documents = {name: _document(row) for name, row in _by_id(folder, *_DOCUMENTS)}
+    queries = {name: row.text("text").strip() for name, row in _by_id(folder, *_QUERIES)}
+    judgements = _judgements(folder, split, queries, documents)
+    if not judgements:
+        raise InputError(f"{source}: no judgement in the split {split!r}")
+    judged = {name: text for name, text in queries.items() if name in judgements}
+    if len(judged) < len(queries):
+        print(
+            f"{folder}: {len(queries) - len(judged):,} of {len(queries):,} queries have no "
+            f"judgement in {split!r}: they are not searched",
+            flush=True,
+        )
+    if empty := sum(not text for text in documents.values()):
+        print(f"{folder}: {empty:,} of {len(documents):,} documents are empty", flush=True)
+    return RetrievalSet(judged, documents, judgements)
+
+
+def _folder_and_split(source: str) -> tuple[Path, str]:
+    folder, colon, split = source.rpartition(":")
+    if not colon or local_folder(source).is_dir():
+        return local_folder(source), _DEFAULT_SPLIT
+    if not folder or not split:
+        raise InputError(f"{source}: write FOLDER:SPLIT, as in scifact:test")
+    return Path(folder), split
+
+
+def _by_id(folder: Path, *names: str) -> Iterator[tuple[str, FileRow]]:
+    """Yields the rows of the one file of `names` with their ids."""
+    seen = set()
+    for row in read_rows(folder, *names):
+        column = "_id" if "_id" in row.fields else "id"
+        name = row.label(column)
+        if name in seen:
+            raise InputError(f"{row.where}: {column!r} is {name!r}, as in an earlier row")
+        seen.add(name)
+        yield name, row
+
+
+def _document(row: FileRow) -> str:
+    title = row.string("title") if row.fields.get("title") is not None else ""
+    return f"{title} {row.string('text')}".strip()
+
+
+def _judgements(
+    folder: Path, split: str, queries: Container[str], documents: Container[str]
+) -> dict[str, dict[str, int]]:
+    result: dict[str, dict[str, int]] = {}
+    for where, query, document, grade in _judgement_lines(folder / "qrels", split):
+        for name, known, kind in ((query, queries, "queries"), (document, documents, "documents")):
+            if name not in known:
+                raise InputError(
+                    f"{where}: {name!r} is not among the {kind}: take texts and judgements of one "
+                    "version of the collection"
+                )
+        if not _WHOLE.fullmatch(grade):
+            raise InputError(f"{where}: the grade {grade!r} is not a whole number")
+        judged = result.setdefault(query, {})
+        if judged.setdefault(document, int(grade)) != int(grade):
+            raise InputError(
+                f"{where}: the query {query!r} and the document {document!r} have the grade "
+                f"{grade}, but {judged[document]} in an earlier line"
+            )
+    return result
+
+
+def _judgement_lines(folder: Path, split: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the place, query id, document id and grade of each judgement."""
+    path = official_files.find(folder, f"{split}.tsv", f"{split}.txt")
+    if official_files.ending(path) == ".tsv":
+        for row in read_rows(folder, path.name):
+            yield row.where, row.label("query-id"), row.label("corpus-id"), row.label("score")
+        return
+    for number, line in enumerate(official_files.lines(folder, path.name), start=1):
+        where, values = f"{path} line {number}", line.split()
+        if values and len(values) != 4:
+            raise InputError(
+                f"{where}: {len(values)} columns, but TREC's form has 4: query id, iteration, "
+                "document id, grade"
+            )
+        if values:
+            query, _, document, grade = values
+            yield where, query, document, grade
