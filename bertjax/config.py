@@ -198,8 +198,8 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
 
     # Fields of the encoder's spec, as in `finetune_config`.
     config.model = finetune_config().model
-    others = ("warmup_steps", "schedule", "decay_steps")
-    config.optimizer = section(OptimizerSpec, others, **OPTIMIZER, learning_rate=2e-5)
+    config.optimizer = section(OptimizerSpec)
+    config.optimizer.update(learning_rate=2e-5, **OPTIMIZER)
     config.layout = "data"
     config.mesh = section(MeshSpec)
     # Tokens that one device encodes together in evaluation; 0: 512 on a CPU, 16,384 elsewhere.

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.contrastive.recipe import Reranker, SimilarityRecipe
+from bertjax.contrastive.recipe import SimilarityRecipe
 from bertjax.corpus.weights import shares
 from bertjax.heads.embedding import Embedding
 from bertjax.similarity.batches import Batches, JoinedBatches, Mixed, Tokens
@@ -76,22 +76,20 @@ class TrainingData:
             seed=recipe.seed,
             apart=recipe.apart,
         )
-        snug, task = not recipe.fixed_lengths, recipe.task
-        if isinstance(task, Reranker):
-            length, ids = task.length or longest, tokenizer.encode(self.texts)
+        snug, embedding = not recipe.fixed_lengths, recipe.embedding
+        if embedding is None:
+            length, ids = recipe.length or longest, tokenizer.encode(self.texts)
             return JoinedBatches(mixed, ids, tokenizer, length=length, snug=snug)
-        encode = partial(_tokens, self.texts, tokenizer, task, longest)
+        encode = partial(_tokens, self.texts, tokenizer, embedding, longest)
         queries = np.unique(np.concatenate([each.query for each in self.sources]))
         # With labels, a passage is one of the queries.
-        passages = [
-            each.query if each.labels is not None else each.passage for each in self.sources
-        ]
-        passages = np.unique(np.concatenate([each.ravel() for each in passages]))
+        sides = [each.query if each.labels is not None else each.passage for each in self.sources]
+        passages = np.unique(np.concatenate([each.ravel() for each in sides]))
         return Batches(
             mixed,
             encode(queries, query=True),
             encode(passages[passages >= 0], query=False),
-            lengths=(task.length(True, longest), task.length(False, longest)),
+            lengths=(embedding.length(True, longest), embedding.length(False, longest)),
             pad_id=tokenizer.pad_id,
             snug=snug,
         )
@@ -101,8 +99,8 @@ def _check(source: Examples, recipe: SimilarityRecipe) -> None:
     loss = recipe.loss
     if source.width < loss.passages:
         raise InputError(
-            f"{source.name}: config.loss.name={loss.name!r} needs at least {loss.passages} passages "
-            f"of each query, and it has {source.width}: give wrong ones, too "
+            f"{source.name}: config.loss.name={loss.name!r} needs at least {loss.passages} "
+            f"passages of each query, and it has {source.width}: give wrong ones, too "
             f"(config.columns.negative={recipe.columns.negative!r})"
         )
     if loss.scored and source.scores is None:

@@ -53,23 +53,21 @@ class ByVectors:
 
     def own(self, params: Params, pairs: Pairs, what: str) -> np.ndarray:
         """See `Comparer`."""
-        sides = [
+        queries, passages = (
             self._vectorizer.vectors(
                 params, [pair[side] for pair in pairs], query=side == 0, what=what
             )
             for side in range(2)
-        ]
-        return own_similarities(*sides, self._name)
+        )
+        return own_similarities(queries, passages, self._name)
 
     def found(
         self, params: Params, queries: Sequence[str], documents: Sequence[str], what: str
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `Comparer`."""
-        encoded = [
-            self._vectorizer.vectors(params, texts, query=query, what=what)
-            for texts, query in ((queries, True), (documents, False))
-        ]
-        return search(*encoded, self._name, _DEPTH, self._vectorizer.placement, what)
+        asked = self._vectorizer.vectors(params, queries, query=True, what=what)
+        among = self._vectorizer.vectors(params, documents, query=False, what=what)
+        return search(asked, among, self._name, _DEPTH, self._vectorizer.placement, what)
 
 
 class ByPairs:

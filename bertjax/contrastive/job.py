@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ import jax
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.contrastive.data import TrainingData
-from bertjax.contrastive.recipe import Reranker, SimilarityRecipe
+from bertjax.contrastive.recipe import SimilarityRecipe
 from bertjax.encoders import kinds
 from bertjax.encoders.computation import plain
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
-from bertjax.heads.embedding import SCALE, Embedding, model_kind
+from bertjax.heads.embedding import SCALE, model_kind
 from bertjax.interop.pretrained import Pretrained
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
@@ -91,7 +91,7 @@ class SimilarityJob:
         config = {f"config.{key}": value for key, value in flat(self.recipe.plain).items()}
         return config | self.identity | {"--workdir": str(self.folder)}
 
-    def course(self, judge: Callable[[TrainState], Mapping[str, float]]) -> Course:
+    def course(self, judge: Callable[[TrainState], dict[str, float]]) -> Course:
         """The run, evaluated by `judge`."""
         steps = self.recipe.intervals
         return Course(
@@ -112,11 +112,12 @@ class SimilarityJob:
 
     def _beginning(self) -> dict[str, Any]:
         """The parts of the given weights that the model has."""
-        if isinstance(self.recipe.task, Reranker):
+        embedding = self.recipe.embedding
+        if embedding is None:
             parts = self.given.beginning(kinds.SEQUENCE_CLASSIFICATION, self.classes)
         else:
-            parts = self.given.beginning(model_kind(self.recipe.task))
-            if self.given.embedding and self.given.embedding.kind == self.recipe.task.kind:
+            parts = self.given.beginning(model_kind(embedding))
+            if self.given.embedding and self.given.embedding.kind == embedding.kind:
                 parts |= self.given.params
         own = self.trainer.experiment.abstract_params
         return {name: tree for name, tree in parts.items() if name in own}
@@ -124,7 +125,7 @@ class SimilarityJob:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the outputs of a reranker's last layer."""
-        return ("LABEL_0",) if isinstance(self.recipe.task, Reranker) else ()
+        return () if self.recipe.embedding else ("LABEL_0",)
 
     def packed(self, params: Params) -> Pretrained:
         """The trained model.
@@ -132,29 +133,24 @@ class SimilarityJob:
         Args:
           params: on the host.
         """
-        task = self.recipe.task
-        reranker = isinstance(task, Reranker)
+        embedding, spec = self.recipe.embedding, self.spec
         trained = {name: tree for name, tree in params.items() if name != SCALE}
-        # What was not trained stays as it was, such as a pooler, which the library expects.
-        kept = (
-            {}
-            if reranker
-            else {
-                name: self.given.params[name] for name in ("pooler",) if name in self.given.params
-            }
-        )
-        longest = self.spec.max_position_embeddings
-        return Pretrained(
+        model = Pretrained(
             origin=str(self.folder),
-            kind=kinds.SEQUENCE_CLASSIFICATION if reranker else model_kind(task),
-            spec=plain(self.spec),
-            params=kept | to_plain(trained, self.spec),
+            kind=kinds.SEQUENCE_CLASSIFICATION,
+            spec=plain(spec),
+            params=to_plain(trained, spec),
             tokenizer=self.given.tokenizer,
             classes=self.classes,
-            task={"problem_type": "regression", "max_length": task.length or longest}
-            if isinstance(task, Reranker)
-            else {},
-            embedding=task if isinstance(task, Embedding) else None,
+        )
+        if embedding is None:
+            length = self.recipe.length or spec.max_position_embeddings
+            about = {"problem_type": "regression", "max_length": length}
+            return dataclasses.replace(model, task=about)
+        # A pooler was not trained, and stays as it was.
+        kept = {name: tree for name, tree in self.given.params.items() if name == "pooler"}
+        return dataclasses.replace(
+            model, kind=model_kind(embedding), params=kept | dict(model.params), embedding=embedding
         )
 
     def announcement(self) -> str:

@@ -9,35 +9,35 @@ import jax
 from bertjax.base.files import write_json
 from bertjax.contrastive.evaluation import ByPairs, ByVectors, Comparer, Evaluation
 from bertjax.contrastive.job import SimilarityJob
-from bertjax.contrastive.recipe import Reranker
 from bertjax.contrastive.vectors import PairScorer, Vectorizer
-from bertjax.encoders.contract import EncoderSpec
 from bertjax.fine_tuning.best_model import BestModel
 from bertjax.heads.embedding import Embedding
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.runs.run_folder import MODEL_FOLDER, RESULTS_FILE
 from bertjax.sharding.placement import Placement
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.journal import read_metrics
+from bertjax.training.journal import JUDGED, METRICS_FILE, read_metrics
 from bertjax.training.model import Model
 from bertjax.training.state import TrainState
-from bertjax.training.verdict import HELDOUT
 
 
 def comparer_of(
-    task: Embedding | Reranker,
+    embedding: Embedding | None,
     model: Model,
-    spec: EncoderSpec,
     tokenizer: Tokenizer,
+    longest: int,
     placement: Placement,
     batch_tokens: int | None = None,
 ) -> Comparer:
-    """How a model of vectors, or a reranker, compares texts."""
-    longest = spec.max_position_embeddings
-    if isinstance(task, Reranker):
-        length = task.length or longest
-        return ByPairs(PairScorer(model, tokenizer, length, placement, batch_tokens))
-    return ByVectors(Vectorizer(model, task, tokenizer, longest, placement, batch_tokens))
+    """How a model of vectors, or without `embedding` a reranker, compares texts.
+
+    Args:
+      longest: the most tokens of a sequence.
+    """
+    how = tokenizer, longest, placement, batch_tokens
+    if embedding is None:
+        return ByPairs(PairScorer(model, *how))
+    return ByVectors(Vectorizer(model, embedding, *how))
 
 
 class Judge:
@@ -52,10 +52,10 @@ class Judge:
         self._job, self._evaluations = job, evaluations
         experiment, recipe = job.trainer.experiment, job.recipe
         self._comparer = comparer_of(
-            recipe.task,
+            recipe.embedding,
             experiment.model,
-            job.spec,
             job.given.tokenizer,
+            recipe.length or job.spec.max_position_embeddings,
             experiment.placement,
             recipe.batch_tokens,
         )
@@ -75,7 +75,7 @@ class Judge:
         )
 
     def __call__(self, state: TrainState) -> dict[str, float]:
-        """The metrics of a state, on all processes; the model is stored if it is the best so far."""
+        """The metrics of a state, on all processes; stores the model if it is the best so far."""
         experiment, step = self._job.trainer.experiment, int(state.step)
         params = state.evaluated()
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
@@ -97,8 +97,8 @@ class Judge:
     def rows(self) -> list[dict[str, Any]]:
         """The evaluations so far."""
         path = self._job.folder
-        rows = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-        return [row for row in rows if row["split"] == HELDOUT and self.headline in row]
+        rows = read_metrics(path) if (path / METRICS_FILE).exists() else []
+        return [row for row in rows if row["split"] == JUDGED]
 
     def finish(self) -> dict[str, Any]:
         """Writes results.json with the scores of the best model, and returns its content."""

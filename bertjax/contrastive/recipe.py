@@ -65,7 +65,8 @@ class SimilarityRecipe:
       data: (source, weight or None); see `bertjax.similarity.examples`.
       dev: what the best model is chosen by; see `bertjax.contrastive.evaluation`. (): the dev files
         of the first source.
-      task: what is made of the encoder.
+      embedding: how vectors are made of texts; None: it is a reranker.
+      length: the most tokens of a pair that a reranker reads; 0: as many as the encoder takes.
       apart: whether each batch has examples of one source only.
       total_steps: the number of updates; 0: `epochs` times the examples.
       fixed_lengths: see `bertjax.similarity.batches.Batches`, `snug`.
@@ -76,7 +77,7 @@ class SimilarityRecipe:
     dev: tuple[str, ...]
     init_from: str
     columns: Columns
-    task: Embedding | Reranker
+    embedding: Embedding | None
     loss: SimilarityLoss
     batch_size: int
     chunks: int
@@ -91,6 +92,7 @@ class SimilarityRecipe:
     layout: str
     intervals: Steps
     batch_tokens: int
+    length: int = 0
     dimensions: tuple[int, ...] = ()
     sparsity: tuple[float, float] = (0.0, 0.0)
 
@@ -103,7 +105,7 @@ class SimilarityRecipe:
         """
         plain = plain_config(config)
         fields = dict(plain)
-        fields["task"] = _task(fields.get("task"))
+        fields["embedding"], fields["length"] = _task(fields.pop("task", None))
         fields["loss"] = _loss(fields.get("loss"))
         sections = dict(columns=Columns, optimizer=OptimizerSpec, mesh=MeshSpec, intervals=Steps)
         for key, section in sections.items():
@@ -142,44 +144,44 @@ class SimilarityRecipe:
 
     def _check_task(self) -> None:
         """Checks that the loss, its settings and the vectors fit each other."""
-        dense = isinstance(self.task, Embedding) and self.task.kind == DENSE
-        sparse = isinstance(self.task, Embedding) and self.task.kind == SPARSE
-        if self.dimensions and not dense:
+        kind = self.embedding.kind if self.embedding else RERANKER
+        if self.dimensions and kind != DENSE:
             raise InputError(
                 f"config.dimensions={self.dimensions}: only the vectors of "
                 f"config.task.kind={DENSE!r} have numbers that can be left out: set it to ()"
             )
         if self.dimensions and min(self.dimensions) < 1:
             raise InputError(f"config.dimensions={self.dimensions}: must be at least 1")
-        if min(self.sparsity) < 0 or (max(self.sparsity) and not sparse):
+        if min(self.sparsity) < 0 or (max(self.sparsity) and kind != SPARSE):
             raise InputError(
                 f"config.sparsity={self.sparsity}: must be weights of at least 0, for "
                 f"config.task.kind={SPARSE!r} alone"
             )
-        if isinstance(self.task, Reranker):
-            if isinstance(self.loss, CoSent) or getattr(self.loss, "symmetric", False):
+        loss = f"config.loss.name={self.loss.name!r}"
+        if self.embedding is None:
+            if isinstance(self.loss, CoSent):
                 raise InputError(
-                    f"config.loss={self.plain['loss']}: a reranker compares no passages of other "
-                    "queries: choose another loss, without symmetric"
+                    f"{loss}: a reranker has a score of its own for each pair: take squared"
                 )
-            if getattr(self.loss, "learned_scale", False):
-                raise InputError(
-                    "config.loss.learned_scale=True: a reranker has no scale: leave it out"
-                )
-        elif SIMILARITIES[self.task.compared_by].every is None and not self.loss.pairs_only:
-            if not isinstance(self.loss, CoSent):
-                raise InputError(
-                    f"config.task.similarity={self.task.similarity!r} compares only pairs, and "
-                    f"config.loss.name={self.loss.name!r} compares all texts of a batch: take "
-                    "cosine, or the loss cosent"
-                )
+            for name in ("symmetric", "learned_scale"):
+                if getattr(self.loss, name, False):
+                    raise InputError(
+                        f"config.loss.{name}=True: a reranker has none: set it to False"
+                    )
+            return
+        alike = SIMILARITIES[self.embedding.compared_by]
+        if alike.every is None and not (self.loss.pairs_only or isinstance(self.loss, CoSent)):
+            raise InputError(
+                f"config.task.similarity={self.embedding.similarity!r} compares only pairs, and "
+                f"{loss} all texts of a batch: take cosine, or the loss cosent"
+            )
 
     def objective(self) -> SimilarityObjective | RerankingObjective:
         """What is minimized."""
-        if isinstance(self.task, Reranker):
+        if self.embedding is None:
             return RerankingObjective(loss=self.loss, chunks=self.chunks)
         return SimilarityObjective(
-            embedding=self.task,
+            embedding=self.embedding,
             loss=self.loss,
             chunks=self.chunks,
             dimensions=self.dimensions,
@@ -194,14 +196,15 @@ class SimilarityRecipe:
             switches contradict each other.
         """
         longest = given.spec.max_position_embeddings
-        names = (
-            ("length",) if isinstance(self.task, Reranker) else ("query_length", "passage_length")
-        )
-        for name in names:
-            if getattr(self.task, name) > longest:
+        lengths = {"length": self.length}
+        if self.embedding:
+            lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
+        least = given.tokenizer.template.specials(pair=self.embedding is None) + 1
+        for name, length in lengths.items():
+            if length and not least <= length <= longest:
                 raise InputError(
-                    f"config.task.{name}={getattr(self.task, name)}: must be at most {longest}, "
-                    f"the longest sequence of {given.origin}"
+                    f"config.task.{name}={length}: must be from {least} to {longest}, the longest "
+                    f"sequence of {given.origin}; or 0 for that"
                 )
         if self.dimensions and max(self.dimensions) > given.spec.hidden_size:
             raise InputError(
@@ -217,14 +220,16 @@ def _listed(names: Any) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in str(names).split(","))))
 
 
-def _task(section: Any) -> Embedding | Reranker:
-    fields = converted(section or {}, dict, "config.task")
+def _task(section: Any) -> tuple[Embedding | None, int]:
+    """`SimilarityRecipe.embedding` and `length`."""
+    fields = dict(converted(section or {}, dict, "config.task"))
     kind = fields.get("kind")
     if kind not in TASK_KINDS:
         raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASK_KINDS)}")
-    if kind == RERANKER:
-        return build("task", Reranker, {k: v for k, v in fields.items() if k != "kind"})
-    return build("task", Embedding, fields)
+    if kind != RERANKER:
+        return build("task", Embedding, fields), 0
+    del fields["kind"]
+    return None, build("task", Reranker, fields).length
 
 
 def _loss(section: Any) -> SimilarityLoss:

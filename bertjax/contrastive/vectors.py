@@ -43,12 +43,12 @@ class TextVectors:
     def take(self, numbers: np.ndarray) -> Vectors:
         """The vectors of some texts, padded to the one with most tokens."""
         if self.starts is None:
-            return Vectors(self.values[numbers])
+            return Vectors(jnp.asarray(self.values[numbers]))
         first, count = self.starts[numbers], np.diff(self.starts)[numbers]
         column = np.arange(fitting(_LENGTHS, int(count.max(initial=1))))
         there = column < count[:, None]
         values = self.values[np.where(there, first[:, None] + column, 0)]
-        return Vectors(values, there)
+        return Vectors(jnp.asarray(values), jnp.asarray(there))
 
 
 class Vectorizer:

@@ -20,7 +20,6 @@ Every = Callable[[], jax.Array]  # makes the similarities of all queries with al
 _NEVER = -1e9  # the similarity with a passage that is not compared
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityLoss(abc.ABC):
     """A loss.
 
@@ -35,6 +34,7 @@ class SimilarityLoss(abc.ABC):
     passages: ClassVar[int] = 1
     scored: ClassVar[bool] = False
     pairs_only: ClassVar[bool] = True
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
     @property
     def factor(self) -> float:

@@ -261,8 +261,9 @@ class JoinedBatches:
         shape = (*chosen.passage.shape, length)
         ids, mask, types = (np.full(shape, x, np.int32) for x in (self._tokenizer.pad_id, 0, 0))
         for place, passage in np.ndenumerate(chosen.passage):
-            b = [] if passage < 0 else self._ids[passage]
-            sequence = joined(self._tokenizer, self._ids[chosen.query[place[0]]], b, length)
+            a = self._ids[int(chosen.query[place[0]])]
+            b = [] if passage < 0 else self._ids[int(passage)]
+            sequence = joined(self._tokenizer, a, b, length)
             size = len(sequence.ids)
             ids[place][:size], mask[place][:size] = sequence.ids, 1
             types[place][:size] = sequence.token_types

@@ -218,7 +218,7 @@ def _numbered(name: str, examples: Iterable[Example], texts: Texts) -> Examples:
 
 
 def _filled(rows: Sequence[Sequence[float]], width: int, empty: float, dtype: type) -> np.ndarray:
-    result = np.full((len(rows), width), empty, dtype)
+    result: np.ndarray = np.full((len(rows), width), empty, dtype)
     for row, values in zip(result, rows, strict=True):
         row[: len(values)] = values
     return result

@@ -17,6 +17,7 @@ from bertjax.training.verdict import HELDOUT, TRAIN, Health, Verdict
 
 METRICS_FILE = "metrics.jsonl"
 DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
+JUDGED = "dev"  # the split of metrics of a task, which have no loss
 _ROW, _OF_BATCHES = record(step=int, split=str), record(loss=float)  # the types of lines
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
-from bertjax.training.journal import HELDOUT, TRAIN, Journal
+from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import HostSums, Sums
 from bertjax.training.state import TrainState
@@ -94,7 +94,7 @@ class Course:
     seed: int
     intervals: Intervals
     metadata: Mapping[str, Any]
-    judge: Callable[[TrainState], Mapping[str, float]] | None = None
+    judge: Callable[[TrainState], dict[str, float]] | None = None
 
     @property
     def last_step(self) -> int:
@@ -324,11 +324,12 @@ class Trainer:
             clock.restart()
         with clock.paused():
             if step % intervals.evaluate == 0 or at_end:
-                judge, metrics = session.course.judge, {}
-                metrics |= self.evaluate(state, phase, intervals.eval_batches)
-                metrics |= judge(state) if judge else {}
-                if journal and metrics:
-                    journal.write(step, HELDOUT, metrics)
+                judge = session.course.judge
+                held_out = self.evaluate(state, phase, intervals.eval_batches)
+                judged = judge(state) if judge else {}
+                for split, metrics in ((HELDOUT, held_out), (JUDGED, judged)):
+                    if journal and metrics:
+                        journal.write(step, split, metrics)
             if step % intervals.checkpoint == 0 or at_end or session.stopped:
                 window = {name: list(pair) for name, pair in session.total.items()}
                 metadata = {**session.course.metadata, "step": step, "window": window}
