@@ -13,6 +13,7 @@ SOURCE is one of `bertjax.corpus.sources`, as "text:wiki/*.txt".
 
 import dataclasses
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -163,6 +164,10 @@ def _example(row: FileRow, columns: Columns) -> Example:
         return Example(row.text(columns.query), tuple(passages))
     given = row.value(columns.score)
     if isinstance(given, list):
+        if not all(isinstance(each, int | float) and math.isfinite(each) for each in given):
+            raise InputError(
+                f"{row.where}: {columns.score!r} is {given!r:.80}, not a list of numbers"
+            )
         if len(given) != len(passages):
             raise InputError(
                 f"{row.where}: {columns.score!r} has {len(given)} numbers for {len(passages)} "

@@ -10,6 +10,14 @@ from bertjax.text.tokenizer import Tokenizer
 
 
 class PromptedText(NamedTuple):
+    """A text in the model's form; all arrays are int32 [S].
+
+    Attributes:
+      ids: with special tokens.
+      token_types: 0 in the first text.
+      counted: 1 on the tokens of which vectors are made.
+    """
+
     ids: np.ndarray
     token_types: np.ndarray
     counted: np.ndarray
@@ -23,18 +31,20 @@ def encode_prompted(
     count_prompt: bool,
     max_length: int,
 ) -> list[PromptedText]:
+    """Encodes texts with the prompt before each.
+
+    Args:
+      prompt: it and a text are encoded as one text.
+      count_prompt: whether its tokens count. If not, the special tokens before it do not either,
+        as with sentence-transformers' `include_prompt=False`.
+      max_length: the most tokens, including special ones; the end of a longer text is cut off.
+    """
     skipped = 0
     if prompt and not count_prompt:
         skipped = len(tokenizer.template.before) + len(tokenizer.encode([prompt])[0])
-    result = []
+    found = []
     for ids in tokenizer.encode([prompt + text for text in texts]):
         sequence = joined(tokenizer, ids, None, max_length)
         counted = np.arange(len(sequence.ids)) >= skipped
-        result.append(
-            PromptedText(
-                np.array(sequence.ids, np.int32),
-                np.array(sequence.token_types, np.int32),
-                counted.astype(np.int32),
-            )
-        )
-    return result
+        found.append(PromptedText(*(np.array(each, np.int32) for each in (*sequence, counted))))
+    return found

@@ -1,0 +1,207 @@
+"""Contrastive training: a batch in parts, and on eight devices, is the batch on one."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.heads.embedding import Embedding
+from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
+from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking
+from bertjax.optimizers.optimizer import make_optimizer
+from bertjax.optimizers.schedule import make_schedule
+from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import make_placement
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Phase, Trainer
+from bertjax.training.moves import STAY
+from bertjax.training.objective import Rngs
+from bertjax.training.state import logical_axes
+from bertjax.training.step import gradient, means, whole_counts
+from tests.helpers.slow_cases import others_slow
+
+ROWS, K, QUERY, PASSAGE = 16, 3, 6, 10
+SPEC = BertSpec(
+    vocab_size=97,
+    vocab_multiple=8,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=40,
+    max_position_embeddings=PASSAGE,
+    initializer_range=0.1,
+)
+DENSE = SimilarityObjective(embedding=Embedding(normalize=False), loss=Ranking(symmetric=True))
+SPARSE = Embedding(kind="sparse")
+OBJECTIVES = {
+    "dense": DENSE,
+    "matryoshka with a learned scale": dataclasses.replace(
+        DENSE, loss=Ranking(learned_scale=True), dimensions=(5, 24)
+    ),
+    "order": SimilarityObjective(embedding=Embedding(pooling="cls"), loss=CoSent()),
+    "late": SimilarityObjective(embedding=Embedding(kind="late", width=8), loss=Ranking(scale=1.0)),
+    "sparse": SimilarityObjective(embedding=SPARSE, loss=Ranking(scale=1.0), sparsity=(0.1, 0.2)),
+    "reranker": RerankingObjective(loss=Binary()),
+}
+
+
+def _tokens(rng, shape):
+    lengths = rng.integers(2, shape[-1] + 1, shape[:-1])[..., None]
+    inside = np.arange(shape[-1]) < lengths
+    return {
+        "input_ids": rng.integers(1, 97, shape) * inside,
+        "input_mask": inside,
+        "token_type_ids": 0 * inside,
+        "counted_mask": inside & (np.arange(shape[-1]) != 1),
+    }
+
+
+def _batch(objective, number: int, rows: slice) -> dict[str, np.ndarray]:
+    """Texts of all lengths; a few are equal, or absent."""
+    rng = np.random.default_rng(number)
+    sides = {
+        "query_": _tokens(rng, (ROWS, QUERY)),
+        "passage_": _tokens(rng, (ROWS, K, PASSAGE)),
+        "": _tokens(rng, (ROWS, K, PASSAGE)),
+    }
+    values = {begin + name: array for begin, side in sides.items() for name, array in side.items()}
+    keys = 100 + np.arange(ROWS * K).reshape(ROWS, K)
+    keys[3, 1], keys[5, 2], keys[7, 0] = keys[2, 0], -1, keys[6, 0]
+    values |= {
+        "is_real_example": np.arange(ROWS) < ROWS - 1,
+        "query_key": np.arange(ROWS) % 13,
+        "passage_key": keys,
+        "scores": rng.integers(0, 2, (ROWS, K)),
+    }
+    fields = objective.fields
+    return {name: values[name][rows].astype(field.dtype) for name, field in fields.items()}
+
+
+# -------------------------------------------------------------------------------- in parts
+
+
+def _params(model):
+    return nn.unbox(jax.jit(model.init)(jax.random.key(3)))
+
+
+def _gradient(objective, spec):
+    model = objective.model(spec)
+    batch = {n: jnp.asarray(x) for n, x in _batch(objective, 0, slice(None)).items()}
+    counts = whole_counts(objective.counts(batch))
+    of = partial(gradient, model=model, objective=objective, moves=STAY)
+    grads, sums, _ = jax.jit(of)(_params(model), {}, batch, counts, jax.random.key(8))
+    return flatten_dict(grads, sep="/"), means(jax.device_get(sums))
+
+
+@pytest.mark.parametrize("name", others_slow(OBJECTIVES, "dense", "reranker"))
+def test_the_gradient_of_parts_is_that_of_the_whole(name):
+    still = dataclasses.replace(SPEC, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    whole, losses = _gradient(OBJECTIVES[name], still)
+    in_parts, losses_in_parts = _gradient(dataclasses.replace(OBJECTIVES[name], chunks=4), still)
+    for losses_of in (losses, losses_in_parts):
+        losses_of.pop("accuracy", None)  # two may be alike but for rounding
+    assert losses_in_parts == pytest.approx(losses, rel=1e-5, abs=1e-7)
+    for path, expected in whole.items():
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(in_parts[path], expected, rtol=1e-4, atol=1e-5 * scale + 1e-9)
+
+
+def test_both_passes_drop_the_same():
+    """With dropout, the gradient is that of a computation which keeps all activations."""
+    objective = dataclasses.replace(DENSE, chunks=4)
+    model, params = objective.model(SPEC), _params(DENSE.model(SPEC))
+    batch = {n: jnp.asarray(x) for n, x in _batch(objective, 0, slice(None)).items()}
+    rngs = Rngs(jax.random.key(8))
+
+    def encoded(params, begin, call, length):
+        """The same rows and keys, without a loop and without computing anything twice."""
+        inputs = {
+            name: batch[begin + name].reshape(-1, length)
+            for name in ("input_ids", "input_mask", "token_type_ids", "counted_mask")
+        }
+        chunks = []
+        for number in range(4):
+            part = {name: x[number::4] for name, x in inputs.items()}
+            key = jax.random.fold_in(rngs.dropout(call), number)
+            chunks.append(model(params, part, key)["vectors"])
+        return jnp.stack(chunks, 1).reshape(-1, SPEC.hidden_size)
+
+    def kept(params):
+        query = encoded(params, "query_", 0, QUERY)
+        passage = encoded(params, "passage_", 1, PASSAGE).reshape(ROWS, K, -1)
+        outputs = {"query_": query, "passage_": passage}
+        real = batch["is_real_example"]
+        return (objective.values(outputs, batch)["task_loss"]["task_loss"] * real).sum()
+
+    def in_parts(params):
+        return objective.sums(model, params, batch, rngs)[0]["task_loss"][0]
+
+    loss, expected = jax.jit(jax.value_and_grad(kept))(params)
+    found_loss, found = jax.jit(jax.value_and_grad(in_parts))(params)
+    np.testing.assert_allclose(found_loss, loss, rtol=1e-6)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+
+
+# ----------------------------------------------------------------------- on eight devices
+
+
+def _train(objective, layout: str, grid: tuple[int, int], steps: int = 2):
+    model, settings = objective.model(SPEC), OptimizerSpec(learning_rate=1e-3, warmup_steps=1)
+    experiment = Experiment(
+        model=model,
+        objective=objective,
+        optimizer=make_optimizer(settings, partial(logical_axes, model.init)),
+        placement=make_placement(MeshSpec(*grid), layout, jax.devices()[: grid[0] * grid[1]]),
+    )
+    trainer, rate = Trainer(experiment), make_schedule(settings, steps)
+    phase = Phase(
+        name="phase",
+        first_step=0,
+        last_step=steps,
+        parts=lambda number: [partial(_batch, objective, number)],
+        held_out=None,
+        rows=ROWS,
+        accumulate=1,
+        tokens=ROWS * PASSAGE,
+        flops=1.0,
+    )
+    state, metrics = experiment.fresh_state(5), []
+    for number in range(steps):
+        parts = trainer.put(phase, number)
+        state, sums = trainer.update(state, phase, parts, rate(number), seed=3)
+        metrics.append(means(jax.device_get(sums)))
+    return metrics, flatten_dict(jax.device_get(state.evaluated()), sep="/")
+
+
+_CASES = [
+    *[("dense", "data", (8, 1), 1), ("dense", "zero1", (8, 1), 2), ("dense", "fsdp", (8, 1), 1)],
+    *[("dense", "tensor", (2, 4), 2), ("dense", "tensor_zero1", (4, 2), 1)],
+    *[("dense", "tensor_fsdp", (4, 2), 1), ("dense", "sequence", (4, 2), 1)],
+    *[("matryoshka with a learned scale", "zero1", (8, 1), 1), ("order", "zero1", (8, 1), 1)],
+    *[
+        ("late", "zero1", (8, 1), 2),
+        ("sparse", "zero1", (8, 1), 1),
+        ("sparse", "tensor", (4, 2), 1),
+    ],
+    ("reranker", "zero1", (8, 1), 2),
+]
+
+
+@pytest.mark.devices(8)
+@pytest.mark.parametrize("name, layout, grid, chunks", others_slow(_CASES, _CASES[1]))
+def test_layouts_train_the_same_model(name, layout, grid, chunks):
+    """The negatives are those of all devices, and dropout is the same."""
+    objective = dataclasses.replace(OBJECTIVES[name], chunks=chunks)
+    expected, params = _train(objective, "data", (1, 1))
+    found, found_params = _train(objective, layout, grid)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
+    for path, array in params.items():
+        np.testing.assert_allclose(found_params[path], array, atol=2e-5, err_msg=path)
