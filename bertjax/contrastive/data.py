@@ -13,7 +13,7 @@ from bertjax.corpus.weights import shares
 from bertjax.heads.embedding import Embedding
 from bertjax.similarity.batches import Batches, JoinedBatches, Mixed, Tokens
 from bertjax.similarity.examples import Examples, Texts, read_examples
-from bertjax.text.prompted import PromptedText, encode_prompted
+from bertjax.text.prompted import PromptedText, prompted
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -126,10 +126,10 @@ def _tokens(
     query: bool,
 ) -> Tokens:
     """The tokens of the texts of these numbers, as queries or as passages."""
-    encoded: list[PromptedText] = encode_prompted(
-        tokenizer,
+    encoded: list[PromptedText] = prompted(
         [*(texts[number] for number in numbers), ""],
-        embedding.prompt(query),
+        tokenizer,
+        prompt=embedding.prompt(query),
         count_prompt=embedding.count_prompt,
         max_length=embedding.length(query, longest),
     )

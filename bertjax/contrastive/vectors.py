@@ -16,7 +16,7 @@ from bertjax.layers.similarity import SIMILARITIES, Vectors
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.tasks.buckets import fitting
 from bertjax.text.pairs import joined
-from bertjax.text.prompted import encode_prompted
+from bertjax.text.prompted import prompted
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params
 
@@ -88,10 +88,10 @@ class Vectorizer:
           what: the work, as the progress calls it.
         """
         most = self.embedding.length(query, self._longest)
-        encoded = encode_prompted(
-            self._tokenizer,
+        encoded = prompted(
             texts,
-            self.embedding.prompt(query),
+            self._tokenizer,
+            prompt=self.embedding.prompt(query),
             count_prompt=self.embedding.count_prompt,
             max_length=most,
         )
