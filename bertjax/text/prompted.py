@@ -1,0 +1,59 @@
+"""Texts behind a prompt as token ids, and which of them the vectors are made of."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.text.tokenizer import Tokenizer
+
+
+class PromptedText(NamedTuple):
+    """A text in the model's form; all arrays are int32 [S].
+
+    Attributes:
+      ids: with special tokens.
+      token_types: the input of that name.
+      counted: 1 on the tokens of which the vectors are made.
+    """
+
+    ids: np.ndarray
+    token_types: np.ndarray
+    counted: np.ndarray
+
+
+def prompted(
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    prompt: str = "",
+    count_prompt: bool = True,
+    max_length: int,
+) -> list[PromptedText]:
+    """The tokens of each text, with the prompt before it.
+
+    The prompt and the text are one string. If the prompt does not count, neither do as many tokens
+    at the beginning as the prompt alone has, with the special tokens before it.
+
+    Args:
+      max_length: the most tokens of a text, with special tokens; the end of longer texts is cut.
+
+    Raises:
+      InputError: no room for the special tokens; half a surrogate pair in a text.
+    """
+    template = tokenizer.template
+    room = max_length - template.specials(pair=False)
+    if room < 0:
+        raise InputError(f"at most {max_length} tokens: no room for the special tokens of a text")
+    skipped = 0
+    if prompt and not count_prompt:
+        (ids,) = tokenizer.encode([prompt])
+        alone = template.sequence(ids[:room]).ids  # as sentence-transformers counts them
+        skipped = len(alone) - any(each in tokenizer.special_ids for each in alone[-1:])
+    encoded = []
+    for ids in tokenizer.encode([prompt + text for text in texts]):
+        tokens, types = (np.array(each, np.int32) for each in template.sequence(ids[:room]))
+        counted = (np.arange(len(tokens)) >= skipped).astype(np.int32)
+        encoded.append(PromptedText(tokens, types, counted))
+    return encoded
