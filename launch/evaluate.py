@@ -1,19 +1,31 @@
-"""Evaluates a run on held-out documents: python launch/evaluate.py --model=RUN"""
+"""Evaluates a run on held-out documents: python launch/evaluate.py --model=RUN
+
+Or a model of vectors, or a reranker, on likeness and retrieval: --on=likeness:FILE,retrieval:DIR
+"""
 
 from absl import flags
 
 from bertjax.programs import commandline
 
-_MODEL = flags.DEFINE_string("model", None, "RUN: a folder that launch/pretrain.py made.")
+_MODEL = flags.DEFINE_string(
+    "model", None, "RUN: a folder that launch/pretrain.py made; with --on also hf:FOLDER, hf:NAME."
+)
 _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
 _SAME_TEXT = flags.DEFINE_boolean("same_text", False, "The loss on text masked for all alike.")
 _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
+_ON = flags.DEFINE_string(
+    "on", None, "Pairs of texts: pairs:DIR, likeness:FILE or retrieval:DIR, with commas between."
+)
+_OUTPUT = flags.DEFINE_string("output", None, "With --on: a JSON file of all scores.")
 flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax.programs import evaluate, masked_text
+    from bertjax.programs import evaluate, evaluate_similarity, masked_text
 
+    if _ON.value:
+        evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value)
+        return
     if _SAME_TEXT.value:
         masked_text.run(_MODEL.value, _CORPUS.value)
         return

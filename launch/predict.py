@@ -17,13 +17,22 @@ _INPUT = flags.DEFINE_string(
     'to tag, or JSON: {"text", "text_b"}, {"question", "context"}, {"words"}, '
     '{"context", "prompt", "choices"}.',
 )
+_DOCUMENTS = flags.DEFINE_string(
+    "documents", None, "For a model of vectors: a file of texts, as --input, to search for each."
+)
+_NEAREST = flags.DEFINE_integer("nearest", 10, "How many documents to find.", lower_bound=1)
 _OUTPUT = flags.DEFINE_string("output", "-", "A file of JSON lines, or - for standard output.")
 flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax.programs import predict
+    from bertjax.programs import predict, predict_vectors
+    from bertjax.runs.open_model import makes_vectors
 
+    if makes_vectors(_MODEL.value):
+        given = _MODEL.value, _INPUT.value, _OUTPUT.value
+        predict_vectors.run(*given, _DOCUMENTS.value, _NEAREST.value)
+        return
     predict.run(_MODEL.value, _INPUT.value, _OUTPUT.value)
 
 

@@ -237,4 +237,12 @@ def _loss(section: Any) -> SimilarityLoss:
     name = fields.pop("name", None)
     if name not in tuple(LOSSES):
         raise InputError(f"config.loss.name={name!r}: must be one of {', '.join(LOSSES)}")
+    known = [field.name for field in dataclasses.fields(LOSSES[name])]
+    for key in fields:
+        if key not in known:
+            has = ", ".join(known) or "no settings"
+            raise InputError(
+                f"config.loss.{key}: the loss {name!r} has {has}: name the loss behind the config, "
+                f"as in configs/finetune_embeddings.py:{name}"
+            )
     return build("loss", LOSSES[name], fields)

@@ -42,7 +42,7 @@ def run(model: str, source: str, output: str) -> None:
     Raises:
       InputError: the model or the file is missing; the output exists; a line cannot be used.
     """
-    _check_output(output)
+    check_output(output)
     for flag, name, stream in (("input", source, sys.stdin), ("output", output, sys.stdout)):
         if name == STANDARD and stream is None:
             raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
@@ -69,7 +69,7 @@ def run(model: str, source: str, output: str) -> None:
                 return
 
 
-def _check_output(output: str) -> None:
+def check_output(output: str) -> None:
     if output == STANDARD:
         return
     target = path_of(output)

@@ -23,6 +23,9 @@ from bertjax.runs.run_folder import (
 )
 
 
+_MODULES_FILE = "modules.json"  # of a folder of sentence-transformers
+
+
 def open_model(source: str) -> Pretrained:
     """Reads a model to the host.
 
@@ -67,6 +70,15 @@ def is_run(source: str) -> bool:
 def is_fine_tuned(source: str) -> bool:
     """Whether a source is the folder of a run of fine-tuning."""
     return is_run(source) and "task" in read_config(source_of(source)[0])
+
+
+def makes_vectors(source: str) -> bool:
+    """Whether a source is a model that makes vectors of texts: a run, or a folder with modules."""
+    if not is_run(source):
+        kind, _, name = source.partition(":")
+        return kind == "hf" and (model_folder(name) / _MODULES_FILE).exists()
+    folder = Path(source) / MODEL_FOLDER
+    return not in_bucket(source) and (folder / _MODULES_FILE).exists()
 
 
 def is_ensemble(source: str) -> bool:

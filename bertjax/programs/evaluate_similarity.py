@@ -1,0 +1,44 @@
+"""Scores a model of vectors, or a reranker, on likeness and retrieval."""
+
+from bertjax.base.cloud_storage import path_of
+from bertjax.base.errors import InputError
+from bertjax.base.files import write_json
+from bertjax.contrastive.evaluation import read_evaluation
+from bertjax.contrastive.opened import open_vectors
+from bertjax.similarity.examples import Columns
+
+
+def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
+    """Prints a line for each data set, and the mean of the headlines if there are several.
+
+    Args:
+      model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. A model that has not learned to make vectors
+        gives the mean of its tokens.
+      on: data sets as of `bertjax.contrastive.evaluation`, with commas between.
+      output: a JSON file of all scores, or None.
+
+    Returns:
+      {data set: {metric: score}}, in percent.
+
+    Raises:
+      InputError: no such model or data set.
+    """
+    names = [name.strip() for name in on.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"--on={on}: names no data set")
+    sets = [read_evaluation(name, Columns()) for name in names]
+    opened = open_vectors(model)
+    comparer, results, headlines = opened.comparer, {}, []
+    for each in sets:
+        scores = each.scores(comparer, opened.params)
+        results[each.name] = scores
+        headlines.append(scores[each.headline])
+        others = ", ".join(
+            f"{name} {value:.2f}" for name, value in scores.items() if name != each.headline
+        )
+        print(f"{each.name}: {each.headline} {scores[each.headline]:.2f} ({others})", flush=True)
+    if len(headlines) > 1:
+        print(f"mean of {len(headlines)}: {sum(headlines) / len(headlines):.2f}")
+    if output:
+        write_json(path_of(output), {"model": model, "scores": results})
+    return results
