@@ -26,6 +26,7 @@ from bertjax.tasks.task import TRAIN, Family, Task
 # Fields of `Table` that say how a task is learned, and not which it is.
 LOSS = ("class_weights", "focal_gamma")
 _BALANCED = "balanced"
+_MOST_GAMMA = 100  # with so much, nothing is learned that is not wrong already
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
@@ -41,7 +42,7 @@ class Table(Task):
       train, dev, test: the names of the files, if they are not train, dev and test with the ending
         .csv, .tsv or .jsonl. The test file may be missing; its labels are not read.
       text, text_b, label: names of columns; text_b is "" for single texts.
-      separator: what stands between several labels of a text; they may also be a JSON list.
+      separator: the character between several labels of a text; they may also be a JSON list.
       words, tags: names of columns that hold lists, or texts with spaces between words.
       question, context, answer: names of columns. An empty answer means "no answer"; a JSON list
         holds all right answers, of which training uses the first.
@@ -86,14 +87,19 @@ class Table(Task):
             raise InputError(
                 f"config.task.problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}"
             )
-        if not self.separator:
-            raise InputError("config.task.separator is empty: give what stands between labels")
+        if len(self.separator) != 1:
+            raise InputError(
+                f"config.task.separator={self.separator!r:.80}: must be one character, which "
+                "stands between labels"
+            )
         if self.class_weights not in ("", _BALANCED):
             raise InputError(
-                f"config.task.class_weights={self.class_weights!r}: must be {_BALANCED}, or empty"
+                f"config.task.class_weights={self.class_weights!r:.80}: must be {_BALANCED}, or empty"
             )
-        if not self.focal_gamma >= 0:
-            raise InputError(f"config.task.focal_gamma={self.focal_gamma}: must be at least 0")
+        if not 0 <= self.focal_gamma <= _MOST_GAMMA:
+            raise InputError(
+                f"config.task.focal_gamma={self.focal_gamma}: must be from 0 to {_MOST_GAMMA}"
+            )
         if not issubclass(PROBLEMS[self.problem], _Weighted):
             for name in LOSS:
                 if value := getattr(self, name):

@@ -762,6 +762,7 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
             _of_json(folder / "squad" / "dev-v2.0.json", texts=True),
         ),
         ("numbers/train.jsonl", made.NUMBERS, _of_row(folder / "numbers" / "train.jsonl")),
+        ("labels/train.jsonl", made.LABELS, _of_row(folder / "labels" / "train.jsonl")),
         ("tags/train.jsonl", made.TAGS, _of_row(folder / "tags" / "train.jsonl")),
         *(
             (f"triviaqa/{name}", made.TRIVIAQA, _of_json(folder / "triviaqa" / name, texts=True))
