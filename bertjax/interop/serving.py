@@ -20,7 +20,6 @@ from bertjax.heads.architectures import text_inputs
 from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
-from bertjax.tasks.multi_label import MultiLabel
 
 MODEL_FILE = "model.stablehlo"
 WEIGHTS_FILE = "weights.safetensors"
@@ -187,7 +186,7 @@ def _answer(pretrained: Pretrained) -> str:
     classes = pretrained.classes
     names = ", ".join(f"`{name}`" for name in classes)
     if pretrained.task.get("problem_type") == "multi_label_classification":
-        thresholds = MultiLabel(classes).thresholds(pretrained.task).tolist()
+        thresholds = pretrained.task.get("thresholds") or 0.5
         return (
             f'\n`jax.nn.sigmoid(outputs["logits"])` are the probabilities of the labels, in this '
             f"order: {names}. A text has those above `{thresholds}`.\n"

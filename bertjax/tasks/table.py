@@ -94,7 +94,8 @@ class Table(Task):
             )
         if self.class_weights not in ("", _BALANCED):
             raise InputError(
-                f"config.task.class_weights={self.class_weights!r:.80}: must be {_BALANCED}, or empty"
+                f"config.task.class_weights={self.class_weights!r:.80}: must be {_BALANCED} or "
+                "empty"
             )
         if not 0 <= self.focal_gamma <= _MOST_GAMMA:
             raise InputError(
