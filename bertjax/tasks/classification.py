@@ -89,7 +89,7 @@ class Classification(OfTexts):
           InputError: a label is missing or is not one of the classes.
         """
         number_of = {name: number for number, name in enumerate(self.classes)}
-        ids = [numbers([example.label], number_of, example.where) for example in examples]
+        ids = [class_ids([example.label], number_of, example.where) for example in examples]
         return np.array(ids, np.int32).reshape(-1)
 
     def decode(
@@ -173,7 +173,7 @@ class Regression(OfTexts):
 # ------------------------------------------------------------------- what families share
 
 
-def numbers(labels: Iterable[Any], number_of: Mapping[str, int], where: str) -> list[int]:
+def class_ids(labels: Iterable[Any], number_of: Mapping[str, int], where: str) -> list[int]:
     """The class of each label.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertjax.tasks.classification import OfTexts, TextPair, numbers, show_pair
+from bertjax.tasks.classification import OfTexts, TextPair, class_ids, show_pair
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, sigmoid
 from bertjax.tasks.task import Outputs
@@ -45,7 +45,7 @@ class MultiLabel(OfTexts):
         result = np.zeros((len(examples), len(self.classes)), bool)
         for row, example in enumerate(examples):
             labels = example.label if isinstance(example.label, tuple) else (example.label,)
-            result[row, numbers(labels, number_of, example.where)] = True
+            result[row, class_ids(labels, number_of, example.where)] = True
         return result
 
     def decode(

@@ -242,6 +242,8 @@ def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
         assert f"{results['task']}, {split}\n" in card
         for metric, value in scores.items():
             assert f"| {metric} | {value:.4g} |" in card
+    for label, threshold in results["settings"].get("thresholds", {}).items():
+        assert f"| {label} | {threshold:.4g} |" in card
 
 
 def _config_of(run: Path):
