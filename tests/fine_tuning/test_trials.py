@@ -123,6 +123,8 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     options = dict(devices=1, settings=settings)
     parted = make_trials(name, encoded, buckets=3, accumulate=4, **options)
     padded = make_trials(name, encoded, buckets=1, accumulate=1, **options)
+    default = TASK_OBJECTIVES[FAMILIES[name].objective]
+    assert parted.experiment.objective == dataclasses.replace(default, **settings)
     assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
     parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
     assert {len(of_batch) for of_batch in parts} == {
