@@ -6,8 +6,8 @@ Command:
     --config.data=DIR --config.init_from=NAME --workdir=RUN
 
 DIR holds train.csv, dev.csv and, for predictions, test.csv (or .tsv, or .jsonl). For other names
-give --config.task.train=FILE and so on. The word after the colon is classification, regression,
-tagging or questions.
+give --config.task.train=FILE and so on. The word after the colon is classification, multi_label,
+regression, tagging or questions.
 
 Hardware: one GPU, one TPU chip, or a CPU for small models.
 Expected: it depends on the data; --config.grid.restarts=5 shows the spread.
@@ -17,13 +17,14 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
-from bertjax.tasks.table import Table
+from bertjax.tasks.table import LOSS, Table
 
 # The keys of each problem.
 KEYS = {
-    "classification": ("text", "text_b", "label"),
+    "classification": ("text", "text_b", "label", *LOSS),
+    "multi_label": ("text", "text_b", "label", "separator", *LOSS),
     "regression": ("text", "text_b", "label"),
-    "tagging": ("words", "tags"),
+    "tagging": ("words", "tags", *LOSS),
     "questions": (
         *("question", "context", "answer", "answer_start"),
         *("max_query_length", "stride"),
@@ -35,10 +36,7 @@ def get_config(problem: str = "classification") -> ml_collections.ConfigDict:
     """The recipe; `bertjax.tasks.table.Table` describes the columns."""
     config = finetune_config()
     if problem not in KEYS:
-        raise InputError(
-            f"configs/finetune_table.py:{problem}: must be :classification, :regression, :tagging "
-            "or :questions"
-        )
+        raise InputError(f"configs/finetune_table.py:{problem}: must be one of :{', :'.join(KEYS)}")
     fields = section(Table, kind="table", problem=problem)
     files = ("train", "dev", "test")
     config.task = {key: fields[key] for key in ("kind", "problem", *files, *KEYS[problem])}

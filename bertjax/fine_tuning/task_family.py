@@ -8,14 +8,16 @@ from bertjax.encoders import kinds
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import QuestionAnswering
 from bertjax.tasks.table import Table
 from bertjax.tasks.tagging import Tagging
 from bertjax.tasks.task import Family, Task
 
 # By transformers' problem_type, which says what it does with a sequence's logits.
-_PROBLEM_TYPES: dict[str, type[Classification | Regression]] = {
+_PROBLEM_TYPES: dict[str, type[Classification | MultiLabel | Regression]] = {
     "single_label_classification": Classification,
+    "multi_label_classification": MultiLabel,
     "regression": Regression,
 }
 _FAMILIES: dict[str, type[MultipleChoice | Tagging | QuestionAnswering]] = {
@@ -52,7 +54,9 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
       InputError: the model has no head of a task, or one that bertjax does not serve.
     """
     task = pretrained.task
-    family: type[Classification | Regression | MultipleChoice | Tagging | QuestionAnswering]
+    family: type[
+        Classification | MultiLabel | Regression | MultipleChoice | Tagging | QuestionAnswering
+    ]
     if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
         kind = task["problem_type"]
         if kind not in _PROBLEM_TYPES:

@@ -57,7 +57,9 @@ class Trials:
         Raises:
           InputError: the config divides batches into parts, and the task needs them whole.
         """
-        objective = TASK_OBJECTIVES[recipe.task.family.objective]
+        objective = dataclasses.replace(
+            TASK_OBJECTIVES[recipe.task.family.objective], **recipe.task.objective_settings
+        )
         if objective.whole_batch and recipe.accumulate > 1:
             raise InputError(
                 f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "

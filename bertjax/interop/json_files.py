@@ -32,6 +32,7 @@ _TASK = optional(
     **dict(name=str, trial=str, pairs=bool, document_context=bool, unanswerable=bool),
     **dict(max_length=int, max_query_length=int, stride=int, choices=int),
     **dict(max_answer_length=int, n_best=int, null_threshold=float, columns=dict[str, str]),
+    thresholds=dict[str, float],
 )
 # The fields of transformers' config.json for every model.
 _OF_MODEL = dict(

@@ -184,11 +184,17 @@ def _readme(pretrained: Pretrained, exported: export.Exported) -> str:
 def _answer(pretrained: Pretrained) -> str:
     """The paragraph on how "logits" become an answer; "" for a model without them."""
     classes = pretrained.classes
+    names = ", ".join(f"`{name}`" for name in classes)
+    if pretrained.task.get("problem_type") == "multi_label_classification":
+        thresholds = pretrained.task.get("thresholds") or 0.5
+        return (
+            f'\n`jax.nn.sigmoid(outputs["logits"])` are the probabilities of the labels, in this '
+            f"order: {names}. A text has those above `{thresholds}`.\n"
+        )
     if len(classes) == 1:
         return '\n`outputs["logits"][:, 0]` is the predicted number.\n'
     if not classes and pretrained.kind != kinds.MULTIPLE_CHOICE:
         return ""
-    names = ", ".join(f"`{name}`" for name in classes)
     what = f"classes, in this order: {names}" if classes else "choices"
     return f'\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the {what}.\n'
 

@@ -1,18 +1,25 @@
 """Objectives of classification: of sequences, tokens and choices (sections 4.1, 4.4 and 5.3)."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 from bertjax.base.fields import TEXT, Field
 from bertjax.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy
-from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
+from bertjax.objectives.fine_tuning import IS_REAL, WeightedObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
 
-class ClassificationObjective(TaskObjective):
-    """A class for each sequence."""
+@dataclasses.dataclass(frozen=True)
+class ClassificationObjective(WeightedObjective):
+    """A class for each sequence.
+
+    With `class_weights`, the loss is that of `torch.nn.CrossEntropyLoss(weight=class_weights)`: the
+    mean over the examples, each with the weight of its class. So is the accuracy.
+    """
 
     name = "sequence_classification"
     kind = kinds.SEQUENCE_CLASSIFICATION
@@ -23,10 +30,18 @@ class ClassificationObjective(TaskObjective):
         logits, labels = outputs["logits"], batch["label_ids"]
         return {
             "task_loss": {
-                "task_loss": cross_entropy(logits, labels),
+                "task_loss": self.focal(cross_entropy(logits, labels)),
                 "accuracy": (logits.argmax(-1) == labels).astype(jnp.float32),
             }
         }
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """The weight of the class of each example, or of each token that is classified."""
+        real, labels = batch["is_real_example"], batch["label_ids"]
+        counted = real.reshape(-1, *[1] * (labels.ndim - 1)) * (labels >= 0)
+        if self.class_weights:
+            counted *= jnp.array(self.class_weights)[labels]
+        return {"task_loss": counted}
 
 
 class ChoiceObjective(ClassificationObjective):
@@ -52,11 +67,6 @@ class TaggingObjective(ClassificationObjective):
         "label_ids": Field("BS", "int32"),  # -1 on tokens that are not classified
     }
     of_tokens = True
-
-    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
-        """1 on each token that is classified."""
-        real, labels = batch["is_real_example"], batch["label_ids"]
-        return {"task_loss": real[:, None] * (labels >= 0)}
 
 
 SEQUENCE_CLASSIFICATION = ClassificationObjective()

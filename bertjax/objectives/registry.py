@@ -9,6 +9,7 @@ from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
+from bertjax.objectives.multi_label import MULTI_LABEL
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
@@ -19,11 +20,12 @@ OBJECTIVES: dict[str, type[PretrainingObjective]] = {
     objective.name: objective for objective in _OBJECTIVES
 }
 
-# `Family.objective` of fine-tuning (`bertjax.tasks.task`).
+# `Family.objective` of fine-tuning (`bertjax.tasks.task`), each without settings.
 TASK_OBJECTIVES: dict[str, TaskObjective] = {
     objective.name: objective
     for objective in (
         SEQUENCE_CLASSIFICATION,
+        MULTI_LABEL,
         REGRESSION,
         MULTIPLE_CHOICE,
         TOKEN_CLASSIFICATION,

@@ -28,6 +28,7 @@ from bertjax.runs.run_folder import (
     read_results,
 )
 from bertjax.runs.sections import flat
+from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
@@ -152,6 +153,8 @@ def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any
     config, results = read_config(folder), read_results(folder)
     recipe = _recipe(config) | {"init_from": Path(results["init_from"]).name}
     figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
+    if thresholds := results["settings"].get(THRESHOLDS):
+        figures["The thresholds above which a text has a label"] = thresholds
     return recipe | results["chosen"], figures
 
 

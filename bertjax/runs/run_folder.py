@@ -45,7 +45,7 @@ _OF_MEMBER: Any = record(**_SCORED, run=str, identity=str)
 _OF_ENSEMBLE = record(
     **_NAMES,
     **_SCORED,
-    settings=dict[str, float],
+    settings=dict[str, float | dict[str, float]],
     chosen=record(by=str),
     data=dict[str, str],
     trials=list[_OF_MEMBER],

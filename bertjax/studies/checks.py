@@ -19,6 +19,7 @@ _FLAGS = {EVALUATE: {"batches"}, "ensemble": {"by"}}  # of programs without a co
 # The metrics that a task may have, by what its model learns: `Family.objective`.
 _METRICS = {
     "sequence_classification": "accuracy|f1|macro_f1|matthews|mean",
+    "multi_label_classification": r"(macro|micro)_f1(_at_0\.5)?|exact_match",
     "regression": "spearman|pearson|mean",
     "multiple_choice": "accuracy",
     "question_answering": "(HasAns_|NoAns_)?(exact|f1)(_tuned)?",

@@ -1,7 +1,8 @@
 """Predicts a class or a number from one or two texts (section 4.1, Figure 4a and b)."""
 
+import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,39 +26,61 @@ class TextPair(NamedTuple):
     Attributes:
       id: the example's id in the data set.
       b: the second text; None if the example has a single text.
-      label: a class or a number; None if it is not known.
+      label: a class, several classes or a number; None if it is not known.
       where: the file and line, for messages.
     """
 
     id: str
     a: str
     b: str | None
-    label: str | float | None
+    label: str | tuple[str, ...] | float | None
     where: str
 
 
+class OfTexts(abc.ABC):
+    """What families of one or two texts share.
+
+    Attributes:
+      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
+    pairs: bool | None
+
+    @abc.abstractmethod
+    def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
+        """The labels of the examples, as the objective names them."""
+
+    def encode(
+        self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
+    ) -> Encoded:
+        """See `Family`."""
+        labels = self.labels(examples) if labelled else {}
+        pairs = [(example.a, example.b) for example in examples]
+        return encoded_pairs(pairs, tokenizer, max_length, labels)
+
+    def parse(self, line: str, where: str) -> TextPair:
+        """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
+        return parse_pair(line, where, self.pairs)
+
+
 @dataclasses.dataclass(frozen=True)
-class Classification:
+class Classification(OfTexts):
     """The family of classification tasks; a prediction is float64 [C], the probabilities.
 
     Attributes:
       classes: C names; the id of a class is its index here.
-      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
+      pairs: see `OfTexts`.
     """
 
     classes: tuple[str, ...]
     pairs: bool | None = None
 
     objective: ClassVar[str] = "sequence_classification"
-    fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
 
-    def encode(
-        self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
-    ) -> Encoded:
-        """See `Family`."""
-        labels = {"label_ids": self.label_ids(examples)} if labelled else {}
-        pairs = [(example.a, example.b) for example in examples]
-        return encoded_pairs(pairs, tokenizer, max_length, labels)
+    def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
+        """See `OfTexts`."""
+        return {"label_ids": self.label_ids(examples)}
 
     def label_ids(self, examples: Sequence[TextPair]) -> np.ndarray:
         """int32 [N], the class of each example.
@@ -66,15 +89,8 @@ class Classification:
           InputError: a label is missing or is not one of the classes.
         """
         number_of = {name: number for number, name in enumerate(self.classes)}
-        result = np.empty(len(examples), np.int32)
-        for row, example in enumerate(examples):
-            if example.label not in number_of:
-                raise InputError(
-                    f"{example.where}: label {example.label!r} is unknown; the known ones are "
-                    f"{', '.join(map(repr, self.classes))}"
-                )
-            result[row] = number_of[example.label]
-        return result
+        ids = [class_ids([example.label], number_of, example.where) for example in examples]
+        return np.array(ids, np.int32).reshape(-1)
 
     def decode(
         self, examples: Sequence[TextPair], encoded: Encoded, outputs: Outputs
@@ -91,10 +107,6 @@ class Classification:
         chosen = np.unique(np.argmax(predictions, axis=-1))
         return f"all are {self.classes[chosen[0]]!r}" if len(chosen) == 1 else ""
 
-    def parse(self, line: str, where: str) -> TextPair:
-        """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
-        return parse_pair(line, where, self.pairs)
-
     def show(
         self, example: TextPair, prediction: np.ndarray, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -105,26 +117,21 @@ class Classification:
 
 
 @dataclasses.dataclass(frozen=True)
-class Regression:
+class Regression(OfTexts):
     """The family of tasks that predict a number, with squared error; a prediction is a float.
 
     Attributes:
-      pairs: whether it learned from pairs of texts; None if the model's files do not say it.
+      pairs: see `OfTexts`.
     """
 
     pairs: bool | None = None
 
     objective: ClassVar[str] = "regression"
-    fields: ClassVar[tuple[str, ...]] = ("text", "text_b")
     classes: ClassVar[tuple[str, ...]] = ()
 
-    def encode(
-        self, examples: Sequence[TextPair], tokenizer: Tokenizer, max_length: int, *, labelled: bool
-    ) -> Encoded:
-        """See `Family`."""
-        labels = {"targets": self.targets(examples).astype(np.float32)} if labelled else {}
-        pairs = [(example.a, example.b) for example in examples]
-        return encoded_pairs(pairs, tokenizer, max_length, labels)
+    def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
+        """See `OfTexts`."""
+        return {"targets": self.targets(examples).astype(np.float32)}
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
         """float64 [N], the number of each example.
@@ -156,10 +163,6 @@ class Regression:
         constant = np.ptp(predictions) <= 1e-3
         return f"all are about {np.mean(predictions):.3f}" if constant else ""
 
-    def parse(self, line: str, where: str) -> TextPair:
-        """An example from "A", "A ||| B" or {"text": "A", "text_b": "B"}."""
-        return parse_pair(line, where, self.pairs)
-
     def show(
         self, example: TextPair, prediction: float, settings: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -168,6 +171,23 @@ class Regression:
 
 
 # ------------------------------------------------------------------- what families share
+
+
+def class_ids(labels: Iterable[Any], number_of: Mapping[str, int], where: str) -> list[int]:
+    """The class of each label.
+
+    Raises:
+      InputError: a label is missing or is not one of the classes.
+    """
+    result = []
+    for label in labels:
+        if label not in number_of:
+            raise InputError(
+                f"{where}: label {label!r} is unknown; the known ones are "
+                f"{', '.join(map(repr, number_of))}"
+            )
+        result.append(number_of[label])
+    return result
 
 
 def encoded_pairs(

@@ -15,6 +15,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """The probability of "yes" for each logit, as float64."""
+    return softmax(np.stack([np.zeros_like(logits), logits], axis=-1))[..., 1]
+
+
 def logarithm(probabilities: np.ndarray) -> np.ndarray:
     """The natural logarithm, which is finite for 0 too."""
     return np.log(np.maximum(probabilities, _LEAST))

@@ -85,6 +85,25 @@ class FileRow(NamedTuple):
         value = self.value(column)
         return str(value) if isinstance(value, int) else self.text(column)
 
+    def labels(self, column: str, separator: str) -> tuple[str, ...]:
+        """The classes of a column: a list of them, or a text with separators between them.
+
+        An empty list or text has none. White space around the classes of a text is removed.
+
+        Raises:
+          InputError: the column is missing or has another value, or a class is empty.
+        """
+        value = self.value(column)
+        if isinstance(value, str):
+            value = value.split(separator) if value.strip() else []
+            value = [each.strip() for each in value]
+        if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a list of labels")
+        labels = tuple(map(str, value))
+        if not all(map(str.strip, labels)):
+            raise InputError(f"{self.where}: {column!r} has an empty label: {value!r:.80}")
+        return labels
+
     def real(self, column: str) -> float:
         """The number of a column.
 

@@ -1,4 +1,4 @@
-"""The user's own data: a table with named columns, for any of the four kinds of tasks."""
+"""The user's own data: a table with named columns, for any of five kinds of tasks."""
 
 import abc
 import dataclasses
@@ -17,11 +17,16 @@ from bertjax.base.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
 from bertjax.tasks.classification import Classification, Regression, TextPair
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
+from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import FORMATS, FileRow, read_rows
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
 from bertjax.tasks.task import TRAIN, Family, Task
 
+# Fields of `Table` that say how a task is learned, and not which it is.
+LOSS = ("class_weights", "focal_gamma")
+_BALANCED = "balanced"
+_MOST_GAMMA = 100  # with so much, nothing is learned that is not wrong already
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
@@ -31,21 +36,27 @@ class Table(Task):
 
     Attributes:
       data: the folder of the files.
-      problem: a key of `PROBLEMS`: "classification" (text, text_b -> label), "regression" (text,
-        text_b -> label, a number), "tagging" (words -> tags) or "questions" (question, context ->
-        answer).
+      problem: a key of `PROBLEMS`: "classification" (text, text_b -> label), "multi_label" (text,
+        text_b -> label, which has any number of labels), "regression" (text, text_b -> label, a
+        number), "tagging" (words -> tags) or "questions" (question, context -> answer).
       train, dev, test: the names of the files, if they are not train, dev and test with the ending
         .csv, .tsv or .jsonl. The test file may be missing; its labels are not read.
       text, text_b, label: names of columns; text_b is "" for single texts.
+      separator: the character between several labels of a text; they may also be a JSON list.
       words, tags: names of columns that hold lists, or texts with spaces between words.
       question, context, answer: names of columns. An empty answer means "no answer"; a JSON list
         holds all right answers, of which training uses the first.
       answer_start: the name of the column with the index of each answer's first character in the
         context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
+      class_weights: "balanced" if rare classes shall count more in training; "" if not. A class has
+        the weight rows / (classes * its rows), as of `sklearn.utils.compute_class_weight`; in
+        "multi_label" its labels have the weight (rows without it) / (rows with it).
+      focal_gamma: of the focal loss, in which what is learned already counts less; 2 is usual; 0:
+        the usual loss. See `bertjax.objectives.fine_tuning.WeightedObjective`.
 
     Raises:
-      InputError: `problem` is not a key of `PROBLEMS`.
+      InputError: `problem` is not a key of `PROBLEMS`, or another value is not possible.
     """
 
     data: str
@@ -56,6 +67,7 @@ class Table(Task):
     text: str = "text"
     text_b: str = ""
     label: str = "label"
+    separator: str = ","
     words: str = "words"
     tags: str = "tags"
     question: str = "question"
@@ -64,6 +76,8 @@ class Table(Task):
     answer_start: str = ""
     max_query_length: int = 64
     stride: int = 128
+    class_weights: str = ""
+    focal_gamma: float = 0.0
 
     name = "table"
     dev_splits = ("dev",)
@@ -73,6 +87,27 @@ class Table(Task):
             raise InputError(
                 f"config.task.problem={self.problem!r}: must be one of {', '.join(PROBLEMS)}"
             )
+        if len(self.separator) != 1:
+            raise InputError(
+                f"config.task.separator={self.separator!r:.80}: must be one character, which "
+                "stands between labels"
+            )
+        if self.class_weights not in ("", _BALANCED):
+            raise InputError(
+                f"config.task.class_weights={self.class_weights!r:.80}: must be {_BALANCED} or "
+                "empty"
+            )
+        if not 0 <= self.focal_gamma <= _MOST_GAMMA:
+            raise InputError(
+                f"config.task.focal_gamma={self.focal_gamma}: must be from 0 to {_MOST_GAMMA}"
+            )
+        if not issubclass(PROBLEMS[self.problem], _Weighted):
+            for name in LOSS:
+                if value := getattr(self, name):
+                    raise InputError(
+                        f"config.task.{name}={value}: {self.problem} has no classes that could "
+                        "count more or less: leave it out"
+                    )
 
     @cached_property
     def test_splits(self) -> tuple[str, ...]:
@@ -95,6 +130,22 @@ class Table(Task):
           InputError: see `read`; also if the training file has only one class.
         """
         return self._problem.family(self._training)
+
+    @cached_property
+    def objective_settings(self) -> Mapping[str, Any]:
+        """The fields of `WeightedObjective` that the config sets.
+
+        Raises:
+          InputError: see `family`; also if a label of "multi_label" is that of every row.
+        """
+        settings: dict[str, Any] = {}
+        if self.class_weights:
+            assert isinstance(self._problem, _Weighted)  # or `__post_init__` raises
+            weights = self._problem.balanced(self.family, self._training)
+            settings["class_weights"] = tuple(weights.tolist())
+        if self.focal_gamma:
+            settings["focal_gamma"] = self.focal_gamma
+        return settings
 
     @property
     def metric(self) -> str:
@@ -130,7 +181,7 @@ class Table(Task):
         return examples
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
-        """See `Task`: the thresholds for questions that may have no answer, else {}."""
+        """See `Task`: the thresholds of several labels or of "no answer", else {}."""
         return self._problem.tune(self.family, examples, predictions)
 
     def score(
@@ -195,6 +246,14 @@ class _Problem(abc.ABC):
     ) -> dict[str, float]: ...
 
 
+class _Weighted(_Problem):
+    """A problem whose classes may have weights."""
+
+    @abc.abstractmethod
+    def balanced(self, family: Any, training: Sequence[Any]) -> np.ndarray:
+        """float64 [C], the weights of "balanced": see `Table`."""
+
+
 class _Texts(_Problem):
     """Texts, or pairs of them, with a label."""
 
@@ -206,10 +265,10 @@ class _Texts(_Problem):
         return TextPair(str(row.number), a, b, label, row.where)
 
     @abc.abstractmethod
-    def _label(self, row: FileRow) -> str | float: ...
+    def _label(self, row: FileRow) -> str | tuple[str, ...] | float: ...
 
 
-class _Classes(_Texts):
+class _Classes(_Texts, _Weighted):
     def _label(self, row: FileRow) -> str:
         return row.label(self._table.label)
 
@@ -222,6 +281,9 @@ class _Classes(_Texts):
                 f"{self._table.data}: every row of the training file has the label {classes[0]!r}"
             )
         return Classification(classes, pairs=bool(self._table.text_b))
+
+    def balanced(self, family: Classification, training: Sequence[TextPair]) -> np.ndarray:
+        return _balanced(family.label_ids(training))
 
     def metric(self, family: Classification) -> str:
         return "accuracy"
@@ -243,6 +305,62 @@ class _Classes(_Texts):
         }
         # This is the F1 of the second class, which is usually "1", "true" or "yes".
         return result | ({"f1": scores.f1(gold, chosen)} if len(family.classes) == 2 else {})
+
+
+def _balanced(label_ids: np.ndarray) -> np.ndarray:
+    """The weights of classes of which each occurs."""
+    counts = np.bincount(label_ids)
+    return len(label_ids) / (len(counts) * counts)
+
+
+class _Labels(_Texts, _Weighted):
+    """Texts with any number of labels."""
+
+    def _label(self, row: FileRow) -> tuple[str, ...]:
+        return row.labels(self._table.label, self._table.separator)
+
+    def family(self, training: Sequence[TextPair]) -> MultiLabel:
+        labels = [
+            (label, example.where)
+            for example in training
+            if isinstance(example.label, tuple)
+            for label in example.label
+        ]
+        _check_alike(labels)
+        if not labels:
+            raise InputError(f"{self._table.data}: no row of the training file has a label")
+        classes = _in_order({label for label, _ in labels})
+        return MultiLabel(classes, pairs=bool(self._table.text_b))
+
+    def balanced(self, family: MultiLabel, training: Sequence[TextPair]) -> np.ndarray:
+        with_it = family.targets(training).sum(0)
+        without = len(training) - with_it
+        if not without.all():
+            raise InputError(
+                f"config.task.class_weights={_BALANCED}: every row of the training file has the "
+                f"label {family.classes[without.argmin()]!r}, whose weight would be 0: leave it out"
+            )
+        return without / with_it
+
+    def metric(self, family: MultiLabel) -> str:
+        return "macro_f1"  # whose thresholds `tune` chooses
+
+    def check(self, family: MultiLabel, examples: Sequence[TextPair]) -> None:
+        family.targets(examples)
+
+    def tune(
+        self, family: MultiLabel, examples: Sequence[TextPair], predictions: Sequence[np.ndarray]
+    ) -> dict[str, Any]:
+        return family.tune(examples, predictions)
+
+    def score(
+        self,
+        family: MultiLabel,
+        examples: Sequence[TextPair],
+        predictions: Sequence[np.ndarray],
+        settings: Mapping[str, Any],
+    ) -> dict[str, float]:
+        return family.score(examples, predictions, settings)
 
 
 def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
@@ -300,7 +418,7 @@ class _Numbers(_Texts):
         }
 
 
-class _Tags(_Problem):
+class _Tags(_Weighted):
     """A class for each word, scored as entities if all are entity tags (B-TYPE, I-TYPE, O)."""
 
     def example(self, row: FileRow, split: str) -> Sentence:
@@ -324,6 +442,9 @@ class _Tags(_Problem):
                 flush=True,
             )
         return Tagging(classes, document_context=False)
+
+    def balanced(self, family: Tagging, training: Sequence[Sentence]) -> np.ndarray:
+        return _balanced(family.class_ids(training))
 
     def metric(self, family: Tagging) -> str:
         return "f1" if _of_entities(family) else "accuracy"
@@ -447,6 +568,7 @@ def _start(row: FileRow, column: str, value: Any) -> int:
 
 PROBLEMS: dict[str, type[_Problem]] = {
     "classification": _Classes,
+    "multi_label": _Labels,
     "regression": _Numbers,
     "tagging": _Tags,
     "questions": _Questions,

@@ -100,6 +100,11 @@ class Task(abc.ABC):
         """The form of its examples and predictions."""
 
     @property
+    def objective_settings(self) -> Mapping[str, Any]:
+        """Values of fields of the family's objective; the others keep their defaults."""
+        return {}
+
+    @property
     @abc.abstractmethod
     def metric(self) -> str:
         """The metric of `score` that chooses the best trial; greater is better."""

@@ -34,6 +34,7 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -57,6 +58,7 @@ NER_TRAIN = "eng.train"
 PREDICTED = 16  # sequences of a dev batch of transformers
 AUTO_MODELS = {  # behind "AutoModelFor"
     "sequence_classification": "SequenceClassification",
+    "multi_label_classification": "SequenceClassification",
     "regression": "SequenceClassification",
     "token_classification": "TokenClassification",
     "question_answering": "QuestionAnswering",
@@ -72,16 +74,22 @@ OUTPUTS = {"logits": "logits", "start": "start_logits", "end": "end_logits"}
 Result = dict[str, Any]  # a seed's "seconds" and "dev", its scores
 
 
-def config_of(task: str, arguments: argparse.Namespace) -> Any:
-    """The recipe of a task, for both ways."""
+def common_config(arguments: argparse.Namespace) -> Any:
+    """The recipe of every task, for both ways."""
     config = finetune_config()
     is_run = (Path(arguments.weights) / "checkpoints").exists()
     config.init_from = arguments.weights if is_run else f"hf:{arguments.weights}"
     config.data = arguments.data
-    data, work = Path(arguments.data), arguments.work.resolve()
     config.grid.batch_size = (arguments.batch_size,)
     config.grid.learning_rate, config.grid.epochs = (arguments.rate,), (arguments.epochs,)
     config.grid.restarts = arguments.seeds
+    return config
+
+
+def config_of(task: str, arguments: argparse.Namespace) -> Any:
+    """The recipe of a task."""
+    config = common_config(arguments)
+    data, work = Path(arguments.data), arguments.work.resolve()
     if task in SETS:
         config.task = dict(kind="glue", name=task)
     elif task == "squad":
@@ -192,12 +200,14 @@ def transformers_seed(config: Any, seed: int) -> Result:
     data = TaskData.of(task, read_examples(task), encode, given.identity)
     trial = recipe.trials()[seed]
     steps = trial.epochs * -(-len(data.train) // trial.batch_size)
-    adamw = recipe.optimizer.spec(trial.learning_rate, steps)
+    adamw = recipe.optimizer
 
     torch.manual_seed(seed)
     switches = {name: recipe.model[name] for name in recipe.model if name.endswith("dropout_prob")}
     if TASK_OBJECTIVES[family.objective].has_classes:
         switches["num_labels"] = len(family.classes) or 1
+    if family.objective == "multi_label_classification":
+        switches["problem_type"] = family.objective
     auto_model = getattr(transformers, f"AutoModelFor{AUTO_MODELS[family.objective]}")
     folder = recipe.init_from.removeprefix("hf:")
     model = auto_model.from_pretrained(folder, dtype=torch.float32, **switches)
@@ -205,9 +215,9 @@ def transformers_seed(config: Any, seed: int) -> Result:
         {"params": [p for p in model.parameters() if p.ndim > 1]},
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
     ]
-    betas, warmup = (adamw.beta1, adamw.beta2), adamw.warmup_steps
+    betas, warmup = (adamw.beta1, adamw.beta2), adamw.warmup_of(steps)
     optimizer = torch.optim.AdamW(
-        groups, adamw.learning_rate, betas, adamw.epsilon, adamw.weight_decay
+        groups, trial.learning_rate, betas, adamw.epsilon, adamw.weight_decay
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda n: min((n + 1) / max(warmup, 1), (steps - n) / (steps - warmup))
@@ -287,9 +297,17 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="folder of GLUE, of SQuAD or of CoNLL-2003")
+def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> None:
+    """The program of a benchmark.
+
+    Args:
+      about: its docstring, which says what `--data`, `--tasks` and `--train` may be.
+      config_of: (task, arguments) -> the recipe.
+    """
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True, help="folder of the data")
     parser.add_argument(
         "--weights", required=True, help="in the form of transformers, or (bertjax alone) a run"
     )
@@ -299,7 +317,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--rate", type=float, default=5e-5)
-    parser.add_argument("--train", type=int, help="ner, squad: so many of their examples; or all")
+    parser.add_argument("--train", type=int, help="so many examples; default: all")
     parser.add_argument("--layers", type=int, help="the first layers of the model; default: all")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
@@ -353,4 +371,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, config_of)

@@ -54,6 +54,7 @@ MEANT = (
     Meant("compile_check flags: --*=odd/dangling", SILENT, "the file replaces a link to nothing"),
     Meant("finetune_ner * --config.task.entities=0", SILENT, "0 is False"),
     Meant("finetune files: conll/*: no sentence ends", SILENT, "then a document is a sentence"),
+    Meant("finetune files: labels/train.jsonl: label=[[]]", SILENT, "a text may have no label"),
     Meant("finetune files: glue/*/test.tsv: a blank text in *", SILENT, _TEXT),
     Meant("* files: classifier/config.json: id2label/*", SILENT, "a class may have any name"),
     Meant("* flags: --*nowhere/at/all", SILENT, "a folder is made with those it lies in"),
@@ -69,7 +70,7 @@ MEANT = (
     ),
     *(
         Meant(f"* config *{key}=0", SILENT, _OFF)
-        for key in ("dropout*", "*_dropout_prob", "weight_decay", "beta[12]", "warmup_*")
+        for key in ("dropout*", "*_dropout_prob", "weight_decay", "beta[12]", "warmup_*", "*gamma")
     ),
     *(
         Meant(f"* config *{key}=0", SILENT, _OFF)
@@ -762,6 +763,7 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
             _of_json(folder / "squad" / "dev-v2.0.json", texts=True),
         ),
         ("numbers/train.jsonl", made.NUMBERS, _of_row(folder / "numbers" / "train.jsonl")),
+        ("labels/train.jsonl", made.LABELS, _of_row(folder / "labels" / "train.jsonl")),
         ("tags/train.jsonl", made.TAGS, _of_row(folder / "tags" / "train.jsonl")),
         *(
             (f"triviaqa/{name}", made.TRIVIAQA, _of_json(folder / "triviaqa" / name, texts=True))

@@ -242,6 +242,9 @@ DRY_RUN = _command(f"{_STUDY} --dry_run", "study.py tiny.py corpus glue", _print
 NUMBERS = _command(
     _fine_tuning("table", ":regression", "numbers", "tuned"), "run numbers", _tuned("tuned")
 )
+LABELS = _command(
+    _fine_tuning("table", ":multi_label", "labels", "tuned"), "run labels", _tuned("tuned")
+)
 TAGS = _command(_fine_tuning("table", ":tagging", "tags", "tuned"), "run tags", _tuned("tuned"))
 STSB = _command(_fine_tuning("glue", ":STS-B", "glue", "tuned"), "run glue", _tuned("tuned"))
 COMPILE = _command("compile_check --config=tiny.py --topology=v5e:2x2", "tiny.py", None)
@@ -474,6 +477,7 @@ def _write_inputs(folder: Path) -> None:
     write_study(folder / "study.py", study())
     task_files.write_reviews(folder / "reviews", rows=24)
     task_files.write_table(folder / "numbers", "regression", rows=24)
+    task_files.write_table(folder / "labels", "multi_label", rows=24)
     task_files.write_table(folder / "tags", "tagging", rows=24)
 
 

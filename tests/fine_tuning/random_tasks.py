@@ -6,6 +6,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import QuestionAnswering
 from bertjax.tasks.tagging import Tagging
 from bertjax.tasks.task import Family
@@ -24,6 +25,7 @@ SPEC = BertSpec(
 )
 FAMILIES: dict[str, Family] = {
     "classification": Classification(("no", "maybe", "yes")),
+    "labels": MultiLabel(("no", "maybe", "yes")),
     "regression": Regression(),
     "choice": MultipleChoice(3),
     "tagging": Tagging(("O", "B", "I")),
@@ -49,6 +51,7 @@ def random_sequences(family: Family, examples: int, seed: int = 0) -> Encoded:
     classified = rng.random(lengths.sum()) < np.repeat(rng.random(len(lengths)), lengths)
     labels = {
         "classification": {"label_ids": rng.integers(0, 3, examples)},
+        "labels": {"targets": rng.integers(0, 2, (examples, 3))},
         "regression": {"targets": rng.normal(size=examples)},
         "choice": {"label_ids": rng.integers(0, 3, examples)},
         "tagging": {"label_ids": np.where(classified, tokens, -1)},

@@ -13,6 +13,7 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.multi_label import THRESHOLDS, MultiLabel
 from bertjax.tasks.question_answering import NULL_THRESHOLD, QuestionAnswering
 from bertjax.tasks.tagging import Tagging
 
@@ -24,6 +25,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     [
         Classification(CLASSES),
         Classification(CLASSES, pairs=True),
+        MultiLabel(CLASSES, pairs=False),
         Regression(pairs=False),
         MultipleChoice(),
         MultipleChoice(3),
@@ -40,6 +42,7 @@ def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_p
         model = _with_one_output(model)
     assert class_names(family) == model.classes
     more = {NULL_THRESHOLD: -1.5, "name": "a task", "trial": "batch8"}
+    more[THRESHOLDS] = {"no": 0.25, "maybe": 0.0, "yes": 1e-9}
     model = dataclasses.replace(model, task=remembered(family, 11) | more)
     write_hugging_face(model, tmp_path)
     again = read_hugging_face(tmp_path, "again")
@@ -72,6 +75,7 @@ SEQUENCE = "BertForSequenceClassification"
     [
         (SEQUENCE, {}, Classification(CLASSES)),
         (SEQUENCE, dict(problem_type="single_label_classification"), Classification(CLASSES)),
+        (SEQUENCE, dict(problem_type="multi_label_classification"), MultiLabel(CLASSES)),
         (SEQUENCE, dict(id2label=None), Classification(("LABEL_0", "LABEL_1", "LABEL_2"))),
         ("BertForTokenClassification", {}, Tagging(CLASSES)),
         ("BertForMultipleChoice", {}, MultipleChoice(4)),
@@ -109,11 +113,23 @@ def test_a_length_that_the_model_does_not_take(make_pretrained, tmp_path, length
         task_family_of(model)
 
 
-def test_several_labels_at_once_are_refused(make_pretrained, tmp_path):
-    kind = "multi_label_classification"
-    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type=kind)
-    with pytest.raises(InputError, match=f"theirs: problem_type='{kind}': must be one of single"):
+def test_one_label_or_none(make_pretrained, tmp_path):
+    """A single output is a number, unless the model's files say otherwise."""
+    model = _with_one_output(make_pretrained(SEQUENCE))
+    model = _read(model, tmp_path, problem_type="multi_label_classification")
+    assert task_family_of(model) == (MultiLabel(("LABEL_0",)), 13)
+
+
+def test_an_unknown_problem_is_refused(make_pretrained, tmp_path):
+    model = _read(make_pretrained(SEQUENCE), tmp_path, problem_type="ranking")
+    with pytest.raises(InputError, match="theirs: problem_type='ranking': must be one of single"):
         task_family_of(model)
+
+
+def test_damaged_thresholds(make_pretrained, tmp_path):
+    for wrong in ([0.5], {"no": "0.5"}, {"no": float("nan")}):
+        with pytest.raises(InputError, match="config.json: damaged .*thresholds"):
+            _read(make_pretrained(SEQUENCE), tmp_path, bertjax_task={"thresholds": wrong})
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForPreTraining", "BertForMaskedLM"])

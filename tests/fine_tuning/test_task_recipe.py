@@ -16,7 +16,7 @@ ARGUMENTS = {
     "triviaqa": (None,),
     "swag": (None,),
     "ner": (None, "finetune", "features"),
-    "table": (None, "classification", "regression", "tagging", "questions"),
+    "table": (None, "classification", "multi_label", "regression", "tagging", "questions"),
 }
 
 

@@ -1,6 +1,9 @@
 """Trials: parts, partial batches and devices do not change them; the steps equal PyTorch's."""
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,6 +37,7 @@ class _Task:
     """The part of a task that trials use."""
 
     family: object
+    objective_settings: Mapping[str, Any]
 
 
 @pytest.fixture
@@ -41,7 +45,12 @@ def make_trials(monkeypatch):
     """Trials over random sequences of a family, on the first `devices`."""
 
     def make(
-        name: str, encoded: Encoded, devices: int = 8, spec: BertSpec = SPEC, **changes
+        name: str,
+        encoded: Encoded,
+        devices: int = 8,
+        spec: BertSpec = SPEC,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        **changes,
     ) -> trials.Trials:
         family = FAMILIES[name]
         # With this epsilon, gradients that are zero except for rounding cause no update.
@@ -56,7 +65,7 @@ def make_trials(monkeypatch):
             grid=dict(batch_size=(8,)),
         )
         recipe = TaskRecipe.from_config(change(config, **changes))
-        recipe = dataclasses.replace(recipe, task=_Task(family))
+        recipe = dataclasses.replace(recipe, task=_Task(family, settings))
         identity = dict(train="the same", dev="the same", weights="the same")
         data = TaskData(encoded, {}, {}, identity, {})
         whole = trials.make_placement
@@ -96,13 +105,26 @@ _SIZES = """vocab_size hidden_size num_hidden_layers num_attention_heads interme
 TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 
-@pytest.mark.parametrize("name", others_slow(FAMILIES, "questions"))
+_WEIGHTS = {"class_weights": (0.2, 1.0, 5.0), "focal_gamma": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *others_slow([(name, {}) for name in FAMILIES], ("questions", {})),
+        ("classification", _WEIGHTS),
+    ],
+)
 def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
-    make_trials, tmp_path, name
+    make_trials, tmp_path, name, settings
 ):
+    """So they do where classes have weights, which each batch is divided by as a whole."""
     encoded = random_sequences(FAMILIES[name], examples=45)
-    parted = make_trials(name, encoded, devices=1, buckets=3, accumulate=4)
-    padded = make_trials(name, encoded, devices=1, buckets=1, accumulate=1)
+    options = dict(devices=1, settings=settings)
+    parted = make_trials(name, encoded, buckets=3, accumulate=4, **options)
+    padded = make_trials(name, encoded, buckets=1, accumulate=1, **options)
+    default = TASK_OBJECTIVES[FAMILIES[name].objective]
+    assert parted.experiment.objective == dataclasses.replace(default, **settings)
     assert len(parted.buckets) == 3 and padded.buckets == (LONGEST,)
     parts = [parted.epochs(TRIAL).parts(step) for step in range(12)]
     assert {len(of_batch) for of_batch in parts} == {
@@ -235,7 +257,9 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     fresh = jax.device_get(made.experiment.fresh_state(TRIAL.seed).params)
     peer = getattr(transformers, architecture)(
         transformers.BertConfig(
-            **{key: getattr(SPEC, key) for key in _SIZES}, num_labels=len(class_names(family))
+            **{key: getattr(SPEC, key) for key in _SIZES},
+            num_labels=len(class_names(family)),
+            problem_type="multi_label_classification" if name == "labels" else None,
         )
     )
     state = {key: torch.tensor(leaf) for key, leaf in names.to_theirs(fresh, entries).items()}
@@ -253,12 +277,12 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
         examples = made.epochs(TRIAL).batch(step)
         fields = TASK_OBJECTIVES[family.objective].fields
         batch = encoded.batch(fields, examples, len(examples), LONGEST, pad_id=0)
-        label = batch["targets" if name == "regression" else "label_ids"]
+        label = batch["targets" if "targets" in batch else "label_ids"]
         ids, mask, segments = (
             torch.tensor(batch[key]).long() for key in ("input_ids", "input_mask", "token_type_ids")
         )
         labels = torch.tensor(np.where(label == IGNORED, -100, label))
-        labels = labels.float() if name == "regression" else labels.long()
+        labels = labels.float() if "targets" in batch else labels.long()
         out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, labels=labels)
         out.loss.backward()
         torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)

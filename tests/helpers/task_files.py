@@ -192,6 +192,13 @@ def write_table(folder: Path, problem: str, rows: int = 128, seed: int = 0) -> P
         high = rng.random() < 0.5
         if problem == "regression":
             return {"text": f"\t{saying(rng, high)}", "label": 2.5 if high else -1}
+        if problem == "multi_label":
+            labels = [name for name in ("HIGH", "LOW") if rng.random() < 0.5]
+            words = [
+                _sound(rng, name == "HIGH") for name in labels for _ in range(rng.randint(1, 4))
+            ]
+            cell = labels if high else ", ".join(labels)  # as a list or as a text
+            return {"text": " ".join(words) or "the", "label": cell}
         if problem == "tagging":
             words = [_sound(rng, rng.random() < 0.5) for _ in range(rng.randint(1, 9))]
             tags = ["HIGH" if word in _HIGH else "LOW" for word in words]
@@ -269,6 +276,7 @@ FAMILIES = {
     ),
     "SWAG": Family(write_swag, dict(kind="swag"), 60, {"swag-dev.csv": 51}),
     "NER": Family(write_conll, dict(kind="ner"), 90, {"ner-dev.txt": None}),
+    "own labels": Family(*_own("multi_label", 80)),
     "own numbers": Family(*_own("regression", 60)),
     "own tags": Family(*_own("tagging", 90)),
     "own questions": Family(*_own("questions", 65, max_query_length=4, stride=16)),

@@ -249,6 +249,18 @@ def test_the_readme_of_a_regression(models):
     assert serving._answer(one) == '\n`outputs["logits"][:, 0]` is the predicted number.\n'
 
 
+@pytest.mark.parametrize("thresholds", [None, {"x": 0.25}])
+def test_the_readme_of_several_labels_at_once(models, thresholds):
+    """One class is no number here."""
+    task = {"problem_type": "multi_label_classification", "thresholds": thresholds}
+    model = models["BertForSequenceClassification"]
+    answer = serving._answer(dataclasses.replace(model, classes=("x",), task=task))
+    assert answer == (
+        '\n`jax.nn.sigmoid(outputs["logits"])` are the probabilities of the labels, in this '
+        f"order: `x`. A text has those above `{thresholds or 0.5}`.\n"
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_signature(artifacts, models, name):
     """The signature has the shapes of the outputs and the fields of the model."""

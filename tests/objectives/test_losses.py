@@ -14,11 +14,14 @@ from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.objectives.classification import MULTIPLE_CHOICE, TOKEN_CLASSIFICATION
+from bertjax.objectives.fine_tuning import WeightedObjective
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
+from bertjax.objectives.multi_label import MULTI_LABEL
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.regression import REGRESSION
+from bertjax.tasks.encoded import IGNORED
 from bertjax.training.objective import Objective
 from bertjax.training.state import TrainState
 from bertjax.training.step import train_step
@@ -52,12 +55,13 @@ def case():
     return logits, batch
 
 
-def _by_hand(logits, labels, weights) -> tuple[float, float, float]:
+def _by_hand(logits, labels, weights, gamma: float = 0.0) -> tuple[float, float, float]:
     """The sums of losses, of right answers and of weights, computed for single elements."""
     loss = correct = count = 0.0
     log_probabilities = _log_softmax(logits)
     for index in np.ndindex(labels.shape):
-        loss -= weights[index] * log_probabilities[index][labels[index]]
+        right = log_probabilities[index][labels[index]]
+        loss -= weights[index] * (1 - np.exp(right)) ** gamma * right
         correct += weights[index] * (logits[index].argmax() == labels[index])
         count += weights[index]
     return loss, correct, count
@@ -199,6 +203,21 @@ def test_a_head_with_one_answer_gives_a_warning(share, warning):
 # -------------------------------------------------------------------- fine-tuning (section 4)
 
 ROWS, TOKENS, CLASSES = 5, 7, 3
+WEIGHTS = (0.25, 3.0, 1.5)  # of the classes
+WEIGHTED = {
+    name: dataclasses.replace(objective, class_weights=WEIGHTS)
+    for name, objective in TASK_OBJECTIVES.items()
+    if isinstance(objective, WeightedObjective)
+}
+CASES = {
+    **TASK_OBJECTIVES,
+    **{f"weighted {name}": objective for name, objective in WEIGHTED.items()},
+    **{
+        f"focal {name}": dataclasses.replace(objective, focal_gamma=1.7)
+        for name, objective in WEIGHTED.items()
+    },
+}
+of_cases = pytest.mark.parametrize("objective", CASES.values(), ids=list(CASES))
 
 
 def _task(objective: Objective, seed: int = 5):
@@ -215,6 +234,11 @@ def _task(objective: Objective, seed: int = 5):
         "is_real_example": np.array([1, 1, 1, 1, 0], np.float32),
     }
     labels = rng.integers(0, CLASSES, ROWS).astype(np.int32)
+    if objective.name == MULTI_LABEL.name:
+        logits = normal(ROWS, CLASSES)
+        targets = rng.random((ROWS, CLASSES)) < 0.4
+        targets[1] = logits[1] > 0  # at least one is right
+        return {"logits": logits}, batch | {"targets": targets.astype(np.float32)}
     if objective == REGRESSION:
         return {"logits": normal(ROWS, 1)}, batch | {"targets": normal(ROWS)}
     if objective == QUESTION_ANSWERING:
@@ -227,7 +251,7 @@ def _task(objective: Objective, seed: int = 5):
             best = np.where(there, outputs[side], -np.inf).argmax(-1)
             positions[f"{side}_positions"][0] = best[0]
         return outputs, batch | positions
-    if objective == TOKEN_CLASSIFICATION:
+    if objective.name == TOKEN_CLASSIFICATION.name:
         classified = there & (rng.random(there.shape) < 0.6)
         labels = np.where(classified, rng.integers(0, CLASSES, there.shape), -1).astype(np.int32)
         return {"logits": normal(ROWS, TOKENS, CLASSES)}, batch | {"label_ids": labels}
@@ -252,14 +276,27 @@ def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float
             correct += right
         assert 0 < correct < real.sum()
         return {"task_loss": (loss, real.sum()), "accuracy": (correct, real.sum())}
+    of_classes = np.array(objective.class_weights or [1] * CLASSES)
+    if objective.name == MULTI_LABEL.name:
+        loss = correct = 0.0
+        for i in np.flatnonzero(real):
+            logits, labels = outputs["logits"][i].astype(float), batch["targets"][i] == 1
+            p = np.where(labels, 1, -1) * logits
+            p = 1 / (1 + np.exp(-p))  # of the right answers
+            losses = -np.where(labels, of_classes, 1) * np.log(p) * (1 - p) ** objective.focal_gamma
+            loss += losses.mean()
+            correct += ((logits > 0) == labels).all()
+        assert 0 < correct < real.sum()
+        return {"task_loss": (loss, real.sum()), "accuracy": (correct, real.sum())}
     labels = batch["label_ids"]
     weights = real[:, None] * (labels >= 0) if labels.ndim == 2 else real
-    loss, correct, count = _by_hand(outputs["logits"], labels, weights)
+    weights = weights * of_classes[labels]
+    loss, correct, count = _by_hand(outputs["logits"], labels, weights, objective.focal_gamma)
     assert 0 < correct < count
     return {"task_loss": (loss, count), "accuracy": (correct, count)}
 
 
-@pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
+@of_cases
 def test_tasks(objective):
     outputs, batch = _task(objective)
     expected = _task_by_hand(objective, outputs, batch)
@@ -280,7 +317,7 @@ def _assert_same_task(objective: Objective, one, two) -> None:
     assert jax.tree.map(float, counts[0]) == jax.tree.map(float, counts[1])
 
 
-@pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
+@of_cases
 def test_rows_that_fill_up_a_batch_do_not_count(objective):
     """Their content does not matter, and they get no gradient."""
     outputs, batch = _task(objective)
@@ -359,6 +396,44 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
     np.testing.assert_allclose(sums["loss"][0], by_hand / 13, rtol=1e-5)
 
 
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("name", ["sequence_classification", "multi_label_classification"])
+def test_a_focal_loss_and_its_gradient_are_finite_where_all_is_learned(name, gamma):
+    """There the cross-entropy is 0 in float32; what is wrong keeps its whole loss."""
+    objective = dataclasses.replace(TASK_OBJECTIVES[name], focal_gamma=gamma)
+    logits = np.array([[200, -200], [-200, 200], [0.1, -0.1]], np.float32)
+    labels = {"label_ids": np.zeros(3, int), "targets": np.eye(2, dtype=np.float32)[[0, 0, 0]]}
+    batch = labels | {"is_real_example": np.ones(3, np.float32)}
+
+    def losses(x):
+        return objective.values({"logits": x}, batch)["task_loss"]["task_loss"]
+
+    right, wrong, _ = losses(logits)
+    assert right == 0 and wrong == {"sequence_classification": 400}.get(name, 200)
+    gradient = jax.grad(lambda x: losses(x).sum())(logits)
+    assert np.isfinite(gradient).all() and (gradient[0] == 0).all() and (gradient[2] != 0).all()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_a_weighted_loss_is_that_of_torch(name):
+    import torch
+
+    objective, weights = WEIGHTED[name], torch.tensor(WEIGHTS)
+    outputs, batch = _task(objective, seed=7)
+    batch["is_real_example"] = np.ones(ROWS, np.float32)
+    total, count = sums_of(objective, outputs, batch)["task_loss"]
+    logits = torch.tensor(outputs["logits"]).reshape(-1, CLASSES)
+    if "targets" in batch:
+        loss = torch.nn.BCEWithLogitsLoss(pos_weight=weights)(
+            logits, torch.tensor(batch["targets"])
+        )
+    else:
+        labels = torch.tensor(batch["label_ids"]).long().reshape(-1)
+        loss = torch.nn.CrossEntropyLoss(weights, ignore_index=IGNORED)(logits, labels)
+    np.testing.assert_allclose(total / count, loss.item(), rtol=1e-5)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("objective", TASK_OBJECTIVES.values(), ids=list(TASK_OBJECTIVES))
 def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
@@ -367,7 +442,8 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     import transformers
 
     model = make_pretrained(BERT.hugging_face.classes[objective.kind])
-    kind = {REGRESSION: "regression"}.get(objective, "single_label_classification")
+    kinds = {REGRESSION: "regression", MULTI_LABEL: "multi_label_classification"}
+    kind = kinds.get(objective, "single_label_classification")
     if model.class_name == "BertForSequenceClassification":
         model = dataclasses.replace(model, task={"problem_type": kind})
     if objective == REGRESSION:
@@ -401,9 +477,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
         "end_positions": "end_positions",
     }
     theirs = {labels[name]: torch.tensor(batch[name]) for name in labels if name in batch}
-    if objective == REGRESSION:
-        theirs["labels"] = theirs["labels"].float()
-    else:
+    if "targets" not in batch:
         theirs = {name: x.long().masked_fill(x < 0, -100) for name, x in theirs.items()}
     ids, mask, segments = (torch.tensor(batch[name]).long() for name in TEXT)
     with torch.no_grad():

@@ -200,6 +200,7 @@ def test_a_damaged_tokenizer_does_not_appear(tiny_run, tmp_path, monkeypatch):
 HEADS = {
     "CoLA": ("BertForSequenceClassification", "text-classification"),
     "STS-B": ("BertForSequenceClassification", "text-classification"),
+    "own labels": ("BertForSequenceClassification", "text-classification"),
     "SQuAD 2.0": ("BertForQuestionAnswering", "question-answering"),
     "SWAG": ("BertForMultipleChoice", "multiple-choice"),
     "NER": ("BertForTokenClassification", "token-classification"),
@@ -216,12 +217,14 @@ def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
     architecture, hub_task = HEADS[name]
     assert config["architectures"] == [architecture]
     # The export has the settings for predict, and the corresponding ones of transformers.
-    kind = {"CoLA": "single_label_classification", "STS-B": "regression"}.get(name)
-    assert config.get("problem_type") == kind
+    kinds = {"CoLA": "single_label_classification", "STS-B": "regression"}
+    kinds["own labels"] = "multi_label_classification"
+    assert config.get("problem_type") == kinds.get(name)
     results = json.loads((run / "results.json").read_text())
     assert config["bertjax_task"]["name"] == results["task"]
     assert config["bertjax_task"]["max_length"] == 48
-    assert config["bertjax_task"].get("null_threshold") == results["settings"].get("null_threshold")
+    for key in ("null_threshold", "thresholds"):
+        assert config["bertjax_task"].get(key) == results["settings"].get(key)
     one, two = (
         task_family_of(open_model(each)) for each in (str(run), f"hf:{tmp_path / 'my-model'}")
     )
@@ -239,6 +242,8 @@ def test_a_fine_tuned_run_is_exported_and_read_back(fine_tuned, tmp_path, name):
         assert f"{results['task']}, {split}\n" in card
         for metric, value in scores.items():
             assert f"| {metric} | {value:.4g} |" in card
+    for label, threshold in results["settings"].get("thresholds", {}).items():
+        assert f"| {label} | {threshold:.4g} |" in card
 
 
 def _config_of(run: Path):

@@ -152,6 +152,27 @@ def test_numbers_by_hand(members, tmp_path):
     assert not (tmp_path / "votes").exists()
 
 
+def test_labels_by_hand_of_members_that_learned_with_other_losses(members, tmp_path):
+    """The thresholds are tuned for the mean; new text gets the labels that dev got."""
+    task, run, other = members("own labels")
+    config = json.loads((other / "config.json").read_text())
+    config["task"] |= {"class_weights": "balanced", "focal_gamma": 2.0}
+    (other / "config.json").write_text(json.dumps(config))
+    dev = task.read("dev")
+    mean = list(np.mean([_predictions(each, dev) for each in (run, other)], axis=0))
+    results = _run([run, other], tmp_path / "both")
+    settings = task.tune(dev, mean)
+    assert results["settings"]["thresholds"] == pytest.approx(settings["thresholds"], abs=1e-5)
+    assert results["dev"]["dev"] == pytest.approx(task.score(dev, mean, settings))
+    lines = [example.a for example in dev]
+    model = open_fine_tuned(str(tmp_path / "both"))
+    found = list(predict.predictions(model, predict.numbered(lines, "text"), "text"))
+    chosen = task.family.chosen(mean, settings)
+    assert [each["labels"] for each in found] == [
+        list(np.array(["HIGH", "LOW"])[c]) for c in chosen
+    ]
+
+
 @pytest.mark.slow
 def test_tags_of_members_with_other_encoders_and_vocabularies(members, vocabulary, tmp_path):
     """The third member has other sizes, and windows of 13 tokens."""

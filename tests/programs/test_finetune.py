@@ -120,9 +120,10 @@ def test_the_scores_are_those_of_the_predictions(fine_tuned):
 # ------------------------------------------------------------------------------ the model
 
 
-@pytest.mark.parametrize(
-    "name", others_slow(["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER"], "SQuAD 2.0", "NER")
-)
+_SERVED = ["CoLA", "STS-B", "SQuAD 2.0", "SWAG", "NER", "own labels"]
+
+
+@pytest.mark.parametrize("name", others_slow(_SERVED, "SQuAD 2.0", "NER", "own labels"))
 def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
     """launch/predict.py is tested with the run and with its folder for transformers."""
     config, run = fine_tuned(name)
@@ -136,6 +137,7 @@ def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
     dev = dev[:7]
     lines = {
         "CoLA": lambda e: e.a,
+        "own labels": lambda e: e.a,
         "STS-B": lambda e: f"{e.a} ||| {e.b}",
         "SQuAD 2.0": lambda e: json.dumps({"question": e.question, "context": e.context}),
         "SWAG": lambda e: json.dumps(
@@ -154,6 +156,11 @@ def test_the_model_predicts_new_text_as_it_did_dev(fine_tuned, name):
             line.split("\t")[1] for line in handed_in
         ]
         assert all(sum(each["probabilities"].values()) == pytest.approx(1) for each in shown)
+    if name == "own labels":
+        written = (run / "predictions" / "dev.jsonl").read_text().splitlines()[:7]
+        for each, line in zip(shown, map(json.loads, written), strict=True):
+            assert each.pop("probabilities") == pytest.approx(line.pop("probabilities"), abs=1e-5)
+            assert each == line
     if name == "STS-B":
         handed_in = (run / "predictions" / "STS-B-dev.tsv").read_text().splitlines()[1:8]
         values = [float(line.split("\t")[1]) for line in handed_in]

@@ -17,8 +17,10 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.model import Predictor
+from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import predict
 from bertjax.tasks.classification import Classification
+from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.tagging import Tagging
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
@@ -42,6 +44,7 @@ LINES = {
         *("moo moo ||| baa", {"text": "moo moo", "text_b": "baa"}),
         {"text", "text_b", "value"},
     ),
+    "own labels": ("moo baa", {"text": "moo baa"}, {"text", "labels", "probabilities"}),
     "NER": ("moo baa baa .", {"words": "moo baa baa .".split()}, {"words", "tags", "entities"}),
     "own tags": ("moo baa .", {"words": "moo baa .".split()}, {"words", "tags"}),
     "SWAG": (
@@ -180,11 +183,12 @@ def test_a_standard_stream_that_is_closed(tmp_path, monkeypatch, closed):
 
 @pytest.fixture
 def use(monkeypatch):
-    """Lets launch/predict.py open a model of a family, which predicts zeros."""
+    """Lets launch/predict.py open a model of a family, which predicts the same for all texts."""
 
-    def use(family, zeros) -> None:
-        model = SimpleNamespace(family=family, settings={}, columns={}, cut={}, summary="zeros")
-        model.predict = lambda examples, origin: [zeros for _ in examples]
+    def use(family, prediction, settings=None) -> None:
+        model = SimpleNamespace(family=family, columns={}, cut={}, summary="the same for all")
+        model.settings = settings or {}
+        model.predict = lambda examples, origin: [prediction for _ in examples]
         monkeypatch.setattr(predict, "open_fine_tuned", lambda _: model)
 
     return use
@@ -244,6 +248,49 @@ def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
     with pytest.raises(InputError, match="has only one segment: it does not take two texts"):
         list(predict.predictions(OneModel(model), [("a ||| b", "text line 1")], "text"))
+
+
+@pytest.mark.parametrize("texts", [["a"], ["a b", "c"]])
+def test_labels_above_their_thresholds(use, tmp_path, texts):
+    """A class without a threshold has 0.5; what equals its threshold is not above it."""
+    family = MultiLabel(("x", "y", "z"), pairs=len(texts) > 1)
+    use(family, np.array([0.25, 0.5, 0.75]), settings={"thresholds": {"x": 0.125}})
+    (tmp_path / "in.txt").write_text(" ||| ".join(texts))
+    predict.run("run", str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    (answer,) = _answers(tmp_path / "out")
+    assert list(answer.values())[: len(texts)] == texts
+    assert answer["labels"] == ["x", "z"]
+    assert answer["probabilities"] == {"x": 0.25, "y": 0.5, "z": 0.75}
+
+
+@pytest.mark.peers
+def test_a_model_of_several_labels_that_transformers_made(make_pretrained, tmp_path):
+    """The probabilities are those of its logits, and there are no thresholds but 0.5."""
+    import torch
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    write_hugging_face(make_pretrained("BertForSequenceClassification"), tmp_path)
+    kind = "multi_label_classification"
+    peer = BertForSequenceClassification.from_pretrained(tmp_path, problem_type=kind).eval()
+    with torch.no_grad():
+        peer.classifier.weight *= 30
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    for made in (peer, tokenizer):
+        made.save_pretrained(tmp_path / "theirs")
+    assert "bertjax_task" not in json.loads((tmp_path / "theirs" / "config.json").read_text())
+    pairs = [("a", "b"), ("the b", "c")]
+    (tmp_path / "in.txt").write_text("".join(f"{a} ||| {b}\n" for a, b in pairs))
+    predict.run(f"hf:{tmp_path / 'theirs'}", str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    with torch.no_grad():
+        batch = tokenizer(*map(list, zip(*pairs, strict=True)), return_tensors="pt", padding=True)
+        wanted = peer(**batch).logits.sigmoid().numpy()
+    found = _answers(tmp_path / "out")
+    for answer, row in zip(found, wanted, strict=True):
+        assert answer["probabilities"] == pytest.approx(
+            dict(zip(("no", "maybe", "yes"), row, strict=True)), abs=1e-5
+        )
+        assert answer["labels"] == [name for name, p in answer["probabilities"].items() if p > 0.5]
+    assert 0 < sum(len(answer["labels"]) for answer in found) < 6
 
 
 @pytest.mark.parametrize("source", ["in.txt", "-"])

@@ -266,13 +266,23 @@ def test_own_tables_are_fine_tuned_with_the_readme_s_commands(commands):
 
 
 @pytest.mark.slow
+def test_several_labels_are_learned(commands, repository, tiny_run, tmp_path):
+    (tmp_path / "run").symlink_to(tiny_run)
+    files = task_files.write_table(tmp_path / "letters", "multi_label", rows=24).glob("*.jsonl")
+    for file in files:
+        file.write_text(file.read_text("utf-8-sig").replace('"label":', '"topics":'))
+    output = _run(commands["docs/fine_tuning.md"][10], tmp_path, repository, _SMALL_TASK)
+    assert "chosen: batch8-rate0.001-" in output and "dev: macro_f1 " in output
+
+
+@pytest.mark.slow
 def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     for name in ("my-bert", "my-other-bert"):
         convert.run(str(tiny_run), f"hf:{tmp_path / name}")
     task_files.write_squad(tmp_path / "squad", paragraphs=8)
     question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
     (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-    *learned, together, predict = commands["docs/fine_tuning.md"][10:]
+    *learned, together, predict = commands["docs/fine_tuning.md"][11:]
     for command in learned:
         assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)

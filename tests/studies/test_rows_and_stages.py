@@ -1,16 +1,22 @@
 """A study as data: what its stages share, what it refuses, and what its shipped files say."""
 
 import dataclasses
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.recipe import Recipe
+from bertjax.studies import checks
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES, columns
 from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
+from bertjax.tasks.classification import TextPair
+from bertjax.tasks.multi_label import MultiLabel
 
 BASE = Stage("base", "pretrain", "a.py", {"seed": 1})
 OTHER = Stage("other", "pretrain", "a.py", {"seed": 2})
@@ -118,6 +124,13 @@ def test_studies_of_one_folder_share_their_runs(repository):
         for path in sorted((repository / "configs/studies").glob("*.py")):
             for stage in read_study(str(path), scale).stages():
                 assert found.setdefault(stage.name, stage) == stage, (path.name, scale.name)
+
+
+def test_the_metrics_of_each_family_are_known():
+    assert checks._METRICS.keys() == TASK_OBJECTIVES.keys()
+    examples = [TextPair("0", "a", None, ("x",), "here")]
+    for metric in MultiLabel(("x",)).score(examples, [np.ones(1)], {}):
+        assert re.fullmatch(checks._METRICS[MultiLabel.objective], metric)
 
 
 def test_the_tables_show_the_papers_figures(repository):

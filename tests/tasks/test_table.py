@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
 from bertjax.base.errors import InputError
+from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import Answer, Span, Spans
 from bertjax.tasks.rows import read_rows
 from bertjax.tasks.table import Table
@@ -96,6 +98,97 @@ def test_classification(tmp_path):
 def test_classes_that_are_numbers_are_in_their_order(tmp_path):
     data = write(tmp_path, train_csv="text,label\na,1\nb,-1\nc,10\nd,no\ne,2\n")
     assert Table(data).family.classes == ("-1", "1", "2", "10", "no")
+
+
+def test_several_labels_at_once(tmp_path):
+    data = write(
+        tmp_path,
+        train_csv='text,label\na,"joy, anger"\nb,\nc,joy\nd, \n',
+        dev_jsonl='{"text": "e", "label": ["joy", "10"]}\n{"text": "f", "label": "joy"}\n',
+        test_csv="text\ng\n",
+    )
+    task = Table(data, "multi_label")
+    assert task.family == MultiLabel(("anger", "joy"), pairs=False)
+    assert (task.metric, task.test_splits) == ("macro_f1", ("test",))
+    assert [e.label for e in task.read(TRAIN)] == [("joy", "anger"), (), ("joy",), ()]
+    with pytest.raises(InputError, match="dev.jsonl line 1: label '10' is unknown; the known ones"):
+        task.read("dev")
+    assert task.read("test")[0][1:4] == ("g", None, None)
+
+    # Other names and separators; numbers; two texts.
+    rows = ['{"l": [10, 9, true], "a": "x", "b": "y"}', '{"l": [], "a": "x", "b": "y"}']
+    write(tmp_path, more_jsonl="\n".join(rows), dev_csv="a;b;l\nx;y;10|9\nx;y;True\n")
+    (tmp_path / "dev.jsonl").unlink()
+    columns = dict(text="a", text_b="b", label="l")
+    task = Table(data, "multi_label", "more.jsonl", **columns, separator="|")
+    assert task.family == MultiLabel(("9", "10", "True"), pairs=True)
+    dev = task.read("dev")
+    assert [e.label for e in dev] == [("10", "9"), ("True",)]
+    predictions = [np.array([0.4, 0.2, 0.1]), np.array([0.2, 0.1, 0.7])]
+    settings = task.tune(dev, predictions)
+    assert settings == {"thresholds": {"9": 0.3, "10": 0.15, "True": 0.5}}
+    assert task.score(dev, predictions, settings) == pytest.approx(
+        {"macro_f1": 100, "micro_f1": 100, "exact_match": 100}
+        | {"macro_f1_at_0.5": 100 / 3, "micro_f1_at_0.5": 50}
+    )
+    task.write(tmp_path, "dev", dev, predictions, settings)
+    first, second = map(json.loads, (tmp_path / "dev.jsonl").read_text().splitlines())
+    assert first == {
+        **{"text": "x", "text_b": "y", "labels": ["9", "10"]},
+        "probabilities": {"9": 0.4, "10": 0.2, "True": 0.1},
+    }
+    assert second["labels"] == ["True"]
+
+
+def test_one_class_is_enough_and_none_is_not(tmp_path):
+    data = write(tmp_path, train_csv="text,label\na,x\nb,\n")
+    assert Table(data, "multi_label").family.classes == ("x",)
+    write(tmp_path, train_csv="text,label\na,\nb,\n")
+    with pytest.raises(InputError, match="no row of the training file has a label"):
+        _ = Table(data, "multi_label").family
+
+
+def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
+    names = ["z"] * 3 + ["y"] * 11 + ["x"]
+    data = write(tmp_path, train_csv="text,label\n" + "".join(f"a,{name}\n" for name in names))
+    task = Table(data, class_weights="balanced", focal_gamma=2)
+    expected = compute_class_weight("balanced", classes=np.array(["x", "y", "z"]), y=names)
+    assert task.objective_settings["class_weights"] == pytest.approx(expected)
+    assert task.objective_settings["focal_gamma"] == 2
+    assert Table(data).objective_settings == {}
+    words = [json.dumps({"words": ["a"] * 5, "tags": names[n : n + 5]}) for n in (0, 5, 10)]
+    write(tmp_path, tags_jsonl="\n".join(words))
+    task = Table(data, "tagging", "tags.jsonl", class_weights="balanced")
+    assert task.objective_settings == {"class_weights": pytest.approx(expected)}
+
+
+def test_balanced_weights_of_several_labels(tmp_path):
+    """Rows without a label over rows with it."""
+    data = write(tmp_path, train_csv='text,label\na,"x,y"\nb,\nc,x\nd,x\ne,x\n')
+    task = Table(data, "multi_label", class_weights="balanced")
+    assert task.objective_settings == {"class_weights": (1 / 4, 4)}
+    write(tmp_path, train_csv='text,label\na,"x,y"\nb,x\n')
+    with pytest.raises(InputError, match="class_weights=balanced: every row .* the label 'x'"):
+        _ = Table(data, "multi_label", class_weights="balanced").objective_settings
+    _ = Table(data, "multi_label", focal_gamma=1).objective_settings
+
+
+@pytest.mark.parametrize(
+    ("problem", "fields", "message"),
+    [
+        ("classification", dict(class_weights="equal"), "class_weights='equal': must be balanced"),
+        ("multi_label", dict(focal_gamma=-0.5), "config.task.focal_gamma=-0.5: must be from 0 to"),
+        ("multi_label", dict(focal_gamma=float("nan")), "config.task.focal_gamma=nan: must be fr"),
+        ("multi_label", dict(separator=""), "config.task.separator='': must be one character"),
+        ("multi_label", dict(separator=", "), "config.task.separator=', ': must be one character"),
+        ("regression", dict(focal_gamma=2), "config.task.focal_gamma=2: regression has no classes"),
+        ("questions", dict(class_weights="balanced"), "class_weights=balanced: questions has no"),
+    ],
+)
+def test_values_that_a_problem_does_not_take(problem, fields, message):
+    """Nothing is read before."""
+    with pytest.raises(InputError, match=message):
+        Table("nowhere", problem, **fields)
 
 
 def test_regression(tmp_path):
@@ -199,6 +292,8 @@ def test_questions(tmp_path):
         ("classification", "text,label\na\n", "line 2: 1 columns, but 2 in the first line"),
         ("classification", "text,label\n", "train.csv: no row in it"),
         ("classification", "", "train.csv: no row in it"),
+        ("multi_label", 'text,label\na,"x,,y"\n', "line 2: 'label' has an empty label"),
+        ("multi_label", "text,labels\na,x\n", "line 2: no column 'label'; it has"),
         ("regression", "text,label\na,x\n", "'label' is 'x', not a number"),
         ("tagging", "words,tags\n,\n", "'words' is empty"),
         ("questions", "question,context,answer\n,b,b\n", "'question' is empty"),
@@ -212,6 +307,23 @@ def test_bad_tables(tmp_path, problem, train, message):
 
 
 @pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("3", "line 1: 'label' is 3, not a list of labels"),
+        ("null", "'label' is None, not a list of labels"),
+        ('["x", null]', r"'label' is \['x', None\], not a list of labels"),
+        ('[["x"]]', r"'label' is \[\['x'\]\], not a list of labels"),
+        ('{"x": 1}', "'label' is {'x': 1}, not a list of labels"),
+        ('["x", " "]', "'label' has an empty label"),
+    ],
+)
+def test_cells_that_are_no_labels(tmp_path, cell, message):
+    data = write(tmp_path, train_jsonl=f'{{"text": "a", "label": {cell}}}\n')
+    with pytest.raises(InputError, match=f"train.jsonl .*{message}"):
+        Table(data, "multi_label").read(TRAIN)
+
+
+@pytest.mark.parametrize(
     "problem, train, message",
     [
         (
@@ -222,10 +334,11 @@ def test_bad_tables(tmp_path, problem, train, message):
         ("classification", "text,label\na,1.0\nb,2\nc,1\n", "line 4: .* '1' .* line 2, '1.0'"),
         ("classification", "text,label\na,x  y\nb,x y\n", "line 3: .* 'x y' .* line 2, 'x  y'"),
         ("tagging", '{"words": ["a", "b"], "tags": ["O", "O "]}\n', "line 1: .* 'O ' .* 1, 'O'"),
+        ("multi_label", '{"text": "a", "label": ["x", "x "]}\n', "line 1: .* 'x ' .* 1, 'x'"),
     ],
 )
 def test_labels_that_are_nearly_the_same(tmp_path, problem, train, message):
-    file = "train_jsonl" if problem == "tagging" else "train_csv"
+    file = "train_csv" if problem == "classification" else "train_jsonl"
     with pytest.raises(InputError, match=message):
         _ = Table(write(tmp_path, **{file: train}), problem=problem).family
 
