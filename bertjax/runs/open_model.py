@@ -22,7 +22,6 @@ from bertjax.runs.run_folder import (
     source_of,
 )
 
-
 _MODULES_FILE = "modules.json"  # of a folder of sentence-transformers
 
 

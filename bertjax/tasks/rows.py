@@ -1,16 +1,18 @@
-"""Reads rows with named columns from a CSV, TSV or JSON-lines file.
+"""Reads rows with named columns from a CSV, TSV, JSON-lines or Parquet file.
 
   .csv    quotes as in RFC 4180: a field in quotes may hold commas, quotes ("") and line ends. The
           first of comma, semicolon, tab and | that is in the first line separates the columns
   .tsv    no quotes, as in GLUE's files: a field may hold neither tabs nor line ends
   .jsonl  an object on each line, whose fields may also be lists
+  .parquet  columns of texts, numbers or lists
 
 The first line of a CSV or TSV file has the names of the columns. Empty lines are skipped. Files
-may be compressed.
+of the first three kinds may be compressed.
 """
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +23,7 @@ from bertjax.base.errors import InputError
 from bertjax.corpus import sources
 from bertjax.tasks import official_files
 
-FORMATS = (".csv", ".tsv", ".jsonl")
+FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 _LONGEST_FIELD = 2**31 - 1  # for CSV; Python's default is shorter than many documents
 _DELIMITERS = ",;\t|"  # of CSV
 _QUOTED = re.compile('"[^"]*"')
@@ -149,7 +151,7 @@ def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
         columns than the first line, or is not JSON.
     """
     path = official_files.find(folder, *names)
-    readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl), strict=True))
+    readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl, _parquet), strict=True))
     reader = readers.get(official_files.ending(path))
     if reader is None:
         raise InputError(f"{path}: must end in {', '.join(FORMATS)} (before .gz, .xz or .zst)")
@@ -199,6 +201,20 @@ def _jsonl(path: Path) -> _Fields:
     for number, line in enumerate(official_files.lines(path.parent, path.name), start=1):
         if line.strip():
             yield f"{path} line {number}", json_object(line, f"{path} line {number}")
+
+
+def _parquet(path: Path) -> _Fields:
+    import pyarrow as arrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            batches = file.iter_batches()
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, fields in enumerate(rows, start=1):
+                yield f"{path} row {number}", fields
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file, or damaged ({error})") from error
 
 
 def looks_like_json(line: str) -> bool:

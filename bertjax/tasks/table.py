@@ -40,7 +40,7 @@ class Table(Task):
         text_b -> label, which has any number of labels), "regression" (text, text_b -> label, a
         number), "tagging" (words -> tags) or "questions" (question, context -> answer).
       train, dev, test: the names of the files, if they are not train, dev and test with the ending
-        .csv, .tsv or .jsonl. The test file may be missing; its labels are not read.
+        .csv, .tsv, .jsonl or .parquet. The test file may be missing; its labels are not read.
       text, text_b, label: names of columns; text_b is "" for single texts.
       separator: the character between several labels of a text; they may also be a JSON list.
       words, tags: names of columns that hold lists, or texts with spaces between words.

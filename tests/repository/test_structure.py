@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "corpus": ["base", "text"],
     "examples": ["base", "text", "corpus"],
     "tasks": ["base", "text", "corpus"],
-    "similarity": ["base", "text", "corpus", "tasks"],
+    "similarity": ["base", "text", "corpus", "examples", "tasks"],
     # floor 1b: the device; independent of mesh, data and optimizer
     "layers": ["base"],
     "attention": ["base", "layers"],
@@ -59,12 +59,14 @@ MAY_IMPORT = {
     "runs": _BELOW_RUNS,
     # trials of fine-tuning: shared data and compiled programs
     "fine_tuning": [*_BELOW_RUNS, "runs"],
+    # models that compare texts: runs, evaluation, search
+    "contrastive": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # tables of many runs: their rows and stages, the figures that runs have left
     "studies": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # the shipped recipes, made from the settings of all parts
     "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
-    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "studies"],
+    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "contrastive", "studies"],
 }
 
 # The files that may import each outside library. A library that is not listed may not be imported.
@@ -73,7 +75,7 @@ _DEVICE_FILES = [
     for part in (
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
-        "studies",
+        *("contrastive", "studies"),
     )
 ] + ["bertjax/optimizers/*"]
 OUTSIDE = {
@@ -101,7 +103,9 @@ OUTSIDE = {
     "numpy": ["bertjax/*"],
     "optax": ["bertjax/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
-    "pyarrow": ["bertjax/corpus/sources.py", "bertjax/features/result.py"],
+    "pyarrow": [
+        *["bertjax/corpus/sources.py", "bertjax/features/result.py", "bertjax/tasks/rows.py"],
+    ],
     "safetensors": ["bertjax/interop/*"],
     "scipy": ["bertjax/tasks/scores.py", "bertjax/studies/differences.py"],
     "sklearn": ["bertjax/tasks/scores.py"],

@@ -4,7 +4,9 @@ import gzip
 import json
 
 import numpy as np
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertjax.base.errors import InputError
@@ -23,7 +25,7 @@ def write(folder, **files: str) -> str:
     return str(folder)
 
 
-def test_three_formats(tmp_path):
+def test_formats_of_text(tmp_path):
     write(
         tmp_path,
         a_csv='text,n\r\n"a, ""b""\nc",1\r\n\r\né\t,2\r\n',
@@ -65,6 +67,20 @@ def test_three_formats(tmp_path):
     write(tmp_path, e_csv="a,a\n1,2\n")
     with pytest.raises(InputError, match="e.csv: two columns have the same name: 'a', 'a'"):
         next(read_rows(tmp_path, "e.csv"))
+
+
+def test_parquet(tmp_path):
+    columns = {"text": ["é", "b"], "labels": [["x"], []], "n": [1.5, None]}
+    parquet.write_table(arrow.table(columns), tmp_path / "a.parquet", row_group_size=1)
+    rows = list(read_rows(tmp_path, "a.csv", "a.parquet"))
+    assert [dict(row.fields) for row in rows] == [
+        {"text": "é", "labels": ["x"], "n": 1.5},
+        {"text": "b", "labels": [], "n": None},
+    ]
+    assert rows[1].where.endswith("a.parquet row 2")
+    (tmp_path / "b.parquet").write_text("text")
+    with pytest.raises(InputError, match="b.parquet: not a Parquet file, or damaged"):
+        list(read_rows(tmp_path, "b.parquet"))
 
 
 def test_classification(tmp_path):
