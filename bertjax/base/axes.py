@@ -6,6 +6,7 @@ Shape letters, used in comments and docstrings throughout:
   S  sequence length              H  width of one head (D = N * H)
   P  masked positions a sequence  F  feed-forward width
   D  model width                  V  vocabulary
+  Q  length of queries
   C  classes, or choices
 
 A logical axis names the meaning of a dimension; `bertjax.sharding.rules` says how it is split.

@@ -61,12 +61,12 @@ class TrainingData:
         return digest.hexdigest()
 
     def batches(
-        self, recipe: SimilarityRecipe, tokenizer: Tokenizer, longest: int
+        self, recipe: SimilarityRecipe, tokenizer: Tokenizer, lengths: tuple[int, int]
     ) -> Batches | JoinedBatches:
         """The batches of a run.
 
         Args:
-          longest: the longest sequence of the encoder.
+          lengths: the most tokens of a query and of a passage, or twice of a pair.
         """
         mixed = Mixed(
             self.sources,
@@ -78,18 +78,18 @@ class TrainingData:
         )
         snug, embedding = not recipe.fixed_lengths, recipe.embedding
         if embedding is None:
-            length, ids = recipe.length or longest, tokenizer.encode(self.texts)
-            return JoinedBatches(mixed, ids, tokenizer, length=length, snug=snug)
-        encode = partial(_tokens, self.texts, tokenizer, embedding, longest)
+            ids = tokenizer.encode(self.texts)
+            return JoinedBatches(mixed, ids, tokenizer, length=lengths[0], snug=snug)
+        encode = partial(_tokens, self.texts, tokenizer, embedding)
         queries = np.unique(np.concatenate([each.query for each in self.sources]))
         # With labels, a passage is one of the queries.
         sides = [each.query if each.labels is not None else each.passage for each in self.sources]
         passages = np.unique(np.concatenate([each.ravel() for each in sides]))
         return Batches(
             mixed,
-            encode(queries, query=True),
-            encode(passages[passages >= 0], query=False),
-            lengths=(embedding.length(True, longest), embedding.length(False, longest)),
+            encode(queries, lengths[0], query=True),
+            encode(passages[passages >= 0], lengths[1], query=False),
+            lengths=lengths,
             pad_id=tokenizer.pad_id,
             snug=snug,
         )
@@ -120,8 +120,8 @@ def _tokens(
     texts: Sequence[str],
     tokenizer: Tokenizer,
     embedding: Embedding,
-    longest: int,
     numbers: np.ndarray,
+    length: int,
     *,
     query: bool,
 ) -> Tokens:
@@ -131,6 +131,6 @@ def _tokens(
         tokenizer,
         prompt=embedding.prompt(query),
         count_prompt=embedding.count_prompt,
-        max_length=embedding.length(query, longest),
+        max_length=length,
     )
     return Tokens(encoded[:-1], numbers.tolist(), empty=encoded[-1])

@@ -70,10 +70,11 @@ class SimilarityJob:
         recipe = SimilarityRecipe.from_config(config)
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
+        recipe.check_begun()
         folder = checked_path(workdir, write=True)
         check_same_config(folder, recipe.plain, FREE)
         given = open_model(recipe.init_from)
-        spec = recipe.spec(given)
+        spec = recipe.spec(given.spec, given.origin)
         data = TrainingData.of(recipe)
         trainer = Trainer(make_experiment(recipe, spec))
         phase = _phase(recipe, spec, data, given)
@@ -144,7 +145,7 @@ class SimilarityJob:
             classes=self.classes,
         )
         if embedding is None:
-            length = self.recipe.length or spec.max_position_embeddings
+            length, _ = self.recipe.lengths(spec)
             about = {"problem_type": "regression", "max_length": length}
             return dataclasses.replace(model, task=about)
         # A pooler was not trained, and stays as it was.
@@ -195,7 +196,7 @@ def make_experiment(recipe: SimilarityRecipe, spec: EncoderSpec, devices: Any = 
 def _phase(
     recipe: SimilarityRecipe, spec: EncoderSpec, data: TrainingData, given: Pretrained
 ) -> Phase:
-    batches = data.batches(recipe, given.tokenizer, spec.max_position_embeddings)
+    batches = data.batches(recipe, given.tokenizer, recipe.lengths(spec))
     steps = recipe.total_steps or math.ceil(recipe.epochs * len(data) / recipe.batch_size)
 
     def parts(number: int) -> list[Callable[[slice], HostBatch]]:

@@ -9,7 +9,6 @@ from bertjax.base.validation import converted
 from bertjax.corpus.weights import check_weights, split_weight
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.embedding import DENSE, KINDS, SPARSE, Embedding
-from bertjax.interop.pretrained import Pretrained
 from bertjax.layers.similarity import SIMILARITIES
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import LOSSES, CoSent, SimilarityLoss
@@ -22,6 +21,13 @@ from bertjax.similarity.examples import Columns
 
 RERANKER = "reranker"
 TASK_KINDS = (*KINDS, RERANKER)
+_SHORTEST = 8  # tokens of a text, at most
+
+
+def is_similarity(config: Config) -> bool:
+    """Whether a config is one of contrastive training."""
+    task = plain_config(config).get("task")
+    return isinstance(task, Mapping) and task.get("kind") in TASK_KINDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +123,12 @@ class SimilarityRecipe:
         recipe._check()
         return recipe
 
-    def _check(self) -> None:
+    def check_begun(self) -> None:
+        """Checks that it names what a run needs.
+
+        Raises:
+          InputError: it names no data, or no weights.
+        """
         if not self.data:
             raise InputError(
                 "config.data is empty: name a folder with train.csv and dev.csv (.tsv, .jsonl, "
@@ -128,6 +139,8 @@ class SimilarityRecipe:
                 "config.init_from is empty: name the weights to start from: a run, hf:FOLDER, "
                 "hf:NAME or tf1:FOLDER"
             )
+
+    def _check(self) -> None:
         least = dict(batch_size=2, chunks=1, total_steps=0, seed=0, batch_tokens=0)
         for name, value in least.items():
             if getattr(self, name) < value:
@@ -188,30 +201,39 @@ class SimilarityRecipe:
             sparsity=self.sparsity,
         )
 
-    def spec(self, given: Pretrained) -> EncoderSpec:
+    def lengths(self, spec: EncoderSpec) -> tuple[int, int]:
+        """The most tokens of a query and of a passage; of a reranker, both times of a pair."""
+        longest = spec.max_position_embeddings
+        if self.embedding is None:
+            return (self.length or longest,) * 2
+        return self.embedding.length(True, longest), self.embedding.length(False, longest)
+
+    def spec(self, given: EncoderSpec, origin: str) -> EncoderSpec:
         """The spec of the given weights, with the switches of config.model.
+
+        Args:
+          origin: where they come from, for messages.
 
         Raises:
           InputError: a length is over the encoder's positions; a dimension is over its width;
             switches contradict each other.
         """
-        longest = given.spec.max_position_embeddings
+        longest = given.max_position_embeddings
         lengths = {"length": self.length}
         if self.embedding:
             lengths = {n: getattr(self.embedding, n) for n in ("query_length", "passage_length")}
-        least = given.tokenizer.template.specials(pair=self.embedding is None) + 1
         for name, length in lengths.items():
-            if length and not least <= length <= longest:
+            if length and not _SHORTEST <= length <= longest:
                 raise InputError(
-                    f"config.task.{name}={length}: must be from {least} to {longest}, the longest "
-                    f"sequence of {given.origin}; or 0 for that"
+                    f"config.task.{name}={length}: must be from {_SHORTEST} to {longest}, the "
+                    f"longest sequence of {origin}; or 0 for that"
                 )
-        if self.dimensions and max(self.dimensions) > given.spec.hidden_size:
+        if self.dimensions and max(self.dimensions) > given.hidden_size:
             raise InputError(
                 f"config.dimensions={self.dimensions}: {max(self.dimensions)} is over "
-                f"{given.spec.hidden_size}, the width of the vectors of {given.origin}"
+                f"{given.hidden_size}, the width of the vectors of {origin}"
             )
-        spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
+        spec = build("model", type(given), dataclasses.asdict(given) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
         return spec
 

@@ -2,24 +2,32 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from bertjax.attention.kernel.form import BLOCK
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
 from bertjax.compile_report.documents import packed_rows, share_of_blocks
+from bertjax.compile_report.parts import Scopes
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe, only_compile
+from bertjax.contrastive.job import make_experiment as similarity_experiment
+from bertjax.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.corpus.store import open_tokenizer
-from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import family_of
 from bertjax.examples.documents import mean_context
 from bertjax.runs.assembly import make_experiment, phase_model
 from bertjax.runs.initialize import open_sources, with_sizes_of
-from bertjax.runs.recipe import PAPER_VOCABULARY, PhaseSpec, Recipe
+from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.training.loop import Trainer
 
 
@@ -34,7 +42,8 @@ def run(
     """Compiles every phase of a config and prints what the compiler says about it.
 
     Args:
-      config: as in `configs/`; without a corpus, the vocabulary is the paper's.
+      config: as in `configs/`; without a corpus, the vocabulary is the paper's. In contrastive
+        training, a query has as many passages as the loss needs.
       topology: a slice, such as "v5e:8x8".
       document: the mean tokens of a document, if rows have several and attention by kernels leaves
         out the blocks of other documents; 0: a row is one document.
@@ -48,23 +57,13 @@ def run(
     for flag, file in (("json", json_file), ("image", image)):
         if file and not local_folder(file).parent.is_dir():
             raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
-    recipe = Recipe.from_config(config)
-    if recipe.init_from:
-        if main := open_sources(recipe, begun=False).get(recipe.objective.exported):
-            recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
-    vocabulary = PAPER_VOCABULARY
-    if recipe.corpus:
-        vocabulary = open_tokenizer(recipe.corpus[0]).vocabulary_size
-    spec = recipe.spec(vocabulary)
     where = describe(topology)
-    trainer = Trainer(make_experiment(recipe, spec, where.devices))
-    for _, phase, _ in recipe.steps():
-        trainer.experiment.placement.check(phase.batch_size // phase.accumulate, phase.length)
+    of_config = _similarity_phase if is_similarity(config) else _phases
     reports = []
-    for name, phase, steps in recipe.steps():
-        print(f"{name}: compiling for {topology} ...", flush=True)
+    for phase in of_config(config, where, document):
+        print(f"{phase.name}: compiling for {topology} ...", flush=True)
         begin = time.perf_counter()
-        reports.append(_report(recipe, spec, trainer, phase, len(steps), where, document))
+        reports.append(compile_and_report(phase.lower(), phase.step, where, phase.scopes))
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:
@@ -77,31 +76,69 @@ def run(
     return reports
 
 
-def _report(
-    recipe: Recipe,
-    spec: EncoderSpec,
-    trainer: Trainer,
-    phase: PhaseSpec,
-    steps: int,
-    where: Slice,
-    document: float,
-) -> Report:
-    predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
-    batch = recipe.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
-    model = phase_model(recipe, spec, dataclasses.replace(spec, **phase.model))
-    lowered = trainer.lowered_step(batch, phase.accumulate, model)
-    tokens = phase.batch_size * phase.length
-    context, share = None, 1.0
+class _Phase(NamedTuple):
+    """What is to be compiled: `lower` makes the program of an update."""
+
+    name: str
+    lower: Callable[[], jax.stages.Lowered]
+    step: Step
+    scopes: Scopes
+
+
+def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
+    """The phases of a config of pre-training that have steps."""
+    recipe = Recipe.from_config(config)
+    if recipe.init_from:
+        if main := open_sources(recipe, begun=False).get(recipe.objective.exported):
+            recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
+    vocabulary = PAPER_VOCABULARY
+    if recipe.corpus:
+        vocabulary = open_tokenizer(recipe.corpus[0]).vocabulary_size
+    spec = recipe.spec(vocabulary)
+    trainer = Trainer(make_experiment(recipe, spec, where.devices))
+    found = []
+    for name, phase, steps in recipe.steps():
+        trainer.experiment.placement.check(phase.batch_size // phase.accumulate, phase.length)
+        predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
+        batch = recipe.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
+        model = phase_model(recipe, spec, dataclasses.replace(spec, **phase.model))
+        tokens = phase.batch_size * phase.length
+        context, share = None, 1.0
+        if document:
+            rows = packed_rows(phase.length, document)
+            context, share = mean_context(rows), share_of_blocks(rows, BLOCK)
+        step = Step(
+            length=phase.length,
+            batch_size=phase.batch_size,
+            accumulate=phase.accumulate,
+            steps=len(steps),
+            flops=tokens * recipe.objective.flops_per_token(spec, phase.length, predicted, context),
+            share=share,
+        )
+        lower = partial(trainer.lowered_step, batch, phase.accumulate, model)
+        found.append(_Phase(name, lower, step, family_of(spec).scopes))
+    return found
+
+
+def _similarity_phase(config: Any, where: Slice, document: float) -> list[_Phase]:
+    """The only phase of a config of contrastive training; without weights, of BERT-Base."""
     if document:
-        rows = packed_rows(phase.length, document)
-        context = mean_context(rows)
-        share = share_of_blocks(rows, BLOCK)
+        raise InputError("--document: contrastive training has one text in a row: leave it out")
+    recipe = SimilarityRecipe.from_config(config)
+    given = open_model(recipe.init_from).spec if recipe.init_from else BertSpec.named("base")
+    spec, objective = recipe.spec(given, recipe.init_from), recipe.objective()
+    trainer = Trainer(similarity_experiment(recipe, spec, where.devices))
+    trainer.experiment.placement.check(recipe.batch_size // recipe.chunks, 1)
+    query, passage = recipe.lengths(spec)
+    width = recipe.loss.passages
+    batch = objective.shapes(B=recipe.batch_size, C=width, Q=query, S=passage)
+    tokens = recipe.batch_size * (query * (recipe.embedding is not None) + width * passage)
     step = Step(
-        length=phase.length,
-        batch_size=phase.batch_size,
-        accumulate=phase.accumulate,
-        steps=steps,
-        flops=tokens * recipe.objective.flops_per_token(spec, phase.length, predicted, context),
-        share=share,
+        length=passage,
+        batch_size=recipe.batch_size,
+        accumulate=recipe.chunks,
+        steps=recipe.total_steps or 1,
+        flops=tokens * spec.flops_per_token(passage, predicted=0),
     )
-    return compile_and_report(lowered, step, where, family_of(spec).scopes)
+    lower = partial(trainer.lowered_step, batch, 1)
+    return [_Phase("contrastive", lower, step, family_of(spec).scopes)]

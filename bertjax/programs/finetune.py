@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from bertjax.contrastive.recipe import TASK_KINDS
+from bertjax.contrastive.recipe import is_similarity
 from bertjax.programs import (
     finetune_features,
     finetune_glue,
@@ -36,6 +36,6 @@ def _program_for(config: Any) -> Callable[[Any, str], int]:
     task = plain.get("task")
     if isinstance(task, dict) and (task.get("kind"), task.get("name")) == ("glue", "all"):
         return finetune_glue.run
-    if isinstance(task, dict) and task.get("kind") in TASK_KINDS:
+    if is_similarity(config):
         return finetune_similarity.run
     return finetune_task.run

@@ -120,7 +120,7 @@ _BAD = {
     ),
     "length": (
         _kind("dense", query_length=14),
-        "config.task.query_length=14: must be from 3 to 13",
+        "config.task.query_length=14: must be from 8 to 13",
     ),
     "another loss's field": (
         dict(loss=dict(name="kl", scale=3.0)),
