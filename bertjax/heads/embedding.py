@@ -41,7 +41,7 @@ class Embedding:
 
     Attributes:
       kind: "dense", "late" or "sparse".
-      pooling: of the tokens, for "dense": "mean", "max", "cls" or "last".
+      pooling: of the tokens that count, for "dense": "mean", "max", "cls" (the first) or "last".
       normalize: whether vectors have length 1; those of "late" always have.
       similarity: a key of `bertjax.layers.similarity.SIMILARITIES`; "": the usual one of the kind.
       width: the width of the vectors of "late".
@@ -127,13 +127,14 @@ class VectorModel(nn.Module):
         """The vectors of texts.
 
         Args:
-          inputs: the inputs of the encoder, and "counted_mask", int [B, S].
+          inputs: the inputs of the encoder, and "counted_mask", int [B, S]; without it, every token
+            counts.
 
         Returns:
           "vectors": float32 [B, D], or [B, S, D] of late interaction; and "scale", if learned.
         """
         states = self.encoder(inputs, deterministic=deterministic)
-        outputs = {"vectors": self._vectors(states, inputs[COUNTED])}
+        outputs = {"vectors": self._vectors(states, inputs.get(COUNTED, inputs["input_mask"]))}
         if self.scale:
             outputs["scale"] = jnp.exp(self.log_scale)
         return outputs
@@ -154,7 +155,7 @@ class VectorModel(nn.Module):
 def pooled(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
     """One vector of the tokens that count: [B, S, D] and int [B, S] -> [B, D], float32."""
     if pooling == "cls":
-        return states[:, 0]
+        return take_positions(states, mask.argmax(-1, keepdims=True))[:, 0]
     if pooling == "last":
         last = (mask * jnp.arange(mask.shape[1])).max(-1, keepdims=True)
         return take_positions(states, last)[:, 0]

@@ -16,9 +16,16 @@ from bertjax.base.files import inside, write_json
 from bertjax.encoders import kinds, names
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.heads.embedding import PROJECTION, model_kind
 from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.sentence_transformers import (
+    DENSE_WEIGHT,
+    Modules,
+    read_modules,
+    write_modules,
+)
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from bertjax.text.tokenizer import Tokenizer
 
@@ -54,28 +61,36 @@ def read_hugging_face(folder: Path, origin: str) -> Pretrained:
     raw: dict[str, np.ndarray] = {}
     for file in files:
         raw |= _read_safetensors(file, family)
-    kind, classes = _kind(config, family, origin), _classes(config, origin)
+    modules = read_modules(folder, origin, tokenizer, spec.max_position_embeddings)
+    classes = _classes(config, origin)
+    kind = model_kind(modules.embedding) if modules else _kind(config, family, origin)
     if not has_model(spec, kind):
         raise InputError(
             f"{origin}: {family.hugging_face.classes[kind]} that reads left to right (is_decoder): "
             "transformers predicts from [CLS], which then sees no other token: take another model"
         )
     model = assemble(raw, spec, kind, tokenizer, origin, classes)
-    return dataclasses.replace(
-        model,
-        left_out={**model.left_out, **_modules_beside(folder)},
-        task=_task(config, model.kind),
-    )
+    params = dict(model.params)
+    if modules and modules.projection:
+        params[PROJECTION] = _projection(modules, spec, family)
+    embedding = modules.embedding if modules else None
+    task = _task(config, model.kind)
+    return dataclasses.replace(model, params=params, task=task, embedding=embedding)
 
 
-def _modules_beside(folder: Path) -> dict[str, str]:
-    """The modules that sentence-transformers runs after the model."""
-    modules = read_optional(folder / "modules.json", json_files.MODULES) or []
-    return {
-        module["path"]: f"{module['type'].rpartition('.')[2]} of sentence-transformers"
-        for module in modules
-        if module["path"]
-    }
+def _projection(
+    modules: Modules, spec: EncoderSpec, family: EncoderFamily
+) -> dict[str, np.ndarray]:
+    """The parameters of late interaction's part."""
+    file, wanted = modules.projection, (modules.embedding.width, spec.hidden_size)
+    assert file
+    if not file.exists():
+        raise InputError(f"{file}: missing: download it, too")
+    weight = _read_safetensors(file, family).get(DENSE_WEIGHT, np.zeros(()))
+    if weight.shape != wanted:
+        raise InputError(f"{file}: {DENSE_WEIGHT} is {weight.shape}, where {wanted} belongs")
+    _check_finite(DENSE_WEIGHT, weight, str(file))
+    return {"kernel": np.ascontiguousarray(weight.T)}
 
 
 def _family(config: Mapping[str, Any], origin: str) -> EncoderFamily:
@@ -307,6 +322,9 @@ def _without_copies(
 def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     """Writes what transformers' `from_pretrained` loads: configuration, weights, tokenizer.
 
+    With vectors of texts, also what sentence-transformers loads. Such a BERT may have no pooler,
+    which they do not need: then AutoModel makes a random one, and says so.
+
     Args:
       folder: an empty one (`bertjax.base.files.new_folder`).
 
@@ -335,6 +353,8 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         token_types=pretrained.spec.type_vocab_size > 1,
     )
     write_json(folder / CONFIG_FILE, config)
+    if pretrained.embedding:
+        write_modules(pretrained, folder)
 
 
 def has_model(spec: EncoderSpec, kind: str) -> bool:

@@ -39,9 +39,36 @@ _OF_MODEL = dict(
     **dict(model_type=str, problem_type=str, architectures=list[str]),
     **{"id2label": dict[str, str | int], TASK_KEY: _TASK},
 )
-# model.safetensors.index.json, and modules.json of sentence-transformers.
-WEIGHTS_INDEX = optional(weight_map=dict[str, str])
+WEIGHTS_INDEX = optional(weight_map=dict[str, str])  # model.safetensors.index.json
+# Of sentence-transformers: modules.json, config_sentence_transformers.json (also PyLate's), and the
+# config.json of each module.
 MODULES = list[_Module]
+SENTENCE_TRANSFORMERS = optional(
+    **dict(model_type=str, similarity_fn_name=str, default_prompt_name=str),
+    prompts=dict[str, str | None],
+    **dict(query_length=int, document_length=int, query_prefix=str, document_prefix=str),
+    **dict(do_query_expansion=bool, skiplist_words=list[str]),
+)
+SENTENCE_MODEL = optional(
+    **dict(max_seq_length=int, do_lower_case=bool, query_length=int, document_length=int),
+    **dict(transformer_task=str, module_output_name=str, query_expansion=dict),
+    **dict(processing_kwargs=dict, processor_kwargs=dict, tokenizer_args=dict),
+)
+POOLING_KEYS = {  # of older versions -> the mode
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+SENTENCE_MODULE = optional(
+    **dict(pooling_mode=str | list[str], include_prompt=bool),
+    **dict.fromkeys(POOLING_KEYS, bool),
+    **dict(pooling_strategy=str, activation_function=str),
+    **dict(in_features=int, out_features=int, bias=bool, use_residual=bool),
+    **dict(module_input_name=str, skiplist_words=list[str], keep_only_token_ids=list[int]),
+)
 # tokenizer.json of the library `tokenizers`.
 LIBRARY = optional(
     model=optional(
@@ -58,7 +85,8 @@ LIBRARY = optional(
 )
 TOKENIZER_CONFIG = optional(
     **dict(do_lower_case=bool, strip_accents=bool, tokenize_chinese_chars=bool),
-    **dict(add_prefix_space=bool, tokenizer_class=str, added_tokens_decoder=dict[str, _TOKEN]),
+    **dict(add_prefix_space=bool, tokenizer_class=str, model_max_length=int | float),
+    **dict(added_tokens_decoder=dict[str, _TOKEN]),
     **_NAMED_TOKENS,
 )
 SPECIAL_TOKENS_MAP = optional(**_NAMED_TOKENS)

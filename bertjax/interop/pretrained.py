@@ -16,9 +16,11 @@ from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.heads.bilstm import BiLstm
-from bertjax.heads.embedding import Embedding
+from bertjax.heads.embedding import DENSE, LATE, PROJECTION, Embedding, VectorModel
 from bertjax.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
+
+_POOLER = "pooler"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +78,12 @@ class Pretrained:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts of its architecture."""
-        return self.architecture.parts(self.spec, self.bilstm)
+        """The parts of its architecture; vectors of texts need no pooler, and may have one."""
+        parts = self.architecture.parts(self.spec, self.bilstm)
+        if not self.embedding:
+            return parts
+        parts = tuple(part for part in parts if part != _POOLER or part in self.params)
+        return parts + (PROJECTION,) * (self.embedding.kind == LATE)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -88,10 +94,10 @@ class Pretrained:
     def entries(self) -> list[Entry]:
         """The arrays of its architecture and their names in transformers.
 
-        With a BiLSTM, which transformers lacks, only those of the encoder.
+        It lacks BiLSTMs and projections: with a BiLSTM, only the arrays of the encoder are here.
         """
         parts = (self.spec.encoder,) if self.bilstm else self.parts
-        found = [part for part in parts if part in self.params]
+        found = [part for part in parts if part in self.params and part != PROJECTION]
         return array_names(found, self.spec, self.kind, len(self.classes))
 
     @property
@@ -112,14 +118,17 @@ class Pretrained:
         """The module that these weights are for.
 
         Args:
-          kind: another kind than its own; it must have every part of it.
+          kind: another kind than its own; it must have every part of it. None: its own, which is
+            a `VectorModel` with `embedding`.
 
         Raises:
           InputError: it lacks a part.
         """
         wanted = ARCHITECTURES[kind or self.kind]
+        embedding = None if kind else self.embedding
         bilstm = self.bilstm if wanted is self.architecture else None
-        absent = [part for part in wanted.parts(self.spec, bilstm) if part not in self.params]
+        parts = self.parts if embedding else wanted.parts(self.spec, bilstm)
+        absent = [part for part in parts if part not in self.params]
         if absent:
             others = "others"
             if self.kind == kinds.REPLACED_TOKENS:
@@ -128,6 +137,8 @@ class Pretrained:
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
                 f"which {self.family.hugging_face.classes[kind or self.kind]} has: take {others}"
             )
+        if embedding:
+            return VectorModel(self.spec, embedding)
         module = wanted.build(self.spec, len(self.classes))
         return module.clone(bilstm=bilstm) if bilstm else module
 
@@ -142,7 +153,7 @@ class Pretrained:
         transformers, if it has them all. So a classifier of ModernBERT keeps the head before the
         decoder.
         """
-        parts = dict.fromkeys(("pooler", *ARCHITECTURES[kind].parts(self.spec, bilstm)))
+        parts = dict.fromkeys((_POOLER, *ARCHITECTURES[kind].parts(self.spec, bilstm)))
         same = (self.kind, self.bilstm) == (kind, bilstm)
         same = same and ("classifier" not in parts or self.classes == classes)
         wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
@@ -165,7 +176,19 @@ class Pretrained:
             lines.append("  reads left to right")
         if self.bilstm:
             lines.append(f"  a BiLSTM over it: {self.bilstm.depth} layers of {self.bilstm.hidden}")
+        if self.embedding:
+            lines.append(f"  vectors of texts: {_shown(self.embedding)}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
         lines += [f"  besides: {part}" for part in self.additional]
         lines += [f"  missing: {part}" for part in self.missing]
         return "\n".join(lines)
+
+
+def _shown(embedding: Embedding) -> str:
+    """What vectors it makes, in a line."""
+    what = [embedding.kind]
+    if embedding.kind == DENSE:
+        what += [embedding.pooling, *["of length 1"] * embedding.normalize]
+    if embedding.kind == LATE:
+        what.append(f"of width {embedding.width}")
+    return ", ".join([*what, f"compared by {embedding.compared_by}"])

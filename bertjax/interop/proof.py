@@ -1,6 +1,6 @@
 """Proves that written weights are the same model: compares its outputs before and after."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,9 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.heads.embedding import COUNTED, LATE
 from bertjax.interop.pretrained import Pretrained
+from bertjax.text.prompted import prompted
 
 # The tolerance of outputs, by the dtype of their computation; relative to the greatest output if
 # that is above 1.
@@ -50,6 +52,42 @@ def outputs(module: nn.Module, params: Any, inputs: Mapping[str, np.ndarray]) ->
     return jax.tree.map(np.asarray, infer({"params": params}, dict(inputs)))
 
 
+def vectors(pretrained: Pretrained, texts: Sequence[str], *, query: bool) -> list[np.ndarray]:
+    """The vectors of texts by a model with an `embedding`.
+
+    Args:
+      query: whether the texts are queries, or passages.
+
+    Returns:
+      For each text float32 [D], or [S, D] of late interaction.
+    """
+    embedding = pretrained.embedding
+    assert embedding
+    encoded = prompted(
+        texts,
+        pretrained.tokenizer,
+        prompt=embedding.prompt(query),
+        count_prompt=embedding.count_prompt,
+        max_length=embedding.length(query, pretrained.spec.max_position_embeddings),
+    )
+    length = max(len(text.ids) for text in encoded)
+
+    def padded(rows: list[np.ndarray], value: int = 0) -> np.ndarray:
+        pads = [(0, length - len(row)) for row in rows]
+        return np.stack([np.pad(*x, constant_values=value) for x in zip(rows, pads, strict=True)])
+
+    inputs = {
+        "input_ids": padded([text.ids for text in encoded], pretrained.tokenizer.pad_id),
+        "input_mask": padded([np.ones_like(text.ids) for text in encoded]),
+        "token_type_ids": padded([text.token_types for text in encoded]),
+        COUNTED: padded([text.counted for text in encoded]),
+    }
+    found = outputs(pretrained.model(), pretrained.params, inputs)["vectors"]
+    if embedding.kind != LATE:
+        return list(found)
+    return [rows[mask > 0] for rows, mask in zip(found, inputs[COUNTED], strict=True)]
+
+
 def greatest_difference(
     wanted: Mapping[str, np.ndarray],
     found: Mapping[str, np.ndarray],
@@ -72,8 +110,19 @@ def greatest_difference(
     mask, worst = inputs["input_mask"] > 0, 0.0
     for name, output in wanted.items():
         real = mask if output.shape[: mask.ndim] == mask.shape else mask[..., 0]
-        difference = float(np.abs(output - found[name])[real].max())
-        if not difference <= _TOLERANCE[dtype] * max(1.0, float(np.abs(output[real]).max())):
-            raise RuntimeError(f"the written model gives another {name!r}: {difference:.1e} off")
-        worst = max(worst, difference)
+        worst = max(worst, difference(name, output[real], found[name][real], dtype))
     return worst
+
+
+def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "float32") -> float:
+    """The greatest absolute difference of two arrays.
+
+    Raises:
+      RuntimeError: it is more than the tolerance, or the shapes differ.
+    """
+    if wanted.shape != found.shape:
+        raise RuntimeError(f"the written model gives {name!r} {found.shape}, not {wanted.shape}")
+    greatest = float(np.abs(wanted - found).max())
+    if not greatest <= _TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max())):
+        raise RuntimeError(f"the written model gives another {name!r}: {greatest:.1e} off")
+    return greatest

@@ -13,7 +13,7 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import new_folder, read_json
 from bertjax.base.validation import record
-from bertjax.interop import proof, transformers_check
+from bertjax.interop import proof, sentence_transformers_check, transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
@@ -47,6 +47,7 @@ _NOT_THE_RECIPE = (
 _PROOF = "Greatest difference of outputs, before and after"
 
 _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
+_VECTOR_TEXTS = ("A cat sleeps on the warm roof.", "naïve CAFÉ, 東京…", "It is cut at its end. " * 99)
 
 
 def run(model: str, target: str, part: str = "") -> dict[str, float]:
@@ -117,12 +118,30 @@ def _prove(
     before = proof.outputs(_in_float32(module), params, inputs)
     after = proof.outputs(_in_float32(again.model()), again.params, inputs)
     # Columns that pad a vocabulary do not count.
-    before = {name: output[..., : after[name].shape[-1]] for name, output in before.items()}
+    before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
     found = {"read back": proof.greatest_difference(before, after, inputs)}
+    if pretrained.embedding:
+        return found | _prove_vectors(again, folder)
     if transformers_check.knows(pretrained.class_name):
         theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
         found["transformers"] = proof.greatest_difference(before, theirs, inputs)
     return found
+
+
+def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
+    """Compares vectors of queries and of passages with those of sentence-transformers."""
+    if not sentence_transformers_check.installed():
+        return {}
+    assert pretrained.embedding
+    kind, module = pretrained.embedding.kind, _in_float32(pretrained.model())
+    model = dataclasses.replace(pretrained, spec=module.spec)
+    worst = 0.0
+    for query in (True, False):
+        ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
+        theirs = sentence_transformers_check.vectors(folder, kind, _VECTOR_TEXTS, query=query)
+        for pair in zip(ours, theirs, strict=True):
+            worst = max(worst, proof.difference("vectors", *pair))
+    return {"sentence-transformers": worst}
 
 
 def _in_float32(module: nn.Module) -> nn.Module:

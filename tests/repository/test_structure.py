@@ -111,6 +111,7 @@ OUTSIDE = {
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],
     "sentencex": ["bertjax/text/sentences.py"],
+    "sentence_transformers": ["bertjax/interop/sentence_transformers_check.py"],
     "setuptools": ["setup.py"],
     "tensorboardX": ["bertjax/training/journal.py"],
     "tensorflow": ["bertjax/interop/google.py"],

@@ -1,0 +1,337 @@
+"""How a folder of sentence-transformers makes vectors of texts, beside what transformers reads.
+
+modules.json names modules that run in turn, each with a folder for its settings:
+
+dense   Transformer, Pooling, perhaps Normalize (SentenceTransformer)
+sparse  Transformer of logits, SpladePooling (SparseEncoder)
+late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
+
+The forms are those of sentence-transformers 6.2, and what its older versions wrote.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import inside, write_json
+from bertjax.heads.embedding import DENSE, LATE, PROJECTION, SPARSE, Embedding
+from bertjax.interop import json_files
+from bertjax.interop.json_files import POOLING_KEYS, read_optional
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.tokenizer import Tokenizer
+
+MODULES_FILE = "modules.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+MODEL_FILE = "sentence_bert_config.json"
+# Older versions had a name for each family.
+_MODEL_FILES = (
+    MODEL_FILE,
+    *(f"sentence_{name}_config.json" for name in ("roberta", "camembert", "xlm-roberta")),
+)
+TOKENIZER_FILE = "tokenizer_config.json"
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+DENSE_WEIGHT = "linear.weight"  # [width, D]
+
+_SEQUENCES: dict[str, list[tuple[str, ...]]] = {
+    DENSE: [("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")],
+    SPARSE: [("Transformer", "SpladePooling"), ("MLMTransformer", "SpladePooling")],
+    LATE: [
+        ("Transformer", "Dense", "MultiVectorMask", "Normalize"),
+        ("Transformer", "Dense", "Normalize", "MultiVectorMask"),
+        ("Transformer", "Dense", "Normalize"),
+    ],
+}
+_PYLATE = ("Transformer", "Dense")  # which masks and normalizes by itself
+CLASSES = {DENSE: "SentenceTransformer", SPARSE: "SparseEncoder", LATE: "MultiVectorEncoder"}
+_KINDS = {name: kind for kind, name in CLASSES.items()} | {"ColBERT": LATE}
+_MODES = {"mean": "mean", "max": "max", "cls": "cls", "lasttoken": "last"}
+_SIMILARITIES = {DENSE: ("cosine", "dot", "euclidean"), LATE: ("maxsim",)}
+_SIMILARITIES[SPARSE] = _SIMILARITIES[DENSE]
+_TASKS = {DENSE: "feature-extraction", SPARSE: "fill-mask", LATE: "feature-extraction"}
+_LENGTHS = ("query_length", "document_length")
+_STATES = "token_embeddings"
+# How the classes are called in every version that has them.
+_MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
+_TYPES = {
+    **{name: f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling")},
+    **{name: f"sentence_transformers.models.{name}" for name in ("Dense", "Normalize")},
+    **{
+        name: f"sentence_transformers.sparse_encoder.models.{name}"
+        for name in ("MLMTransformer", "SpladePooling")
+    },
+}
+# Settings that change the tokens of a text.
+_CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
+_INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Normalize
+
+
+class Modules(NamedTuple):
+    """What the modules of a folder do.
+
+    Attributes:
+      embedding: the settings of the vectors.
+      projection: of late interaction, the file with the Dense module's weight; else None.
+    """
+
+    embedding: Embedding
+    projection: Path | None
+
+
+# ------------------------------------------------------------------------------- reading
+
+
+class _NotComputed(ValueError):
+    """Says what of a folder is not computed here."""
+
+
+def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
+    """Reads what follows the encoder in a folder; None if no vectors of texts are made of it.
+
+    Args:
+      origin: what the user calls the folder, for messages.
+      tokenizer: that of the folder.
+      longest: the most tokens that the encoder takes.
+
+    Raises:
+      InputError: a module or a setting that is not computed here; a file that is missing.
+    """
+    modules = read_optional(folder / MODULES_FILE, json_files.MODULES) or []
+    settings = read_optional(folder / SETTINGS_FILE, json_files.SENTENCE_TRANSFORMERS) or {}
+    if len(modules) < 2 or settings.get("model_type") == "CrossEncoder":
+        return None
+    try:
+        return _modules(folder, modules, settings, tokenizer, longest)
+    except _NotComputed as error:
+        raise InputError(
+            f"{origin}: {error}, which bertjax does not compute; without {MODULES_FILE}, the "
+            "encoder is read alone"
+        ) from error
+
+
+def _modules(
+    folder: Path,
+    modules: list[dict[str, str]],
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    longest: int,
+) -> Modules:
+    names = [_class_name(module["type"]) for module in modules]
+    places = [inside(folder, module["path"], folder / MODULES_FILE) for module in modules[1:]]
+    configs = [read_optional(place / _CONFIG, json_files.SENTENCE_MODULE) for place in places]
+    kind = _KINDS.get(settings.get("model_type") or "", DENSE)
+    if any(module["type"].startswith("pylate.") for module in modules):
+        kind = LATE
+    elif kind == DENSE and "SpladePooling" in names:
+        kind = SPARSE
+    pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
+    _check_sequence(names, configs, _SEQUENCES[kind] + [_PYLATE] * pylate)
+    found = dict(zip(names[1:], configs, strict=True))
+    for name, config in found.items():
+        if config is None and name != "Normalize":  # which had no file
+            raise InputError(f"{folder}: no {_CONFIG} of the module {name}: download it, too")
+    model = _model_settings(folder, kind, tokenizer)
+    if pylate:
+        _check_pylate(settings)
+        model = {**model, **{name: settings.get(name) for name in _LENGTHS}}
+    fields: dict[str, Any] = {**_prompts(settings), **_of_kind(found, kind)}
+    fields |= {"similarity": _similarity(settings, kind), **_lengths(model, longest)}
+    projection = places[0] / _WEIGHTS if kind == LATE else None
+    return Modules(Embedding(kind=kind, **fields), projection)
+
+
+def _class_name(type_: str) -> str:
+    """The class of a module; with its module, if it is not of a library known here."""
+    known = type_.startswith(("sentence_transformers.", "pylate."))
+    return type_.rpartition(".")[2] if known else type_
+
+
+def _check_sequence(
+    names: list[str], configs: list[dict[str, Any] | None], sequences: list[tuple[str, ...]]
+) -> None:
+    if tuple(names) in sequences:
+        return
+    same = [os.path.commonprefix([names, list(sequence)]) for sequence in sequences]
+    longest = max(same, key=len)
+    place = len(longest)
+    if place < len(names):
+        raise _NotComputed(_described(names[place], configs[place - 1] if place else None))
+    (missing, *_) = (each[place] for each in sequences if list(each[:place]) == longest)
+    raise _NotComputed(f"no {missing} module behind {names[-1]}")
+
+
+def _described(name: str, config: dict[str, Any] | None) -> str:
+    config = config or {}
+    if name != "Dense":
+        return f"a module {name} in {MODULES_FILE}"
+    activation = (config.get("activation_function") or "Tanh").rpartition(".")[2].lower()
+    sizes = f"{config.get('in_features')} -> {config.get('out_features')}"
+    bias = "" if config.get("bias", True) else ", without bias"
+    residual = " and a residual" * bool(config.get("use_residual"))
+    return f"a Dense module {sizes} with {activation}{residual}{bias}"
+
+
+def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The settings of the Transformer module; without "max_seq_length", it is the tokenizer's."""
+    paths = [folder / name for name in _MODEL_FILES if (folder / name).exists()]
+    model = (read_optional(paths[0], json_files.SENTENCE_MODEL) if paths else None) or {}
+    for name in _CHANGES:
+        if model.get(name):
+            raise _NotComputed(f"{name}={model[name]} in {paths[0].name}")
+    if model.get("do_lower_case") and tokenizer.cased:
+        raise _NotComputed(f"do_lower_case in {paths[0].name}, over a tokenizer that keeps case")
+    for name, wanted in (("transformer_task", _TASKS[kind]), ("module_output_name", _STATES)):
+        if (value := model.get(name) or wanted) != wanted:
+            raise _NotComputed(f"{name}={value!r} in {paths[0].name}")
+    if not model.get("max_seq_length"):
+        named = read_optional(folder / TOKENIZER_FILE, json_files.TOKENIZER_CONFIG) or {}
+        model["max_seq_length"] = named.get("model_max_length")
+    return model
+
+
+def _check_pylate(settings: Mapping[str, Any]) -> None:
+    for name in ("query_prefix", "document_prefix"):
+        if settings.get(name):
+            raise _NotComputed(f"{name}={settings[name]!r}, a token of its own")
+    if settings.get("do_query_expansion") is not False:
+        raise _NotComputed("do_query_expansion, queries that are filled up with [MASK]")
+    _check_skipped(settings, "skiplist_words")
+    if settings.get("skiplist_words") is None:
+        raise _NotComputed("PyLate's skiplist_words, punctuation that does not count")
+
+
+def _check_skipped(config: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if config.get(name):
+            raise _NotComputed(f"{name}={config[name]}, tokens that do not count")
+
+
+def _similarity(settings: Mapping[str, Any], kind: str) -> str:
+    name = settings.get("similarity_fn_name") or ""
+    if name not in ("", *_SIMILARITIES[kind]):
+        raise _NotComputed(f"similarity_fn_name={name!r} in {SETTINGS_FILE}")
+    usual = Embedding(kind=kind).compared_by
+    return "" if name == usual else name
+
+
+def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The prompts by the names that sentence-transformers looks for, or else the default."""
+    prompts = settings.get("prompts") or {}
+    default = prompts.get(settings.get("default_prompt_name") or "")
+    names = {"query_prompt": ("query",), "passage_prompt": ("document", "passage", "corpus")}
+    found = {
+        field: next((prompts[each] for each in each_of if each in prompts), default)
+        for field, each_of in names.items()
+    }
+    return {field: prompt or "" for field, prompt in found.items()}
+
+
+def _lengths(model: Mapping[str, Any], longest: int) -> dict[str, int]:
+    both = [model.get(name) or model["max_seq_length"] or longest for name in _LENGTHS]
+    if min(both) < 1:
+        raise _NotComputed(f"texts of at most {min(both)} tokens")
+    query, passage = (0 if length >= longest else length for length in both)
+    return {"query_length": query, "passage_length": passage}
+
+
+def _of_kind(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str, Any]:
+    """The fields that a kind has of its own, from the settings of the modules by their names."""
+    configs = {name: config or {} for name, config in found.items()}
+    if kind == SPARSE:
+        splade = configs["SpladePooling"]
+        for name, wanted in (("pooling_strategy", "max"), ("activation_function", "relu")):
+            if (value := splade.get(name) or wanted) != wanted:
+                raise _NotComputed(f"a SpladePooling module with {name}={value!r}")
+        return {}
+    normalize = configs.get("Normalize", {})
+    if (value := normalize.get("module_input_name") or _INPUTS[kind]) != _INPUTS[kind]:
+        raise _NotComputed(f"a Normalize module of {value}")
+    if kind == DENSE:
+        return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
+    _check_skipped(configs.get("MultiVectorMask", {}), "skiplist_words", "keep_only_token_ids")
+    dense = configs["Dense"]
+    linear = (dense.get("activation_function") or "").endswith(".Identity")
+    width = dense.get("out_features") or 0
+    if dense.get("bias", True) or dense.get("use_residual") or not linear or width < 1:
+        raise _NotComputed(_described("Dense", dense))
+    return {"width": width}
+
+
+def _pooling(config: Mapping[str, Any]) -> dict[str, Any]:
+    modes = config.get("pooling_mode") or [m for key, m in POOLING_KEYS.items() if config.get(key)]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if len(modes) > 1 or modes[0] not in _MODES:
+        raise _NotComputed(f"a Pooling module of {' and '.join(modes)}")
+    return {"pooling": _MODES[modes[0]], "count_prompt": config.get("include_prompt") is not False}
+
+
+# ------------------------------------------------------------------------------- writing
+
+
+def write_modules(pretrained: Pretrained, folder: Path) -> None:
+    """Writes how a model makes its vectors, for `read_modules` and for sentence-transformers.
+
+    Dense models are read by sentence-transformers from 3 on, or from 6 on if queries have another
+    length than passages; sparse ones from 5 on, those of late interaction from 6 on.
+
+    Args:
+      folder: the one with the model in the form of transformers.
+
+    Raises:
+      InputError: a prompt that does not count, but in a dense model.
+    """
+    embedding, spec = pretrained.embedding, pretrained.spec
+    assert embedding is not None
+    prompts = {"query": embedding.query_prompt, "document": embedding.passage_prompt}
+    if embedding.kind != DENSE and any(prompts.values()) and not embedding.count_prompt:
+        raise InputError(
+            f"{pretrained.origin}: count_prompt=False in a {embedding.kind} model: "
+            "sentence-transformers counts its prompts"
+        )
+    described = [{"idx": 0, "name": "0", "path": "", "type": _TYPES[_MODELS[embedding.kind]]}]
+    for number, (name, config) in enumerate(_written(embedding, spec.hidden_size), start=1):
+        path = f"{number}_{name}"
+        described.append({"idx": number, "name": f"{number}", "path": path, "type": _TYPES[name]})
+        (folder / path).mkdir()
+        write_json(folder / path / _CONFIG, config)
+    write_json(folder / MODULES_FILE, described)
+    if embedding.kind == LATE:
+        kernel = pretrained.params[PROJECTION]["kernel"]
+        # safetensors ignores strides.
+        arrays = {DENSE_WEIGHT: np.ascontiguousarray(kernel.T)}
+        (folder / "1_Dense" / _WEIGHTS).write_bytes(save(arrays))
+    query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
+    lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
+    model = {"max_seq_length": passage, "do_lower_case": False, **lengths}
+    write_json(folder / MODEL_FILE, model)
+    # Vectors that are trained by their angle are compared by their cosine.
+    similarity = {"angle": "cosine"}.get(embedding.compared_by, embedding.compared_by)
+    settings = {
+        **{"model_type": CLASSES[embedding.kind], "prompts": prompts},
+        **{"default_prompt_name": None, "similarity_fn_name": similarity},
+    }
+    write_json(folder / SETTINGS_FILE, settings)
+
+
+def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:
+    """The modules behind the encoder, with their settings."""
+    if embedding.kind == SPARSE:
+        return [("SpladePooling", {"pooling_strategy": "max", "activation_function": "relu"})]
+    of = _INPUTS[embedding.kind]
+    normalize = ("Normalize", {"module_input_name": of, "module_output_name": of})
+    if embedding.kind == DENSE:
+        mode = {ours: theirs for theirs, ours in _MODES.items()}[embedding.pooling]
+        modes = {key: theirs == mode for key, theirs in POOLING_KEYS.items()}
+        pooling = {"word_embedding_dimension": width, **modes}
+        pooling["include_prompt"] = embedding.count_prompt
+        return [("Pooling", pooling)] + [normalize] * embedding.normalize
+    dense = {
+        **dict(in_features=width, out_features=embedding.width, bias=False),
+        "activation_function": "torch.nn.modules.linear.Identity",
+        **dict(module_input_name=of, module_output_name=of),
+    }
+    return [("Dense", dense), normalize]

@@ -1,0 +1,35 @@
+"""Computes the vectors of sentence-transformers for an exported folder, if it is installed."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.heads.embedding import LATE, SPARSE
+from bertjax.interop.sentence_transformers import CLASSES
+
+
+def installed() -> bool:
+    """Whether sentence-transformers is installed."""
+    return importlib.util.find_spec("sentence_transformers") is not None
+
+
+def vectors(folder: Path, kind: str, texts: Sequence[str], *, query: bool) -> list[np.ndarray]:
+    """The vectors of sentence-transformers' model of that folder, in float64.
+
+    Args:
+      kind: of `bertjax.heads.embedding.KINDS`.
+      query: whether the texts are queries, or passages.
+
+    Returns:
+      For each text [D], or [S, D] of late interaction.
+    """
+    import sentence_transformers
+
+    model = getattr(sentence_transformers, CLASSES[kind])(str(folder), device="cpu").double()
+    encode = model.encode_query if query else model.encode_document
+    more = {} if kind == LATE else {"convert_to_tensor": True}
+    if kind == SPARSE:
+        more["convert_to_sparse_tensor"] = False
+    return [vector.numpy() for vector in encode(list(texts), show_progress_bar=False, **more)]
