@@ -117,7 +117,7 @@ class Judge:
             "dev": scores,
             "settings": {},
             "degenerate": "",
-            "chosen": {"step": step},
+            "chosen": {"step": step, "batch_tokens": self._job.phase.tokens},
             "summary": [],
             "trials": [],
         }

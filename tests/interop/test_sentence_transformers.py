@@ -1,24 +1,25 @@
 """Folders of sentence-transformers: read, or refused; written so that it computes the same vectors."""
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
 from bertjax.heads.embedding import DENSE, LATE, SPARSE, Embedding, model_kind
 from bertjax.interop import proof, sentence_transformers_check
-from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import write_hugging_face
 from tests.encoders import modernbert_models
 from tests.helpers import small_models
 
 FAMILIES = {"bert": small_models, "modernbert": modernbert_models}
-TEXTS = ["The cat runs.", "a dog, the house", "Blue!", "the cats running of the dogs, a blue house?"]
+TEXTS = [
+    "The cat runs.",
+    "a dog, the house",
+    "Blue!",
+    "the cats running of the dogs, a blue house?",
+]
 PROMPTS = dict(query_prompt="the dog, ", passage_prompt="a cat. ")
 CLASSES = {
     DENSE: "sentence_transformers.models.Pooling",
@@ -79,5 +80,5 @@ def test_sentence_transformers_computes_the_same(vocabulary, tmp_path, family, n
             tmp_path, model.embedding.kind, TEXTS, query=query
         )
         for one, other in zip(ours, theirs, strict=True):
-            print(name, family, np.abs(one-other).max())
+            print(name, family, np.abs(one - other).max())
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
