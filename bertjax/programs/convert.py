@@ -46,7 +46,11 @@ _NOT_THE_RECIPE = (
 _PROOF = "Greatest difference of outputs, before and after"
 
 _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
-_VECTOR_TEXTS = ("A cat sleeps on the warm roof.", "naïve CAFÉ, 東京…", "It is cut at its end. " * 99)
+_VECTOR_TEXTS = (
+    "A cat sleeps on the warm roof.",
+    "naïve CAFÉ, 東京…",
+    "It is cut at its end. " * 99,
+)
 
 
 def run(model: str, target: str, part: str = "") -> dict[str, float]:
