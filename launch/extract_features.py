@@ -16,10 +16,11 @@ _INPUT = flags.DEFINE_string(
 _OUTPUT = flags.DEFINE_string("output", None, "A .parquet or .npz file, which is not yet there.")
 _FEATURES = flags.DEFINE_enum(
     "features",
-    "tokens",
-    ["tokens", "words", "first_pieces", "cls", "mean", "max"],
+    None,
+    ["tokens", "words", "first_pieces", "cls", "last", "mean", "max"],
     "Vectors of every token ([CLS] and [SEP] too); of every word between white space, the mean of "
-    "its pieces or its first; or one of the text: of [CLS], or the mean or maximum of its tokens.",
+    "its pieces or its first; or one of the text: of [CLS] or the last token, or the mean or "
+    "maximum of its tokens. By default those that a model of dense vectors makes, or tokens.",
 )
 _LAYERS = flags.DEFINE_string(
     "layers",
@@ -27,9 +28,11 @@ _LAYERS = flags.DEFINE_string(
     "0 for the embeddings, 1 to L for layers; -1 for the last, -2 before it: -4,-3,-2,-1.",
 )
 _COMBINE = flags.DEFINE_enum("combine", "concat", ["concat", "sum"], "What several layers make.")
-_NORMALIZE = flags.DEFINE_bool("normalize", False, "Makes the length of every vector 1.")
+_NORMALIZE = flags.DEFINE_bool(
+    "normalize", None, "Makes the length of every vector 1; by default as such a model does."
+)
 _MAX_LENGTH = flags.DEFINE_integer(
-    "max_length", None, "Tokens a text may have; by default what the model takes."
+    "max_length", None, "Tokens a text may have; by default as such a model, or what it takes."
 )
 _TRUNCATE = flags.DEFINE_bool("truncate", False, "Cuts off the end of texts that are too long.")
 _COMPUTE_DTYPE = flags.DEFINE_enum(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from bertjax.base.validation import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
 from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, EncodedText, TextEncoder
+from bertjax.heads.embedding import DENSE, Embedding
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.sharding.placement import data_parallel
@@ -27,10 +28,11 @@ class Options:
     Attributes:
       features: one of `bertjax.features.texts.KINDS`. A vector for each token, including [CLS] and
         [SEP]; or for each word (between white space), the mean over its pieces or its first piece;
-        or for the text, that of [CLS], or the mean or maximum over the tokens, including both.
+        or for the text, that of [CLS] or of the last token, or the mean or maximum over the tokens,
+        including both. None: "tokens".
       layers: 0 for the embeddings, 1 to L for the layers; negative ones count from the last.
       combine: "concat" or "sum" of these layers.
-      normalize: makes the (Euclidean) length of every vector 1.
+      normalize: makes the (Euclidean) length of every vector 1. None: False.
       max_length: the most tokens of a text; None for the most that the model takes.
       truncate: cuts off the end of longer texts, instead of refusing them.
       compute_dtype: "float32" or "bfloat16"; the result is float32.
@@ -38,14 +40,29 @@ class Options:
         elsewhere.
     """
 
-    features: str = TOKENS
+    features: str | None = None
     layers: tuple[int, ...] = (-1,)
     combine: str = "concat"
-    normalize: bool = False
+    normalize: bool | None = None
     max_length: int | None = None
     truncate: bool = False
     compute_dtype: str = "float32"
     batch_tokens: int | None = None
+
+    def of_model(self, embedding: Embedding | None) -> Self:
+        """These options, where those that are None make the model's own vectors of passages.
+
+        Only dense vectors are among the features.
+        """
+        if not embedding or embedding.kind != DENSE:
+            return self
+        own: dict[str, Any] = {"features": embedding.pooling}
+        own |= {"max_length": embedding.passage_length or None}
+        if (self.features or embedding.pooling) in POOLED:
+            own["normalize"] = embedding.normalize
+        return dataclasses.replace(
+            self, **{name: value for name, value in own.items() if getattr(self, name) is None}
+        )
 
 
 class Extractor:
@@ -63,6 +80,8 @@ class Extractor:
     """
 
     def __init__(self, pretrained: Pretrained, options: Options):
+        features = options.features or TOKENS
+        options = dataclasses.replace(options, features=features, normalize=bool(options.normalize))
         spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
         longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
         for layer in options.layers:
@@ -80,7 +99,7 @@ class Extractor:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
         check_numbers("--batch_tokens", options.batch_tokens)
         self.options, self._spec, self._max_length = options, spec, max_length
-        self.encoder = TextEncoder(pretrained.tokenizer, options.features, max_length)
+        self.encoder = TextEncoder(pretrained.tokenizer, features, max_length)
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
@@ -88,6 +107,13 @@ class Extractor:
         self._batcher = Batcher(placement, options.batch_tokens)
         self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
         self._computed = self._needed = 0
+
+    @property
+    def in_words(self) -> str:
+        """What it computes: "mean, of length 1, at most 256 tokens"."""
+        length = ["of length 1"] * bool(self.options.normalize)
+        tokens = f"at most {self._max_length} tokens"
+        return ", ".join([str(self.options.features), *length, tokens])
 
     @property
     def padding(self) -> float:

@@ -13,11 +13,11 @@ from bertjax.corpus import sources
 from bertjax.text.pairs import SEPARATOR, kept_lengths
 from bertjax.text.tokenizer import Tokenizer
 
-TOKENS, WORDS, FIRST_PIECES, CLS, MEAN, MAX = KINDS = (
+TOKENS, WORDS, FIRST_PIECES, CLS, LAST, MEAN, MAX = KINDS = (
     *("tokens", "words", "first_pieces"),
-    *("cls", "mean", "max"),
+    *("cls", "last", "mean", "max"),
 )
-POOLED = (CLS, MEAN, MAX)  # these kinds give one vector for each text
+POOLED = (CLS, LAST, MEAN, MAX)  # these kinds give one vector for each text
 
 # The characters that separate words for BERT's tokenizer. It removes the other characters that
 # str.split treats as white space, so the texts before and after them are joined.
@@ -173,6 +173,8 @@ class TextEncoder:
             groups = np.zeros(size, np.int32)
             if self._kind == CLS:
                 groups[ids != self._tokenizer.cls_id] = -1
+            if self._kind == LAST:
+                groups[:-1] = -1
             return groups, np.zeros(1, np.int64), None
         if self._kind == TOKENS:
             names = self._tokenizer.readable

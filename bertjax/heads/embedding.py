@@ -83,6 +83,19 @@ class Embedding:
         """The name of the similarity."""
         return self.similarity or _SIMILARITIES[self.kind][0]
 
+    @property
+    def in_words(self) -> str:
+        """What vectors these are: "dense, mean, of length 1, compared by cosine"."""
+        what = [self.kind]
+        if self.kind == DENSE:
+            what += [self.pooling, *["of length 1"] * self.normalize]
+        if self.kind == LATE:
+            what.append(f"of width {self.width}")
+        what.append(f"compared by {self.compared_by}")
+        prompts = {"queries": self.query_prompt, "passages": self.passage_prompt}
+        what += [f"{texts} behind {prompt!r}" for texts, prompt in prompts.items() if prompt]
+        return ", ".join(what)
+
     def prompt(self, query: bool) -> str:
         """What is put before a query or a passage."""
         return self.query_prompt if query else self.passage_prompt

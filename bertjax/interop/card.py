@@ -1,12 +1,15 @@
 """The model card: README.md of an exported model, for the people who will load it."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from bertjax.encoders import kinds
+from bertjax.heads.embedding import DENSE, LATE, SPARSE
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.sentence_transformers import CLASSES
 
 _TASKS = {  # the hub's names
     kinds.ENCODER: "feature-extraction",
@@ -19,6 +22,13 @@ _TASKS = {  # the hub's names
     kinds.TOKEN_CLASSIFICATION: "token-classification",
     kinds.QUESTION_ANSWERING: "question-answering",
 }
+# Of vectors of texts, as sentence-transformers writes them: the task, and the tags.
+_OF_VECTORS = {
+    DENSE: ("sentence-similarity", ("sentence-similarity", "feature-extraction", "dense")),
+    SPARSE: ("feature-extraction", ("sparse-encoder", "sparse", "splade")),
+    LATE: ("feature-extraction", ("multi-vector", "colbert", "late-interaction")),
+}
+_QUERY, _PASSAGES = "Where does the cat sleep?", ["On the warm roof.", "The market fell today."]
 
 
 def model_card(
@@ -37,25 +47,47 @@ def model_card(
     spec, tokenizer = pretrained.spec, pretrained.tokenizer
     parameters = sum(leaf.size for leaf in jax.tree.leaves(pretrained.params))
     case = "cased" if tokenizer.cased else "lower-cased"
+    vectors = ""
+    library, task, tags = "transformers", _TASKS[pretrained.kind], [pretrained.family.name]
+    if pretrained.embedding:
+        library = "sentence-transformers"
+        task, own = _OF_VECTORS[pretrained.embedding.kind]
+        tags = [library, *own, *tags]
+        vectors = f" Its vectors of texts are {pretrained.embedding.in_words}."
+    listed = "\n- ".join([*tags, "bertjax"])
     sections = [
-        f"---\nlibrary_name: transformers\npipeline_tag: {_TASKS[pretrained.kind]}\n"
-        f"tags:\n- {pretrained.family.name}\n- bertjax\n---",
+        f"---\nlibrary_name: {library}\npipeline_tag: {task}\ntags:\n- {listed}\n---",
         f"# {name}",
         f"`{pretrained.class_name}`: {spec.num_hidden_layers} layers of {spec.hidden_size}, "
         f"{spec.num_attention_heads} attention heads, {parameters:,} parameters; "
         f"{tokenizer.vocabulary_size:,} {case} {tokenizer.kind} pieces; at most "
-        f"{spec.max_position_embeddings} tokens. Float32 weights, written by bertjax.",
+        f"{spec.max_position_embeddings} tokens. Float32 weights, written by bertjax." + vectors,
         "## Use",
-        "```python\nfrom transformers import AutoTokenizer, "
-        f"{pretrained.class_name}\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-        f'model = {pretrained.class_name}.from_pretrained("{name}")\n```',
+        f"```python\n{_use(pretrained, name)}\n```",
         "## Recipe",
         _table("key", recipe) if recipe else "Converted; the recipe is that of the original.",
         "## Measured",
         *(f"{title}\n\n{_table('figure', values)}" for title, values in figures.items()),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _use(pretrained: Pretrained, name: str) -> str:
+    """The lines that load the model; of vectors, also those that compare texts."""
+    if not pretrained.embedding:
+        return (
+            f"from transformers import AutoTokenizer, {pretrained.class_name}\n\n"
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
+            f'model = {pretrained.class_name}.from_pretrained("{name}")'
+        )
+    name_of_class = CLASSES[pretrained.embedding.kind]
+    return (
+        f"from sentence_transformers import {name_of_class}\n\n"
+        f'model = {name_of_class}("{name}")\n'
+        f"queries = model.encode_query({json.dumps([_QUERY])})\n"
+        f"passages = model.encode_document({json.dumps(_PASSAGES)})\n"
+        "print(model.similarity(queries, passages))"
+    )
 
 
 def _table(head: str, values: Mapping[str, Any]) -> str:

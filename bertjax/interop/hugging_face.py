@@ -22,6 +22,7 @@ from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import (
     DENSE_WEIGHT,
+    IDENTITY,
     Modules,
     read_modules,
     write_modules,
@@ -398,6 +399,9 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
         "dtype": "float32",
     }
     task = dict(pretrained.task)
+    if task.get("problem_type") == "regression":
+        # CrossEncoder of sentence-transformers would make a number from 0 to 1 of it.
+        config["sentence_transformers"] = {"activation_fn": IDENTITY}
     if "problem_type" in task:
         config["problem_type"] = task.pop("problem_type")
     if task:

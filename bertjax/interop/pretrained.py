@@ -16,7 +16,7 @@ from bertjax.encoders.names import Entry
 from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.heads.bilstm import BiLstm
-from bertjax.heads.embedding import DENSE, LATE, PROJECTION, Embedding, VectorModel
+from bertjax.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
 from bertjax.heads.tasks import BILSTM, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
@@ -177,18 +177,8 @@ class Pretrained:
         if self.bilstm:
             lines.append(f"  a BiLSTM over it: {self.bilstm.depth} layers of {self.bilstm.hidden}")
         if self.embedding:
-            lines.append(f"  vectors of texts: {_shown(self.embedding)}")
+            lines.append(f"  vectors of texts: {self.embedding.in_words}")
         lines += [f"  left out: {name} ({why})" for name, why in self.left_out.items()]
         lines += [f"  besides: {part}" for part in self.additional]
         lines += [f"  missing: {part}" for part in self.missing]
         return "\n".join(lines)
-
-
-def _shown(embedding: Embedding) -> str:
-    """What vectors it makes, in a line."""
-    what = [embedding.kind]
-    if embedding.kind == DENSE:
-        what += [embedding.pooling, *["of length 1"] * embedding.normalize]
-    if embedding.kind == LATE:
-        what.append(f"of width {embedding.width}")
-    return ", ".join([*what, f"compared by {embedding.compared_by}"])

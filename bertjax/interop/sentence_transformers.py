@@ -36,6 +36,7 @@ _MODEL_FILES = (
 TOKENIZER_FILE = "tokenizer_config.json"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 DENSE_WEIGHT = "linear.weight"  # [width, D]
+IDENTITY = "torch.nn.modules.linear.Identity"
 
 _SEQUENCES: dict[str, list[tuple[str, ...]]] = {
     DENSE: [("Transformer", "Pooling"), ("Transformer", "Pooling", "Normalize")],
@@ -331,7 +332,7 @@ def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]
         return [("Pooling", pooling)] + [normalize] * embedding.normalize
     dense = {
         **dict(in_features=width, out_features=embedding.width, bias=False),
-        "activation_function": "torch.nn.modules.linear.Identity",
+        "activation_function": IDENTITY,
         **dict(module_input_name=of, module_output_name=of),
     }
     return [("Dense", dense), normalize]

@@ -31,6 +31,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
       model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
       source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
       output: a file in a form of `bertjax.features.result`.
+      options: those that are None are the model's own: `Options.of_model`.
 
     Raises:
       InputError: the model or the file is missing; options do not fit the model; a text is too
@@ -39,7 +40,9 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     check_output(local_folder(output))
     pretrained = open_model(model)
     print(pretrained.summary())
-    extract(Extractor(pretrained, options), source, Path(output))
+    extractor = Extractor(pretrained, options.of_model(pretrained.embedding))
+    print(f"features: {extractor.in_words}")
+    extract(extractor, source, Path(output))
 
 
 def extract(extractor: Extractor, source: str, output: Path) -> None:

@@ -433,15 +433,6 @@ def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
                 read_hugging_face(folder, "hf:model")
 
 
-def test_modules_of_sentence_transformers_are_left_out(written):
-    modules = [
-        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    (written.folder / "modules.json").write_text(json.dumps(modules))
-    assert written.read().left_out == {"1_Pooling": "Pooling of sentence-transformers"}
-
-
 # ------------------------------------------------------------------------------ the hub
 
 

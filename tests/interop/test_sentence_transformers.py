@@ -1,19 +1,24 @@
-"""Folders of sentence-transformers: read, or refused; written so that it computes the same vectors."""
+"""Folders of sentence-transformers: read or refused; it computes the same of those written here."""
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import load_file, save_file
 
-from bertjax.heads.embedding import DENSE, LATE, SPARSE, Embedding, model_kind
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.heads.embedding import LATE, SPARSE, Embedding, model_kind
 from bertjax.interop import proof, sentence_transformers_check
-from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.card import model_card
+from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from tests.encoders import modernbert_models
 from tests.helpers import small_models
 
-FAMILIES = {"bert": small_models, "modernbert": modernbert_models}
 TEXTS = [
     "The cat runs.",
     "a dog, the house",
@@ -21,11 +26,23 @@ TEXTS = [
     "the cats running of the dogs, a blue house?",
 ]
 PROMPTS = dict(query_prompt="the dog, ", passage_prompt="a cat. ")
-CLASSES = {
-    DENSE: "sentence_transformers.models.Pooling",
-    SPARSE: "sentence_transformers.sparse_encoder.models.SpladePooling",
-    LATE: "sentence_transformers.models.Dense",
+VECTORS = {
+    "mean": Embedding(),
+    "max": Embedding(pooling="max", normalize=False, similarity="dot"),
+    "cls": Embedding(pooling="cls", similarity="euclidean", query_length=7, passage_length=9),
+    "last": Embedding(pooling="last", **PROMPTS),
+    "mean without the prompt": Embedding(count_prompt=False, **PROMPTS),
+    "max without the prompt": Embedding(pooling="max", count_prompt=False, **PROMPTS),
+    "cls without the prompt": Embedding(pooling="cls", count_prompt=False, **PROMPTS),
+    "last without the prompt": Embedding(pooling="last", count_prompt=False, **PROMPTS),
+    "shorter": Embedding(normalize=False, query_length=9, passage_length=9, **PROMPTS),
+    "sparse": Embedding(kind=SPARSE, **PROMPTS),
+    "sparse by its cosine": Embedding(kind=SPARSE, similarity="cosine", query_length=5),
+    "late": Embedding(kind=LATE, width=7, query_length=5, passage_length=9, **PROMPTS),
+    "late without prompts": Embedding(kind=LATE, width=31),
 }
+BOTH = ("mean", "cls without the prompt", "sparse", "late")  # of ModernBERT, too
+CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name in BOTH)]
 
 
 def small_model(vocabulary, embedding: Embedding, family: str = "bert"):
@@ -39,46 +56,434 @@ def small_model(vocabulary, embedding: Embedding, family: str = "bert"):
     params = {part: params for part, params in model.params.items() if part != "pooler"}
     if embedding.kind == LATE:
         shape = model.spec.hidden_size, embedding.width
-        rng = np.random.default_rng(3)
-        params["projection"] = {"kernel": rng.normal(0, 0.2, shape).astype(np.float32)}
+        kernel = np.random.default_rng(3).normal(0, 0.2, shape).astype(np.float32)
+        params["projection"] = {"kernel": kernel}
     return dataclasses.replace(model, params=params, embedding=embedding)
 
 
-def modules_of(folder: Path) -> list[str]:
-    return [module["type"] for module in json.loads((folder / "modules.json").read_text())]
+def _written(vocabulary, folder: Path, name: str) -> Path:
+    write_hugging_face(small_model(vocabulary, VECTORS[name]), folder)
+    return folder
 
 
-def change(file: Path, **fields) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+def _json(file: Path):
+    return json.loads(file.read_text())
 
 
-VECTORS = {
-    "mean": Embedding(),
-    "max": Embedding(pooling="max", normalize=False, similarity="dot"),
-    "cls": Embedding(pooling="cls", similarity="euclidean", query_length=7, passage_length=9),
-    "last": Embedding(pooling="last", count_prompt=False, **PROMPTS),
-    "mean without the prompt": Embedding(count_prompt=False, **PROMPTS),
-    "cls without the prompt": Embedding(pooling="cls", count_prompt=False, **PROMPTS),
-    "max without the prompt": Embedding(pooling="max", count_prompt=False, **PROMPTS),
-    "with prompts": Embedding(normalize=False, query_length=9, passage_length=9, **PROMPTS),
-    "sparse": Embedding(kind=SPARSE, **PROMPTS),
-    "sparse by its cosine": Embedding(kind=SPARSE, similarity="cosine", query_length=5),
-    "late": Embedding(kind=LATE, width=7, query_length=5, passage_length=9, **PROMPTS),
-    "late without prompts": Embedding(kind=LATE, width=31),
-}
+def _change(file: Path, **fields) -> None:
+    """Changes fields of a JSON file; None removes one."""
+    content = (_json(file) if file.exists() else {}) | fields
+    file.write_text(json.dumps({key: each for key, each in content.items() if each is not None}))
+
+
+# ------------------------------------------------------------------------ out and in
+
+
+@pytest.mark.parametrize("family,name", CASES)
+def test_out_and_in(vocabulary, tmp_path, family, name):
+    model = small_model(vocabulary, VECTORS[name], family)
+    write_hugging_face(model, tmp_path)
+    again = read_hugging_face(tmp_path, "hf:again")
+    assert (again.embedding, again.kind) == (model.embedding, model.kind)
+    assert again.left_out == {} and again.missing == () and again.additional == ()
+    ours, theirs = (flatten_dict(dict(each.params)) for each in (model, again))
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
+
+
+def test_a_pooler_is_kept(make_pretrained, tmp_path):
+    model = dataclasses.replace(make_pretrained("BertModel"), embedding=Embedding())
+    write_hugging_face(model, tmp_path)
+    again = read_hugging_face(tmp_path, "hf:again")
+    assert again.params.keys() == {"bert", "pooler"} and again.additional == ()
+    assert "vectors of texts: dense, mean, of length 1, compared by cosine" in again.summary()
+
+
+def test_the_files_written(vocabulary, tmp_path):
+    for name in ("cls without the prompt", "cls", "sparse", "late"):
+        (tmp_path / name).mkdir()
+        _written(vocabulary, tmp_path / name, name)
+    plain = tmp_path / "cls without the prompt"
+    assert _json(plain / "modules.json")[1:] == [
+        {"idx": 1, "name": "1", "path": "1_Pooling"}
+        | {"type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize"}
+        | {"type": "sentence_transformers.models.Normalize"},
+    ]
+    pooling = _json(plain / "1_Pooling" / "config.json")
+    assert [key for key, value in pooling.items() if value is True] == ["pooling_mode_cls_token"]
+    assert (pooling["include_prompt"], pooling["word_embedding_dimension"]) == (False, 24)
+    assert _json(plain / "sentence_bert_config.json") == {
+        "max_seq_length": 13,
+        "do_lower_case": False,
+    }
+    assert _json(plain / "config_sentence_transformers.json") == {
+        "model_type": "SentenceTransformer",
+        "prompts": {"query": "the dog, ", "document": "a cat. "},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+    }
+    # Only a model with two lengths has fields that older versions of the library refuse.
+    assert _json(tmp_path / "cls" / "sentence_bert_config.json") == {
+        **{"max_seq_length": 9, "do_lower_case": False},
+        **{"query_length": 7, "document_length": 9},
+    }
+    assert load_file(tmp_path / "late" / "1_Dense" / "model.safetensors")[
+        "linear.weight"
+    ].shape == (7, 24)
+    assert _json(tmp_path / "sparse" / "config.json")["architectures"] == ["BertForMaskedLM"]
+
+
+def test_vectors_by_their_angle_are_compared_by_their_cosine(vocabulary, tmp_path):
+    model = small_model(vocabulary, Embedding(similarity="angle"))
+    write_hugging_face(model, tmp_path)
+    assert read_hugging_face(tmp_path, "hf:again").embedding == Embedding()
+
+
+@pytest.mark.parametrize("kind", [SPARSE, LATE])
+def test_a_prompt_that_does_not_count(vocabulary, tmp_path, kind):
+    model = small_model(vocabulary, Embedding(kind=kind, count_prompt=False, **PROMPTS))
+    with pytest.raises(InputError, match=f"count_prompt=False in a {kind} model"):
+        write_hugging_face(model, tmp_path)
+
+
+def test_a_projection_that_is_missing(vocabulary, tmp_path):
+    model = small_model(vocabulary, VECTORS["late"])
+    absent = dataclasses.replace(model, params={"bert": model.params["bert"]})
+    with pytest.raises(InputError, match="BertModel weights without projection"):
+        write_hugging_face(absent, tmp_path)
+
+
+# ------------------------------------------------------------------------- what others wrote
+
+
+def test_the_folder_of_version_2(vocabulary, tmp_path):
+    """all-MiniLM-L6-v2 has these files."""
+    folder = _written(vocabulary, tmp_path, "mean")
+    keys = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    pooling = {f"pooling_mode_{key}": key == "max_tokens" for key in keys}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    shutil.rmtree(folder / "2_Normalize")  # an empty folder does not survive everywhere
+    _change(folder / "sentence_bert_config.json", max_seq_length=11)
+    (folder / "config_sentence_transformers.json").write_text('{"__version__": {}}')
+    wanted = Embedding(pooling="max", query_length=11, passage_length=11)
+    assert read_hugging_face(folder, "hf:old").embedding == wanted
+
+
+@pytest.mark.parametrize(
+    "settings,wanted",
+    [
+        ({"prompts": {"query": "q: ", "passage": "p: "}}, ("q: ", "p: ")),
+        ({"prompts": {"query": None, "document": "d: ", "passage": "p: "}}, ("", "d: ")),
+        ({"prompts": {"any": "a: ", "query": "q: "}, "default_prompt_name": "any"}, ("q: ", "a: ")),
+        ({"prompts": {"any": "a: "}}, ("", "")),
+    ],
+)
+def test_prompts(vocabulary, tmp_path, settings, wanted):
+    folder = _written(vocabulary, tmp_path, "mean")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    found = read_hugging_face(folder, "hf:model").embedding
+    assert (found.query_prompt, found.passage_prompt) == wanted
+
+
+def test_the_length_may_be_the_tokenizers(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "mean")
+    _change(folder / "sentence_bert_config.json", max_seq_length=None)
+    for length, wanted in ((9, 9), (10**30, 0)):
+        _change(folder / "tokenizer_config.json", model_max_length=length)
+        assert read_hugging_face(folder, "hf:model").embedding.query_length == wanted
+
+
+def test_a_transformer_alone_makes_no_vectors(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "mean")
+    (folder / "modules.json").write_text(json.dumps(_json(folder / "modules.json")[:1]))
+    assert read_hugging_face(folder, "hf:model").embedding is None
+
+
+def test_the_config_may_name_another_head(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "mean")
+    _change(folder / "config.json", architectures=["BertForMaskedLM"])
+    assert read_hugging_face(folder, "hf:model").kind == kinds.ENCODER
+
+
+PYLATE = dict(model_type="ColBERT", do_query_expansion=False, skiplist_words=[])
+PYLATE |= dict(query_prefix="", document_prefix="", query_length=9, document_length=11)
+
+
+def _of_pylate(folder: Path, **settings) -> None:
+    """Makes the folder one of PyLate: it has no module that normalizes, and more settings."""
+    modules = _json(folder / "modules.json")[:2]
+    modules[1]["type"] = "pylate.models.Dense.Dense"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(PYLATE | settings))
+
+
+def test_pylate(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "late")
+    _of_pylate(folder)
+    wanted = Embedding(kind=LATE, width=7, query_length=9, passage_length=11)
+    assert read_hugging_face(folder, "hf:model").embedding == wanted
+
+
+def _module(folder: Path, number: int, name: str, **config) -> None:
+    """Puts a module in this place."""
+    modules = _json(folder / "modules.json")
+    path = f"{number}_{name}"
+    modules[number:number] = [{"path": path, "type": f"sentence_transformers.models.{name}"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / path).mkdir(exist_ok=True)
+    (folder / path / "config.json").write_text(json.dumps(config))
+
+
+def _without_normalize(folder: Path) -> None:
+    (folder / "modules.json").write_text(json.dumps(_json(folder / "modules.json")[:-1]))
+
+
+def _own_code(folder: Path) -> None:
+    modules = _json(folder / "modules.json")
+    modules[0]["type"] = "custom_st.Transformer"
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+DENSE_FILE, POOLING_FILE = "1_Dense/config.json", "1_Pooling/config.json"
+SPLADE_FILE, SETTINGS = "1_SpladePooling/config.json", "config_sentence_transformers.json"
+MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
+SIZES = dict(in_features=24, out_features=16)
+REFUSED = {
+    "a projection of sentences": ("mean", lambda f: _module(f, 2, "Dense", **SIZES),
+        "a Dense module 24 -> 16 with tanh"),
+    "words": ("mean", lambda f: _module(f, 1, "WordEmbeddings"), "a module WordEmbeddings"),
+    "a normalization more": ("mean", lambda f: _module(f, 3, "Normalize"), "a module Normalize"),
+    "code of its own": ("mean", _own_code, "a module custom_st.Transformer in modules.json"),
+    "two poolings": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode_max_tokens=True),
+        "a Pooling module of max and mean"),
+    "two new poolings": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode=["cls", "mean"]),
+        "a Pooling module of cls and mean"),
+    "another mean": ("mean", lambda f: _change(f / POOLING_FILE, pooling_mode="weightedmean"),
+        "a Pooling module of weightedmean"),
+    "tokens normalized": ("mean", lambda f: _change(f / NORMALIZE_FILE, module_input_name="x"),
+        "a Normalize module of x"),
+    "another likeness": ("mean", lambda f: _change(f / SETTINGS, similarity_fn_name="manhattan"),
+        "similarity_fn_name='manhattan'"),
+    "another task": ("mean", lambda f: _change(f / MODEL, transformer_task="fill-mask"),
+        "transformer_task='fill-mask' in sentence_bert_config.json"),
+    "other tokens": ("mean", lambda f: _change(f / MODEL, tokenizer_args={"truncation_side": 0}),
+        "tokenizer_args={'truncation_side': 0}"),
+    "no tokens": ("mean", lambda f: _change(f / MODEL, max_seq_length=-1), "at most -1 tokens"),
+    "a sum": ("sparse", lambda f: _change(f / SPLADE_FILE, pooling_strategy="sum"),
+        "a SpladePooling module with pooling_strategy='sum'"),
+    "two logarithms": ("sparse", lambda f: _change(f / SPLADE_FILE, activation_function="log1p"),
+        "a SpladePooling module with activation_function='log1p'"),
+    "a bias": ("late", lambda f: _change(f / DENSE_FILE, bias=True), "24 -> 7 with identity, whi"),
+    "a residual": ("late", lambda f: _change(f / DENSE_FILE, use_residual=True),
+        "with identity and a residual, without bias"),
+    "no width": ("late", lambda f: _change(f / DENSE_FILE, out_features=None), "24 -> None"),
+    "not normalized": ("late", _without_normalize, "no (MultiVectorMask|Normalize) module behind"),
+    "words skipped": ("late", lambda f: _module(f, 2, "MultiVectorMask", skiplist_words=["."]),
+        r"skiplist_words=\['.'\], tokens that do not count"),
+    "query expansion": ("late", lambda f: _change(f / MODEL, query_expansion={"length": 32}),
+        "query_expansion={'length': 32}"),
+    "PyLate's prefix": ("late", lambda f: _of_pylate(f, query_prefix="[Q] "),
+        "query_prefix='.Q. ', a token of its own"),
+    "PyLate's expansion": ("late", lambda f: _of_pylate(f, do_query_expansion=None),
+        "do_query_expansion, queries that are filled up"),
+    "PyLate's punctuation": ("late", lambda f: _of_pylate(f, skiplist_words=None),
+        "PyLate's skiplist_words"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_computed_is_refused(vocabulary, tmp_path, what):
+    name, change, message = REFUSED[what]
+    folder = _written(vocabulary, tmp_path, name)
+    change(folder)
+    with pytest.raises(InputError, match=message) as error:
+        read_hugging_face(folder, "hf:model")
+    assert str(error.value).startswith("hf:model: ")
+    assert str(error.value).endswith("without modules.json, the encoder is read alone")
+    (folder / "modules.json").unlink()
+    assert read_hugging_face(folder, "hf:model").embedding is None
+
+
+def test_lower_case_over_a_tokenizer_that_keeps_case(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "mean")
+    _change(folder / MODEL, do_lower_case=True)
+    assert read_hugging_face(folder, "hf:model").embedding == Embedding()
+    _change(folder / "tokenizer_config.json", do_lower_case=False)
+    with pytest.raises(InputError, match="do_lower_case in sentence_bert_config.json"):
+        read_hugging_face(folder, "hf:model")
+
+
+def test_damaged_folders(vocabulary, tmp_path):
+    folder = _written(vocabulary, tmp_path, "late")
+    weights = folder / "1_Dense" / "model.safetensors"
+    save_file({"linear.weight": np.zeros((24, 7), np.float32)}, weights)
+    with pytest.raises(InputError, match=r"linear.weight is \(24, 7\), where \(7, 24\) belongs"):
+        read_hugging_face(folder, "hf:model")
+    save_file({"linear.weight": np.full((7, 24), np.nan, np.float32)}, weights)
+    with pytest.raises(InputError, match="linear.weight has 168 of 168 values that are not finite"):
+        read_hugging_face(folder, "hf:model")
+    weights.unlink()
+    with pytest.raises(InputError, match="1_Dense/model.safetensors: missing"):
+        read_hugging_face(folder, "hf:model")
+    (folder / DENSE_FILE).unlink()
+    with pytest.raises(InputError, match="no config.json of the module Dense: download it"):
+        read_hugging_face(folder, "hf:model")
+    modules = _json(folder / "modules.json")
+    modules[1]["path"] = "../1_Dense"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match="names the file '../1_Dense'"):
+        read_hugging_face(folder, "hf:model")
+
+
+# ------------------------------------------------------------- beside sentence-transformers
+
+
+def _assert_same_vectors(model, folder: Path) -> None:
+    for query in (True, False):
+        ours = proof.vectors(model, TEXTS, query=query)
+        kind = model.embedding.kind
+        theirs = sentence_transformers_check.vectors(folder, kind, TEXTS, query=query)
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", VECTORS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_sentence_transformers_computes_the_same(vocabulary, tmp_path, family, name):
+@pytest.mark.parametrize("family,name", CASES)
+def test_it_computes_the_same(vocabulary, tmp_path, family, name):
+    """Of our folder, and we of the folder that it saves then, in its own form."""
+    import sentence_transformers
+
     model = small_model(vocabulary, VECTORS[name], family)
-    write_hugging_face(model, tmp_path)
-    for query in (True, False):
-        ours = proof.vectors(model, TEXTS, query=query)
-        theirs = sentence_transformers_check.vectors(
-            tmp_path, model.embedding.kind, TEXTS, query=query
-        )
-        for one, other in zip(ours, theirs, strict=True):
-            print(name, family, np.abs(one - other).max())
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    (tmp_path / "ours").mkdir()
+    write_hugging_face(model, tmp_path / "ours")
+    _assert_same_vectors(model, tmp_path / "ours")
+    peer = getattr(
+        sentence_transformers, sentence_transformers_check.CLASSES[model.embedding.kind]
+    )(str(tmp_path / "ours"), device="cpu")
+    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
+    assert again.embedding == model.embedding
+    parts = [
+        each for each in again.params if each != "pooler"
+    ]  # which it has made of random numbers
+    for part in parts:
+        ours, theirs = (flatten_dict(dict(each.params[part])) for each in (model, again))
+        assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
+    assert set(parts) == model.params.keys()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["cls without the prompt", "sparse", "late without prompts"])
+def test_the_form_is_its_own(vocabulary, tmp_path, name):
+    """What it saves of our folder has the settings of the same model that it has built itself."""
+    import sentence_transformers as st
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from torch.nn import Identity
+
+    (tmp_path / "ours").mkdir()
+    folder = _written(vocabulary, tmp_path / "ours", name)
+    of_tokens, prompts = "token_embeddings", dict(query="the dog, ", document="a cat. ")
+    if name == "sparse":
+        peer = st.SparseEncoder(_bare(folder, tmp_path), prompts=prompts)
+        peer.similarity_fn_name = "dot"
+    elif name == "late without prompts":
+        dense = Dense(24, 31, False, Identity(), module_input_name=of_tokens)
+        modules = [Transformer(_bare(folder, tmp_path)), dense, Normalize(of_tokens)]
+        peer = st.MultiVectorEncoder(modules=modules, similarity_fn_name="maxsim")
+    else:
+        pooling = Pooling(24, "cls", include_prompt=False)
+        modules = [Transformer(_bare(folder, tmp_path)), pooling, Normalize()]
+        peer = st.SentenceTransformer(modules=modules, prompts=prompts)
+    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
+    type(peer)(str(folder)).save_pretrained(str(tmp_path / "again"), create_model_card=False)
+    files = {path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.json")}
+    assert files == {
+        path.relative_to(tmp_path / "theirs") for path in (tmp_path / "theirs").rglob("*.json")
+    }
+    for file in files - {Path("tokenizer.json"), Path("tokenizer_config.json")}:
+        ours, theirs = (_json(tmp_path / saved / file) for saved in ("again", "theirs"))
+        if (name, file.name) == ("sparse", "modules.json"):  # the class that version 5 has, too
+            assert ours[0].pop("type").endswith(".MLMTransformer")
+            assert theirs[0].pop("type").endswith(".Transformer")
+        assert ours == theirs, file
+
+
+def _bare(folder: Path, tmp_path: Path) -> str:
+    """A copy of a folder as transformers alone writes it."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in folder.glob("*"):
+        if file.is_file() and file.name not in ("modules.json", SETTINGS, MODEL):
+            shutil.copy(file, bare)
+    return str(bare)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["mean", "sparse", "late"])
+def test_the_lines_of_the_card_work(vocabulary, tmp_path, name, capsys):
+    folder = _written(vocabulary, tmp_path, name)
+    card = model_card(small_model(vocabulary, VECTORS[name]), str(folder), {}, {})
+    exec(card.split("```python\n")[1].split("\n```")[0], {})
+    assert "tensor([[" in capsys.readouterr().out
+
+
+def test_the_card(vocabulary):
+    card = model_card(small_model(vocabulary, VECTORS["sparse"]), "words", {}, {})
+    assert card.startswith(
+        "---\nlibrary_name: sentence-transformers\npipeline_tag: feature-extraction\ntags:\n"
+        "- sentence-transformers\n- sparse-encoder\n- sparse\n- splade\n- bert\n- bertjax\n---"
+    )
+    assert 'SparseEncoder("words")' in card
+    assert "vectors of texts are sparse, compared by dot, queries behind 'the dog, '" in card
+    card = model_card(small_model(vocabulary, VECTORS["mean"]), "texts", {}, {})
+    assert "pipeline_tag: sentence-similarity\n" in card
+
+
+# ------------------------------------------------------------------------------ rerankers
+
+
+@pytest.fixture
+def reranker(make_pretrained, tmp_path):
+    """A model with one output for a pair, and its folder."""
+    model = make_pretrained("BertForSequenceClassification", classes=("LABEL_0",))
+    (tmp_path / "reranker").mkdir()
+    write_hugging_face(model, tmp_path / "reranker")
+    return model, tmp_path / "reranker"
+
+
+def _logits(model, pairs: list[tuple[str, str]]) -> list[float]:
+    """The output for each pair."""
+    found = []
+    for pair in pairs:
+        ids, types = model.tokenizer.template.sequence(*model.tokenizer.encode(pair))
+        inputs = {"input_ids": ids, "input_mask": [1] * len(ids), "token_type_ids": types}
+        inputs = {name: np.array([row], np.int32) for name, row in inputs.items()}
+        found.append(proof.outputs(model.model(), model.params, inputs)["logits"][0, 0])
+    return found
+
+
+@pytest.mark.peers
+def test_cross_encoder(reranker, tmp_path):
+    from sentence_transformers import CrossEncoder
+    from torch.nn import Identity
+
+    model, folder = reranker
+    pairs = [("the cat", "a dog runs."), ("Blue house?", "house"), ("a", "the cats running")]
+    logits = np.array(_logits(model, pairs))
+    peer = CrossEncoder(str(folder), device="cpu")
+    likely = peer.predict(pairs)
+    np.testing.assert_allclose(likely, 1 / (1 + np.exp(-logits)), atol=1e-6)
+    np.testing.assert_allclose(peer.predict(pairs, activation_fn=Identity()), logits, atol=1e-5)
+    # A regression predicts the number itself, as launch/predict.py does.
+    (tmp_path / "regression").mkdir()
+    number = dataclasses.replace(model, task={"problem_type": "regression"})
+    write_hugging_face(number, tmp_path / "regression")
+    found = CrossEncoder(str(tmp_path / "regression"), device="cpu").predict(pairs)
+    np.testing.assert_allclose(found, logits, atol=1e-5)
+    # Its own folder has modules.json, too.
+    peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
+    again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
+    assert again.embedding is None and again.kind == kinds.SEQUENCE_CLASSIFICATION
+    np.testing.assert_array_equal(_logits(again, pairs), logits)

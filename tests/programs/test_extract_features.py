@@ -119,7 +119,7 @@ def expected(text: str, states, options: Options, tokenizer: Tokenizer) -> np.nd
             rows.append(x[used].mean(0) if used else np.zeros(x.shape[-1]))
         x = np.stack(rows)[1:]
     elif options.features != TOKENS:
-        x = {"cls": x[0], "mean": x.mean(0), "max": x.max(0)}[options.features][None]
+        x = {"cls": x[0], "last": x[-1], "mean": x.mean(0), "max": x.max(0)}[options.features][None]
     if options.normalize:
         x = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
     return x

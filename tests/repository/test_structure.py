@@ -51,7 +51,8 @@ MAY_IMPORT = {
     "inference": ["sharding", "tasks"],
     # the vectors of texts: input, computation, result
     "features": [
-        *["base", "text", "corpus", "tasks", "encoders", "sharding", "inference", "interop"],
+        *["base", "text", "corpus", "tasks", "encoders", "heads", "sharding", "inference"],
+        "interop",
     ],
     # the TPU compiler's estimates for a step
     "compile_report": ["base", "training"],
