@@ -142,7 +142,7 @@ class _Retrieval(Evaluation):
 
 @dataclasses.dataclass(frozen=True)
 class _Lists(Evaluation):
-    """Queries with right and wrong passages: grade 1 and 0, or as their scores say."""
+    """Queries with right and wrong passages: grade 1 and 0, or their scores as whole numbers."""
 
     examples: list[Example]
 
@@ -210,14 +210,17 @@ def read_evaluation(spec: str, columns: Columns) -> Evaluation:
 
 
 def of_examples(name: str, examples: list[Example]) -> Evaluation:
-    """What suits examples: correlations, decisions, lists to order, or a search among all."""
+    """What suits examples: correlations, decisions, lists to order, or a search among all.
+
+    Pairs with a score of 1 or 0 are lists if a query has two passages or more on average.
+    """
     single = all(len(each.passages) == 1 for each in examples)
     scored = all(each.scores for each in examples)
     whole = {score for each in examples for score in each.scores} <= {0.0, 1.0}
     if single and scored and not whole:
         pairs = [ScoredPair(e.query, e.passages[0], e.scores[0], "") for e in examples]
         return _Likeness(name, pairs)
-    if single and scored and len({each.query for each in examples}) == len(examples):
+    if single and scored and 2 * len({each.query for each in examples}) > len(examples):
         return _Decisions(name, examples)
     if scored or not single:
         return _Lists(name, examples)

@@ -16,11 +16,12 @@ from bertjax.layers.similarity import SIMILARITIES, Vectors
 from bertjax.sharding.placement import HostBatch, Placement
 from bertjax.tasks.buckets import fitting
 from bertjax.text.pairs import joined
-from bertjax.text.prompted import prompted
+from bertjax.text.prompted import PromptedText, prompted
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params
 
-_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+_LENGTHS = tuple(length for n in range(4, 16) for length in (1 << n, 3 << (n - 1)))  # 16, 24, ...
+_ARRAYS = ("input_ids", "token_type_ids", "counted_mask", "input_mask")  # of a batch
 _QUERIES = 256  # queries that are compared at once
 _NUMBERS = 1 << 24  # of the vectors of documents that are compared at once
 
@@ -41,21 +42,22 @@ class TextVectors:
         return len(self.values) if self.starts is None else len(self.starts) - 1
 
     def take(self, numbers: np.ndarray) -> Vectors:
-        """The vectors of some texts, padded to the one with most tokens."""
+        """The vectors of some texts, as numpy arrays, padded to the one with most tokens."""
         if self.starts is None:
-            return Vectors(jnp.asarray(self.values[numbers]))
+            return Vectors(self.values[numbers])  # type: ignore[arg-type]
         first, count = self.starts[numbers], np.diff(self.starts)[numbers]
         column = np.arange(fitting(_LENGTHS, int(count.max(initial=1))))
         there = column < count[:, None]
         values = self.values[np.where(there, first[:, None] + column, 0)]
-        return Vectors(jnp.asarray(values), jnp.asarray(there))
+        return Vectors(values, there)  # type: ignore[arg-type]
 
 
-class Vectorizer:
-    """Makes the vectors of texts with a `VectorModel`.
+class _OnDevices:
+    """A model on the devices, for texts of any length.
 
     Args:
-      longest: the longest sequence of the encoder.
+      output: the output of the model that is wanted.
+      longest: the most tokens of a sequence.
       placement: the devices.
       batch_tokens: see `bertjax.sharding.placement.inference_tokens`.
     """
@@ -63,19 +65,63 @@ class Vectorizer:
     def __init__(
         self,
         model: Model,
-        embedding: Embedding,
+        output: str,
         tokenizer: Tokenizer,
         longest: int,
         placement: Placement,
         batch_tokens: int | None,
     ):
-        self.embedding, self.placement = embedding, placement
-        self._model, self._tokenizer, self._longest = model, tokenizer, longest
+        self.tokenizer, self.longest, self.placement = tokenizer, longest, placement
         self._batcher = Batcher(placement, batch_tokens)
         self._apply = jax.jit(
-            lambda params, batch: model(params, batch)["vectors"],
-            out_shardings=placement.replicated,
+            lambda params, batch: model(params, batch)[output], out_shardings=placement.replicated
         )
+
+    def outputs(
+        self, params: Params, encoded: Sequence[PromptedText], most: int, what: str
+    ) -> list[np.ndarray]:
+        """The row of the output for each text, in their order.
+
+        Args:
+          params: on the devices.
+          most: the most tokens of these texts.
+          what: the work, as the progress calls it.
+        """
+        lengths = np.array([len(text.ids) for text in encoded], np.int64)
+        buckets = (*(length for length in _LENGTHS if length < most), most)
+
+        def make(numbers: np.ndarray, rows: int, bucket: int) -> HostBatch:
+            batch = {name: np.zeros((rows, bucket), np.int32) for name in _ARRAYS}
+            batch["input_ids"][:] = self.tokenizer.pad_id
+            batch["input_mask"][len(numbers) :, 0] = 1  # a row of padding alone means nothing
+            for row, number in enumerate(numbers):
+                for name, values in zip(_ARRAYS, encoded[number], strict=False):
+                    batch[name][row, : len(values)] = values
+                batch["input_mask"][row, : lengths[number]] = 1
+            return batch
+
+        found: list[np.ndarray] = [np.empty(0)] * len(encoded)
+        batches = self._batcher.run(
+            lengths,
+            buckets,
+            rows=lambda bucket: self._batcher.rows(bucket, len(encoded)),
+            make=make,
+            compute=lambda batch: self._apply(params, batch),
+        )
+        with Progress(what, len(encoded), " texts") as progress:
+            for numbers, outputs in batches:
+                for number, row in zip(numbers, outputs, strict=False):
+                    found[number] = row
+                progress.update(len(numbers))
+        return found
+
+
+class Vectorizer(_OnDevices):
+    """Makes the vectors of texts with a `VectorModel`; for the arguments see `_OnDevices`."""
+
+    def __init__(self, model: Model, embedding: Embedding, *how: Any):
+        super().__init__(model, "vectors", *how)
+        self.embedding = embedding
 
     def vectors(
         self, params: Params, texts: Sequence[str], *, query: bool, what: str
@@ -87,110 +133,38 @@ class Vectorizer:
           query: whether they are queries, or passages.
           what: the work, as the progress calls it.
         """
-        most = self.embedding.length(query, self._longest)
+        embedding = self.embedding
+        most = embedding.length(query, self.longest)
         encoded = prompted(
             texts,
-            self._tokenizer,
-            prompt=self.embedding.prompt(query),
-            count_prompt=self.embedding.count_prompt,
+            self.tokenizer,
+            prompt=embedding.prompt(query),
+            count_prompt=embedding.count_prompt,
             max_length=most,
         )
-        lengths = np.array([len(text.ids) for text in encoded], np.int64)
-        buckets = (*(length for length in _LENGTHS if length < most), most)
-
-        def make(numbers: np.ndarray, rows: int, bucket: int) -> HostBatch:
-            batch = _empty(
-                ("input_ids", "input_mask", "token_type_ids", "counted_mask"), rows, bucket
-            )
-            batch["input_ids"][:] = self._tokenizer.pad_id
-            batch["input_mask"][len(numbers) :, 0] = 1  # a row of padding alone means nothing
-            for row, number in enumerate(numbers):
-                text, size = encoded[number], lengths[number]
-                batch["input_ids"][row, :size] = text.ids
-                batch["input_mask"][row, :size] = 1
-                batch["token_type_ids"][row, :size] = text.token_types
-                batch["counted_mask"][row, :size] = text.counted
-            return batch
-
-        found: list[np.ndarray] = [np.empty(0)] * len(texts)
-        batches = self._batcher.run(
-            lengths,
-            buckets,
-            rows=lambda bucket: self._batcher.rows(bucket, len(texts)),
-            make=make,
-            compute=lambda batch: self._apply(params, batch),
-        )
-        late = self.embedding.kind == LATE
-        with Progress(what, len(texts), " texts") as progress:
-            for numbers, outputs in batches:
-                for number, row in zip(numbers, outputs, strict=False):
-                    counted = np.flatnonzero(encoded[number].counted) if late else ...
-                    found[number] = row[counted]
-                progress.update(len(numbers))
-        if not late:
+        found = self.outputs(params, encoded, most, what)
+        if embedding.kind != LATE:
             return TextVectors(np.stack(found))
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in found])])
-        return TextVectors(np.concatenate(found), starts)
+        each = [row[np.flatnonzero(text.counted)] for row, text in zip(found, encoded, strict=True)]
+        starts = np.concatenate([[0], np.cumsum([len(tokens) for tokens in each])])
+        return TextVectors(np.concatenate(each), starts)
 
 
-class PairScorer:
-    """Scores pairs of texts with a reranker.
+class PairScorer(_OnDevices):
+    """Scores pairs of texts with a reranker; for the arguments see `_OnDevices`."""
 
-    Args:
-      length: the most tokens of a sequence.
-      placement, batch_tokens: see `Vectorizer`.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        length: int,
-        placement: Placement,
-        batch_tokens: int | None,
-    ):
-        self._model, self._tokenizer, self._length = model, tokenizer, length
-        self._batcher = Batcher(placement, batch_tokens)
-        self._apply = jax.jit(
-            lambda params, batch: model(params, batch)["logits"][:, 0],
-            out_shardings=placement.replicated,
-        )
+    def __init__(self, model: Model, *how: Any):
+        super().__init__(model, "logits", *how)
 
     def scores(self, params: Params, pairs: Sequence[tuple[str, str]], what: str) -> np.ndarray:
         """The score of each pair, float32 [N]."""
-        sides = [self._tokenizer.encode([pair[side] for pair in pairs]) for side in range(2)]
-        encoded = [joined(self._tokenizer, a, b, self._length) for a, b in zip(*sides, strict=True)]
-        lengths = np.array([len(each.ids) for each in encoded], np.int64)
-        buckets = (*(length for length in _LENGTHS if length < self._length), self._length)
-
-        def make(numbers: np.ndarray, rows: int, bucket: int) -> HostBatch:
-            batch = _empty(("input_ids", "input_mask", "token_type_ids"), rows, bucket)
-            batch["input_ids"][:] = self._tokenizer.pad_id
-            batch["input_mask"][len(numbers) :, 0] = 1
-            for row, number in enumerate(numbers):
-                size = lengths[number]
-                batch["input_ids"][row, :size] = encoded[number].ids
-                batch["input_mask"][row, :size] = 1
-                batch["token_type_ids"][row, :size] = encoded[number].token_types
-            return batch
-
-        result = np.zeros(len(pairs), np.float32)
-        batches = self._batcher.run(
-            lengths,
-            buckets,
-            rows=lambda bucket: self._batcher.rows(bucket, len(pairs)),
-            make=make,
-            compute=lambda batch: self._apply(params, batch),
-        )
-        with Progress(what, len(pairs), " pairs") as progress:
-            for numbers, scores in batches:
-                result[numbers] = scores[: len(numbers)]
-                progress.update(len(numbers))
-        return result
-
-
-def _empty(names: Sequence[str], rows: int, length: int) -> dict[str, np.ndarray]:
-    return {name: np.zeros((rows, length), np.int32) for name in names}
+        sides = zip(*(self.tokenizer.encode([p[i] for p in pairs]) for i in (0, 1)), strict=True)
+        sequences = [joined(self.tokenizer, a, b, self.longest) for a, b in sides]
+        encoded = [
+            PromptedText(*(np.array(each, np.int32) for each in (*sequence, sequence.ids)))
+            for sequence in sequences
+        ]
+        return np.array(self.outputs(params, encoded, self.longest, what))[:, 0]
 
 
 def own_similarities(queries: TextVectors, passages: TextVectors, name: str) -> np.ndarray:

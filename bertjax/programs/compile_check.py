@@ -21,8 +21,7 @@ from bertjax.compile_report.topology import Slice, describe, only_compile
 from bertjax.contrastive.job import make_experiment as similarity_experiment
 from bertjax.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.corpus.store import open_tokenizer
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.registry import family_of
+from bertjax.encoders.registry import ENCODERS, family_of
 from bertjax.examples.documents import mean_context
 from bertjax.runs.assembly import make_experiment, phase_model
 from bertjax.runs.initialize import open_sources, with_sizes_of
@@ -125,7 +124,11 @@ def _similarity_phase(config: Any, where: Slice, document: float) -> list[_Phase
     if document:
         raise InputError("--document: contrastive training has one text in a row: leave it out")
     recipe = SimilarityRecipe.from_config(config)
-    given = open_model(recipe.init_from).spec if recipe.init_from else BertSpec.named("base")
+    given = (
+        open_model(recipe.init_from).spec
+        if recipe.init_from
+        else ENCODERS["bert"].spec.named("base")
+    )
     spec, objective = recipe.spec(given, recipe.init_from), recipe.objective()
     trainer = Trainer(similarity_experiment(recipe, spec, where.devices))
     trainer.experiment.placement.check(recipe.batch_size // recipe.chunks, 1)

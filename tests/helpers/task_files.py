@@ -45,6 +45,35 @@ def write_mrpc(folder: Path, rows: int = 192, seed: int = 0) -> Path:
     return folder
 
 
+def write_pairs(folder: Path, rows: int = 40, *, scored: bool = False) -> Path:
+    """Writes pairs of texts that have the same word; if `scored`, half of them have not."""
+    rng = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", rows), ("dev", 12)):
+        lines = []
+        for number in range(count):
+            a, b = rng.sample(SOUNDS, 2)
+            row = {"query": f"{a}?" * rng.randint(1, 3), "passage": f"{a} {a} {number}."}
+            if scored:
+                row |= {"passage": f"{a if number % 2 else b}.", "score": number % 2}
+            elif number % 3 == 0:
+                row["negative"] = [f"{b}!"]
+            lines.append(json.dumps(row))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def write_collection(folder: Path) -> Path:
+    """Writes a collection in BEIR's form: a document and a query for each sound."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, text in (("corpus", "{0} {0}."), ("queries", "{0}?")):
+        rows = (json.dumps({"_id": word, "text": text.format(word)}) for word in SOUNDS)
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    judged = "".join(f"{word}\t{word}\t1\n" for word in SOUNDS[:5])
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return folder
+
+
 def write_cola(folder: Path, rows: int = 192, seed: int = 0) -> Path:
     """Writes CoLA, with a header only in the test file; acceptable if of the first half."""
     rng = random.Random(seed)

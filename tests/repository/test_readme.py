@@ -276,6 +276,32 @@ def test_several_labels_are_learned(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_vectors_and_rerankers(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
+    task_files.write_pairs(tmp_path / "pairs")
+    task_files.write_pairs(tmp_path / "judged", scored=True)
+    task_files.write_collection(tmp_path / "collection")
+    (tmp_path / "sts.csv").write_text("text,text_b,score\nbaa,baa baa,5\nbaa,moo,1\noink,coo,2\n")
+    (tmp_path / "questions.txt").write_text("baa?\n\nmoo moo\n")
+    (tmp_path / "articles.txt").write_text("moo.\nbaa.\n\nwoof.\n")
+    learn, evaluate, predict, export, rerank, *_ = commands["docs/embeddings.md"]
+    small = ["--config.total_steps=6", "--config.batch_size=8", "--config.intervals.evaluate=3"]
+    assert "the best model is that of step " in _run(learn, tmp_path, repository, small)
+    assert "mean of 2: " in _run(evaluate, tmp_path, repository)
+    _run(predict, tmp_path, repository)
+    lines = (tmp_path / "nearest.jsonl").read_text(encoding="utf-8").splitlines()
+    first, empty, _ = map(json.loads, lines)
+    assert (
+        empty == {}
+        and [sorted(each) for each in first["nearest"]] == [["line", "score", "text"]] * 3
+    )
+    assert {each["line"] for each in first["nearest"]} == {1, 2, 4}
+    assert "read back: " in _run(export, tmp_path, repository)
+    assert (tmp_path / "my-vectors" / "modules.json").exists()
+    assert "average_precision" in _run(rerank, tmp_path, repository, small)
+
+
+@pytest.mark.slow
 def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     for name in ("my-bert", "my-other-bert"):
         convert.run(str(tiny_run), f"hf:{tmp_path / name}")
