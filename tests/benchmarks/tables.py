@@ -184,6 +184,29 @@ def finetune(results: Path) -> str:
     return _table(caption, titles, rows)
 
 
+def embeddings(results: Path) -> str:
+    """A row for each data set: the scores before, and after training by each way."""
+    content = _read(results / "embeddings.json")
+    runs = {way: list(seeds.values()) for way, seeds in content["results"].items()}
+    names = list(runs["before"][0]["scores"])
+    rows: list[Sequence[str]] = [
+        (name, *(_spread([run["scores"][name] for run in each]) for each in runs.values()))
+        for name in names
+    ]
+    means = ([statistics.mean(run["scores"].values()) for run in each] for each in runs.values())
+    rows.append(("mean", *map(_spread, means)))
+    seconds = ([run["seconds"] for run in each if "seconds" in run] for each in runs.values())
+    rows.append(("seconds of training", *(_spread(each) if each else "" for each in seconds)))
+    settings = content["settings"]
+    caption = (
+        f"The first {settings['layers']} layers of all-MiniLM-L6-v2, {settings['epochs']:g} epoch, "
+        f"batches of {settings['batch_size']}, rate {settings['rate']:g}, "
+        f"{len(runs['bertjax'])} seeds. {content['machine']['cores']} cores; "
+        f"{_versions(content['versions'])}."
+    )
+    return _table(caption, ("", *runs), rows)
+
+
 _METRIC_NAMES = {
     **{"f1": "F1", "exact": "exact match"},
     **{metric: metric.capitalize() for metric in ("matthews", "pearson", "spearman")},
@@ -649,6 +672,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
+        embeddings,
         *(enwiki_mini, equal_minutes, fine_tuned_minutes),
         *(
             tpu_calibration,

@@ -100,7 +100,7 @@ def _gradient(objective, spec):
     return flatten_dict(grads, sep="/"), means(jax.device_get(sums))
 
 
-@pytest.mark.parametrize("name", others_slow(OBJECTIVES, "dense", "reranker"))
+@pytest.mark.parametrize("name", others_slow(OBJECTIVES, "dense"))
 def test_the_gradient_of_parts_is_that_of_the_whole(name):
     still = dataclasses.replace(SPEC, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     whole, losses = _gradient(OBJECTIVES[name], still)
@@ -115,8 +115,9 @@ def test_the_gradient_of_parts_is_that_of_the_whole(name):
 
 def test_both_passes_drop_the_same():
     """With dropout, the gradient is that of a computation which keeps all activations."""
-    objective = dataclasses.replace(DENSE, chunks=4)
-    model, params = objective.model(SPEC), _params(DENSE.model(SPEC))
+    objective = dataclasses.replace(DENSE, chunks=2)
+    model = objective.model(dataclasses.replace(SPEC, num_hidden_layers=1))
+    params = _params(model)
     batch = {n: jnp.asarray(x) for n, x in _batch(objective, 0, slice(None)).items()}
     rngs = Rngs(jax.random.key(8))
 
@@ -127,8 +128,8 @@ def test_both_passes_drop_the_same():
             for name in ("input_ids", "input_mask", "token_type_ids", "counted_mask")
         }
         chunks = []
-        for number in range(4):
-            part = {name: x[number::4] for name, x in inputs.items()}
+        for number in range(2):
+            part = {name: x[number::2] for name, x in inputs.items()}
             key = jax.random.fold_in(rngs.dropout(call), number)
             chunks.append(model(params, part, key)["vectors"])
         return jnp.stack(chunks, 1).reshape(-1, SPEC.hidden_size)

@@ -204,7 +204,7 @@ _CASES = (
 )
 
 
-@pytest.mark.peers
+@pytest.mark.needs("sentence_transformers")
 @pytest.mark.parametrize("case", _CASES)
 def test_losses_and_gradients_of_sentence_transformers(case):
     import torch
@@ -222,7 +222,7 @@ def test_losses_and_gradients_of_sentence_transformers(case):
         np.testing.assert_allclose(found, tensor.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.peers
+@pytest.mark.needs("sentence_transformers")
 def test_matryoshka_of_sentence_transformers():
     """Their loss truncates what a model returns, and so it gets one that returns the vectors."""
     import torch
@@ -244,7 +244,7 @@ def test_matryoshka_of_sentence_transformers():
     np.testing.assert_allclose(_loss(objective, vectors, _batch()), sum(each).item(), rtol=2e-6)
 
 
-@pytest.mark.peers
+@pytest.mark.needs("sentence_transformers")
 def test_the_regularizer_of_sentence_transformers():
     import torch
     from sentence_transformers.sparse_encoder import losses
