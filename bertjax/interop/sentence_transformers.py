@@ -58,17 +58,13 @@ _LENGTHS = ("query_length", "document_length")
 _STATES = "token_embeddings"
 # How the classes are called in every version that has them.
 _MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
-_TYPES = {
-    **{name: f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling")},
-    **{name: f"sentence_transformers.models.{name}" for name in ("Dense", "Normalize")},
-    **{
-        name: f"sentence_transformers.sparse_encoder.models.{name}"
-        for name in ("MLMTransformer", "SpladePooling")
-    },
+_PACKAGES = {
+    **dict.fromkeys(("Transformer", "Pooling", "Dense", "Normalize"), "models"),
+    **dict.fromkeys(("MLMTransformer", "SpladePooling"), "sparse_encoder.models"),
 }
 # Settings that change the tokens of a text.
 _CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
-_INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Normalize
+_INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
 
 
 class Modules(NamedTuple):
@@ -248,9 +244,10 @@ def _of_kind(found: Mapping[str, dict[str, Any] | None], kind: str) -> dict[str,
             if (value := splade.get(name) or wanted) != wanted:
                 raise _NotComputed(f"a SpladePooling module with {name}={value!r}")
         return {}
-    normalize = configs.get("Normalize", {})
-    if (value := normalize.get("module_input_name") or _INPUTS[kind]) != _INPUTS[kind]:
-        raise _NotComputed(f"a Normalize module of {value}")
+    for name in ("Dense", "Normalize"):
+        value = configs.get(name, {}).get("module_input_name") or _INPUTS[kind]
+        if value != _INPUTS[kind]:
+            raise _NotComputed(f"a {name} module of {value}")
     if kind == DENSE:
         return {**_pooling(configs["Pooling"]), "normalize": "Normalize" in found}
     _check_skipped(configs.get("MultiVectorMask", {}), "skiplist_words", "keep_only_token_ids")
@@ -293,10 +290,10 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
             f"{pretrained.origin}: count_prompt=False in a {embedding.kind} model: "
             "sentence-transformers counts its prompts"
         )
-    described = [{"idx": 0, "name": "0", "path": "", "type": _TYPES[_MODELS[embedding.kind]]}]
+    described = [{"idx": 0, "name": "0", "path": "", "type": _type(_MODELS[embedding.kind])}]
     for number, (name, config) in enumerate(_written(embedding, spec.hidden_size), start=1):
         path = f"{number}_{name}"
-        described.append({"idx": number, "name": f"{number}", "path": path, "type": _TYPES[name]})
+        described.append({"idx": number, "name": f"{number}", "path": path, "type": _type(name)})
         (folder / path).mkdir()
         write_json(folder / path / _CONFIG, config)
     write_json(folder / MODULES_FILE, described)
@@ -307,7 +304,9 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
         (folder / "1_Dense" / _WEIGHTS).write_bytes(save(arrays))
     query, passage = (embedding.length(q, spec.max_position_embeddings) for q in (True, False))
     lengths = {} if query == passage else dict(zip(_LENGTHS, (query, passage), strict=True))
-    model = {"max_seq_length": passage, "do_lower_case": False, **lengths}
+    model: dict[str, Any] = {"max_seq_length": passage, "do_lower_case": False, **lengths}
+    if set(pretrained.architecture.parts(spec)) - set(pretrained.params):  # a pooler, no part of it
+        model["model_args"] = {"add_pooling_layer": False}
     write_json(folder / MODEL_FILE, model)
     # Vectors that are trained by their angle are compared by their cosine.
     similarity = {"angle": "cosine"}.get(embedding.compared_by, embedding.compared_by)
@@ -316,6 +315,10 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
         **{"default_prompt_name": None, "similarity_fn_name": similarity},
     }
     write_json(folder / SETTINGS_FILE, settings)
+
+
+def _type(name: str) -> str:
+    return f"sentence_transformers.{_PACKAGES[name]}.{name}"
 
 
 def _written(embedding: Embedding, width: int) -> list[tuple[str, dict[str, Any]]]:

@@ -125,7 +125,7 @@ def _prove(
     before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
     found = {"read back": proof.greatest_difference(before, after, inputs)}
     if pretrained.embedding:
-        return found | _prove_vectors(again, folder)
+        return found | _prove_vectors(pretrained, folder)
     if transformers_check.knows(pretrained.class_name):
         theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
         found["transformers"] = proof.greatest_difference(before, theirs, inputs)

@@ -699,12 +699,29 @@ _WEIGHTS = {
     "a shape below zero": _header(lambda header: header[_BIAS].update(shape=[-1]) or header),
     "other places": _header(lambda header: header[_BIAS].update(data_offsets=[8, 4]) or header),
 }
-# Additional files for a model's folder.
-_BESIDE = {
+# Files of sentence-transformers, which are read together.
+_MODULES: dict[str, Any] = {
     "modules.json": [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_P", "type": "sentence_transformers.models.Pooling"},
     ],
+    "1_P/config.json": {
+        **{"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+        **{"pooling_mode": "mean", "include_prompt": True},
+    },
+    "sentence_bert_config.json": {
+        **{"max_seq_length": 16, "do_lower_case": False, "query_length": 8, "document_length": 9},
+        **{"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"},
+        **{"query_expansion": None, "processing_kwargs": {}},
+    },
+    "config_sentence_transformers.json": {
+        **{"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"},
+        **{"prompts": {"query": "moo: "}, "default_prompt_name": None},
+    },
+}
+# Additional files for a model's folder.
+_BESIDE = {
+    **_MODULES,
     "special_tokens_map.json": {
         "mask_token": {"content": "[MASK]", "lstrip": False},
         "pad_token": "[PAD]",
@@ -720,9 +737,13 @@ _OTHER_SHARDS = ("../run/config.json", "/etc/passwd", "", ".", "shard", _LONG, "
 
 def _beside(name: str, config: Path, value: Any) -> None:
     """Puts a file beside config.json; an index replaces the single file of weights."""
+    if name in _MODULES:
+        config.with_name("1_P").mkdir(exist_ok=True)
+        for other in _MODULES.keys() - {name}:
+            (config.parent / other).write_text(json.dumps(_MODULES[other]))
     if name.endswith("index.json"):
         config.with_name("model.safetensors").rename(config.with_name("shard.safetensors"))
-    config.with_name(name).write_text(value if isinstance(value, str) else json.dumps(value))
+    (config.parent / name).write_text(value if isinstance(value, str) else json.dumps(value))
 
 
 def _beside_changes() -> dict[str, Callable[[Path], None]]:

@@ -1,5 +1,7 @@
 """A small odd-sized model of every architecture, with random numbers in every array."""
 
+import dataclasses
+
 import numpy as np
 
 from bertjax.encoders import names
@@ -7,6 +9,7 @@ from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.embedding import LATE, Embedding, model_kind
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -62,3 +65,19 @@ def small_model(
         tokenizer=Tokenizer.open(vocabulary),
         classes=classes,
     )
+
+
+def with_vectors(model: Pretrained, embedding: Embedding) -> Pretrained:
+    """The model as one that makes such vectors, without a pooler, which these do not need."""
+    params = {part: params for part, params in model.params.items() if part != "pooler"}
+    if embedding.kind == LATE:
+        shape = model.spec.hidden_size, embedding.width
+        kernel = np.random.default_rng(3).normal(0, 0.2, shape).astype(np.float32)
+        params["projection"] = {"kernel": kernel}
+    return dataclasses.replace(model, params=params, embedding=embedding)
+
+
+def vector_model(vocabulary, embedding: Embedding) -> Pretrained:
+    """A `small_model` that makes such vectors."""
+    name = BERT.hugging_face.classes[model_kind(embedding)]
+    return with_vectors(small_model(vocabulary, name), embedding)

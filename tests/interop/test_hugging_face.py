@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from flax.traverse_util import flatten_dict
+from huggingface_hub.utils import filter_repo_objects
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds, names
+from bertjax.interop import hub
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.text.tokenizer import Tokenizer
@@ -434,6 +436,13 @@ def test_a_vocabulary_of_another_size(vocabulary, make_pretrained, tmp_path):
 
 
 # ------------------------------------------------------------------------------ the hub
+
+
+def test_the_files_that_are_downloaded():
+    """Also those of sentence-transformers in their folders, and no pickles."""
+    wanted = ["config.json", "modules.json", "1_Pooling/config.json", "1_Dense/model.safetensors"]
+    files = [*wanted, "pytorch_model.bin", "1_Dense/pytorch_model.bin", "README.md"]
+    assert list(filter_repo_objects(files, allow_patterns=list(hub._FILES))) == wanted
 
 
 def test_a_name_without_network(tmp_path, monkeypatch):

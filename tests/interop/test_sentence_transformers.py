@@ -17,7 +17,7 @@ from bertjax.interop import proof, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from tests.encoders import modernbert_models
-from tests.helpers import small_models
+from tests.helpers.small_models import vector_model, with_vectors
 
 TEXTS = [
     "The cat runs.",
@@ -47,23 +47,21 @@ CASES = [*(("bert", name) for name in VECTORS), *(("modernbert", name) for name 
 
 def small_model(vocabulary, embedding: Embedding, family: str = "bert"):
     """A small random model that makes such vectors; its encoder has no pooler."""
-    kind = model_kind(embedding)
     if family == "bert":
-        names = {known: name for name, known in small_models.KINDS.items()}
-        model = small_models.small_model(vocabulary, names[kind])
-    else:
-        model = modernbert_models.small_model(vocabulary, kind)
-    params = {part: params for part, params in model.params.items() if part != "pooler"}
-    if embedding.kind == LATE:
-        shape = model.spec.hidden_size, embedding.width
-        kernel = np.random.default_rng(3).normal(0, 0.2, shape).astype(np.float32)
-        params["projection"] = {"kernel": kernel}
-    return dataclasses.replace(model, params=params, embedding=embedding)
+        return vector_model(vocabulary, embedding)
+    kind = model_kind(embedding)
+    return with_vectors(modernbert_models.small_model(vocabulary, kind), embedding)
 
 
 def _written(vocabulary, folder: Path, name: str) -> Path:
     write_hugging_face(small_model(vocabulary, VECTORS[name]), folder)
     return folder
+
+
+def _assert_same_params(one, other) -> None:
+    ours, theirs = (flatten_dict(dict(each.params)) for each in (one, other))
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
 
 
 def _json(file: Path):
@@ -86,9 +84,7 @@ def test_out_and_in(vocabulary, tmp_path, family, name):
     again = read_hugging_face(tmp_path, "hf:again")
     assert (again.embedding, again.kind) == (model.embedding, model.kind)
     assert again.left_out == {} and again.missing == () and again.additional == ()
-    ours, theirs = (flatten_dict(dict(each.params)) for each in (model, again))
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
+    _assert_same_params(again, model)
 
 
 def test_a_pooler_is_kept(make_pretrained, tmp_path):
@@ -113,10 +109,11 @@ def test_the_files_written(vocabulary, tmp_path):
     pooling = _json(plain / "1_Pooling" / "config.json")
     assert [key for key, value in pooling.items() if value is True] == ["pooling_mode_cls_token"]
     assert (pooling["include_prompt"], pooling["word_embedding_dimension"]) == (False, 24)
-    assert _json(plain / "sentence_bert_config.json") == {
-        "max_seq_length": 13,
-        "do_lower_case": False,
-    }
+    no_pooler = {"model_args": {"add_pooling_layer": False}}
+    model = {"max_seq_length": 13, "do_lower_case": False, **no_pooler}
+    assert _json(plain / "sentence_bert_config.json") == model
+    model = {"max_seq_length": 13, "do_lower_case": False}
+    assert _json(tmp_path / "sparse" / "sentence_bert_config.json") == model
     assert _json(plain / "config_sentence_transformers.json") == {
         "model_type": "SentenceTransformer",
         "prompts": {"query": "the dog, ", "document": "a cat. "},
@@ -125,7 +122,7 @@ def test_the_files_written(vocabulary, tmp_path):
     }
     # Only a model with two lengths has fields that older versions of the library refuse.
     assert _json(tmp_path / "cls" / "sentence_bert_config.json") == {
-        **{"max_seq_length": 9, "do_lower_case": False},
+        **{"max_seq_length": 9, "do_lower_case": False, **no_pooler},
         **{"query_length": 7, "document_length": 9},
     }
     assert load_file(tmp_path / "late" / "1_Dense" / "model.safetensors")[
@@ -275,6 +272,8 @@ REFUSED = {
     "two logarithms": ("sparse", lambda f: _change(f / SPLADE_FILE, activation_function="log1p"),
         "a SpladePooling module with activation_function='log1p'"),
     "a bias": ("late", lambda f: _change(f / DENSE_FILE, bias=True), "24 -> 7 with identity, whi"),
+    "a projection of no tokens": ("late", lambda f: _change(f / DENSE_FILE, module_input_name="x"),
+        "a Dense module of x"),
     "a residual": ("late", lambda f: _change(f / DENSE_FILE, use_residual=True),
         "with identity and a residual, without bias"),
     "no width": ("late", lambda f: _change(f / DENSE_FILE, out_features=None), "24 -> None"),
@@ -364,13 +363,7 @@ def test_it_computes_the_same(vocabulary, tmp_path, family, name):
     peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
     again = read_hugging_face(tmp_path / "theirs", "hf:theirs")
     assert again.embedding == model.embedding
-    parts = [
-        each for each in again.params if each != "pooler"
-    ]  # which it has made of random numbers
-    for part in parts:
-        ours, theirs = (flatten_dict(dict(each.params[part])) for each in (model, again))
-        assert all(np.array_equal(ours[path], theirs[path]) for path in ours)
-    assert set(parts) == model.params.keys()
+    _assert_same_params(again, model)
 
 
 @pytest.mark.peers

@@ -1,5 +1,6 @@
 """Exported models: they are written, read back, and equal."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,11 +13,13 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.fine_tuning.task_family import task_family_of
-from bertjax.interop import hugging_face
+from bertjax.heads.embedding import Embedding
+from bertjax.interop import hugging_face, sentence_transformers_check
 from bertjax.programs import convert, evaluate, predict, pretrain
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
 from tests.helpers.slow_cases import others_slow
+from tests.helpers.small_models import vector_model
 from tests.helpers.tiny_run import tiny_config
 
 
@@ -144,6 +147,46 @@ def test_parts_besides_the_architecture_stay_behind(tiny_run, tmp_path):
     found = convert.run(f"hf:{tmp_path / 'whole'}", f"hf:{tmp_path / 'part'}")
     assert found["read back"] == 0
     assert set(open_model(f"hf:{tmp_path / 'part'}").params) == {"bert", "masked_lm"}
+
+
+OF_TEXTS = {
+    "dense": Embedding(pooling="max", query_prompt="the cat, ", count_prompt=False),
+    "sparse": Embedding(kind="sparse"),
+    "late": Embedding(kind="late", width=7, passage_length=9),
+}
+
+
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_vectors_of_texts(name, vocabulary, tmp_path, monkeypatch):
+    monkeypatch.setattr(sentence_transformers_check, "installed", lambda: False)
+    (tmp_path / "model").mkdir()
+    model = vector_model(vocabulary, OF_TEXTS[name])
+    hugging_face.write_hugging_face(model, tmp_path / "model")
+    source, out = f"hf:{tmp_path / 'model'}", tmp_path / "out"
+    assert convert.run(source, f"hf:{out}") == {"read back": 0}
+    assert open_model(f"hf:{out}").embedding == model.embedding
+    assert "library_name: sentence-transformers\n" in (out / "README.md").read_text()
+    assert convert.run(source, f"stablehlo:{tmp_path / 'served'}")["the artifact"] <= 1e-5
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_vectors_of_sentence_transformers(name, vocabulary, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    model = vector_model(vocabulary, OF_TEXTS[name])
+    hugging_face.write_hugging_face(model, tmp_path / "model")
+    source = f"hf:{tmp_path / 'model'}"
+    assert 0 < convert.run(source, f"hf:{tmp_path / 'out'}")["sentence-transformers"] <= 1e-5
+
+    def another(pretrained, folder):
+        prompts = dataclasses.replace(model.embedding, query_prompt="a dog ")
+        whole(dataclasses.replace(pretrained, embedding=prompts), folder)
+
+    whole = hugging_face.write_modules
+    monkeypatch.setattr(hugging_face, "write_modules", another)
+    with pytest.raises(RuntimeError, match="the written model gives"):
+        convert.run(source, f"hf:{tmp_path / 'other'}")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("target", ["somewhere", "hf:", "stablehlo:", "tf1:x"])

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
 from bertjax.features.texts import FIRST_PIECES, KINDS, MEAN, TOKENS, WORDS, TextEncoder
 from bertjax.heads.architectures import text_inputs
+from bertjax.heads.embedding import Embedding
 from bertjax.interop.pretrained import Pretrained
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import extract, parse_layers
@@ -351,6 +353,27 @@ def test_of_a_run(tiny_run, tmp_path, capsys):
         extract_features.run(str(tiny_run), source, output, Options())
 
 
+def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys):
+    """Those of an `Embedding`; options that are given win."""
+    own = Embedding(pooling="last", passage_length=9)
+    opened = dataclasses.replace(model, kind=kinds.ENCODER, embedding=own)
+    monkeypatch.setattr(extract_features, "open_model", lambda _: opened)
+    source, output = str(write(tmp_path, ["the cat sat"])), str(tmp_path / "features.npz")
+    extract_features.run("a model", source, output, Options())
+    assert "features: last, of length 1, at most 9 tokens\n" in capsys.readouterr().out
+    (vectors,) = read(tmp_path / "features.npz")
+    (tmp_path / "wanted").mkdir()
+    wanted = run(model, tmp_path / "wanted", Options("last", normalize=True), ["the cat sat"])
+    np.testing.assert_allclose(vectors, read(wanted)[0], atol=1e-6)
+
+    given = Options("mean", normalize=False, max_length=7)
+    assert given.of_model(own) == given
+    assert Options("tokens").of_model(own) == Options("tokens", max_length=9)
+    assert Options("cls").of_model(Embedding()) == Options("cls", normalize=True)
+    for other in (None, Embedding(kind="sparse", passage_length=9)):
+        assert Options().of_model(other) == Options()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -463,8 +486,7 @@ def test_vectors_of_sentence_transformers(minilm, tmp_path):
     package = pytest.importorskip("sentence_transformers", reason="no sentence-transformers")
     write(tmp_path, SENTENCES)
     source, output = str(tmp_path / "texts.txt"), str(tmp_path / "features.npz")
-    options = Options("mean", normalize=True, batch_tokens=64)
-    extract_features.run(f"hf:{minilm.MODEL_DIR}", source, output, options)
+    extract_features.run(f"hf:{minilm.MODEL_DIR}", source, output, Options(batch_tokens=64))
     peer = package.SentenceTransformer(str(minilm.MODEL_DIR), device="cpu")
     wanted = peer.encode(SENTENCES)
     np.testing.assert_allclose(np.concatenate(read(tmp_path / "features.npz")), wanted, atol=1e-5)

@@ -102,7 +102,7 @@ EXTRA_OF = {
     **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
     "tensorflow": "tf1",
     "IPython": "test",  # every notebook has it
-    **dict.fromkeys(("torch", "transformers"), "peers"),
+    **dict.fromkeys(("sentence_transformers", "torch", "transformers"), "peers"),
 }
 # Modules that a library imports for a call from here, but does not require: file, library, module.
 UNDECLARED = [
