@@ -1,7 +1,7 @@
 """Fine-tunes on a task: python launch/finetune.py --config=configs/finetune_glue.py:MRPC ...
 
-The config names the task: GLUE, SQuAD, SWAG, named entities, or your own table; or vectors of texts,
-or a reranker.
+The config names the task: GLUE, SQuAD, SWAG, named entities, or your own table; or what compares
+texts: vectors, or a reranker.
 """
 
 from absl import flags

@@ -110,7 +110,8 @@ class Trainer:
         # The keys contain the `id` of a model, which the evaluator or the step keeps alive.
         self._evaluators: dict[int, Evaluator] = {}
         self._steps: dict[tuple[int, int], CompiledStep] = {}
-        self._compiled: set[tuple[int, str]] = set()  # the models and phases that were announced
+        self._announced: set[tuple[int, str]] = set()  # the models and phases
+        self._compiled: set[Any] = set()  # the models, and the shapes of a part of a batch
         mesh = experiment.placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
@@ -259,8 +260,8 @@ class Trainer:
         )
         clock = _Clock(feed)
         for number, parts in feed:
-            first = number == numbers.start
-            with self._compiling(phase, session, clock) if first else contextlib.nullcontext():
+            new = self._is_new(phase, parts)
+            with self._compiling(phase, session, clock) if new else contextlib.nullcontext():
                 rate = session.course.schedule(step)
                 state, sums = self.update(state, phase, parts, rate, session.course.seed)
             # The update before, read while the devices work on this one.
@@ -276,12 +277,21 @@ class Trainer:
                 break
         return state, step
 
+    def _is_new(self, phase: Phase, parts: Sequence[Arrays]) -> bool:
+        """Whether a part has other shapes than all before it, so that a program is compiled."""
+        model = id(phase.model or self.experiment.model)
+        shapes = [tuple((name, x.shape) for name, x in part.items()) for part in parts]
+        found = {(model, phase.accumulate, len(parts) > 1, each) for each in shapes}
+        new = not found <= self._compiled
+        self._compiled |= found
+        return new
+
     @contextlib.contextmanager
     def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
-        """Stops the clock, and prints how long the block takes if a new program is compiled."""
-        compiled = id(phase.model or self.experiment.model), phase.name
-        progress = session.progress if compiled not in self._compiled else None
-        self._compiled.add(compiled)
+        """Stops the clock, and prints how long the block takes if it is the first of a phase."""
+        kind = id(phase.model or self.experiment.model), phase.name
+        progress = session.progress if kind not in self._announced else None
+        self._announced.add(kind)
         begin = time.perf_counter()
         if progress:
             progress.say(f"{phase.name}: compiling the step")
