@@ -216,7 +216,10 @@ def _similarity(settings: Mapping[str, Any], kind: str) -> str:
 
 
 def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The prompts by the names that sentence-transformers looks for, or else the default."""
+    """The prompts by the names that sentence-transformers looks for, or else the default.
+
+    Its version 6 takes "" where "document" is absent, and never looks for "passage".
+    """
     prompts = settings.get("prompts") or {}
     default = prompts.get(settings.get("default_prompt_name") or "")
     names = {"query_prompt": ("query",), "passage_prompt": ("document", "passage", "corpus")}
