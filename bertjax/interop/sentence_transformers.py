@@ -86,6 +86,24 @@ class _NotComputed(ValueError):
     """Says what of a folder is not computed here."""
 
 
+def makes_vectors(folder: Path) -> bool:
+    """Whether vectors of texts are made of an encoder's output, by what a folder says.
+
+    Raises:
+      InputError: a file is damaged.
+    """
+    return _described_modules(folder) is not None
+
+
+def _described_modules(folder: Path) -> tuple[list[dict[str, str]], dict[str, Any]] | None:
+    """The modules of a folder, and its settings; None without modules behind the encoder."""
+    modules = read_optional(folder / MODULES_FILE, json_files.MODULES) or []
+    settings = read_optional(folder / SETTINGS_FILE, json_files.SENTENCE_TRANSFORMERS) or {}
+    if len(modules) < 2 or settings.get("model_type") == "CrossEncoder":
+        return None
+    return modules, settings
+
+
 def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
     """Reads what follows the encoder in a folder; None if no vectors of texts are made of it.
 
@@ -97,12 +115,10 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     Raises:
       InputError: a module or a setting that is not computed here; a file that is missing.
     """
-    modules = read_optional(folder / MODULES_FILE, json_files.MODULES) or []
-    settings = read_optional(folder / SETTINGS_FILE, json_files.SENTENCE_TRANSFORMERS) or {}
-    if len(modules) < 2 or settings.get("model_type") == "CrossEncoder":
+    if (described := _described_modules(folder)) is None:
         return None
     try:
-        return _modules(folder, modules, settings, tokenizer, longest)
+        return _modules(folder, *described, tokenizer, longest)
     except _NotComputed as error:
         raise InputError(
             f"{origin}: {error}, which bertjax does not compute; without {MODULES_FILE}, the "
@@ -216,7 +232,10 @@ def _similarity(settings: Mapping[str, Any], kind: str) -> str:
 
 
 def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The prompts by the names that sentence-transformers looks for, or else the default."""
+    """The prompts by the names that sentence-transformers looks for, or else the default.
+
+    Its version 6 takes "" where "document" is absent, and never looks for "passage".
+    """
     prompts = settings.get("prompts") or {}
     default = prompts.get(settings.get("default_prompt_name") or "")
     names = {"query_prompt": ("query",), "passage_prompt": ("document", "passage", "corpus")}

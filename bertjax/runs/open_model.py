@@ -6,7 +6,7 @@ from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
-from bertjax.interop import own_folder
+from bertjax.interop import own_folder, sentence_transformers
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
@@ -21,8 +21,6 @@ from bertjax.runs.run_folder import (
     read_config,
     source_of,
 )
-
-_MODULES_FILE = "modules.json"  # of a folder of sentence-transformers
 
 
 def open_model(source: str) -> Pretrained:
@@ -75,9 +73,10 @@ def makes_vectors(source: str) -> bool:
     """Whether a source is a model that makes vectors of texts: a run, or a folder with modules."""
     if not is_run(source):
         kind, _, name = source.partition(":")
-        return kind == "hf" and (model_folder(name) / _MODULES_FILE).exists()
-    folder = Path(source) / MODEL_FOLDER
-    return not in_bucket(source) and (folder / _MODULES_FILE).exists()
+        return kind == "hf" and sentence_transformers.makes_vectors(model_folder(name))
+    return not in_bucket(source) and sentence_transformers.makes_vectors(
+        Path(source) / MODEL_FOLDER
+    )
 
 
 def is_ensemble(source: str) -> bool:

@@ -52,7 +52,10 @@ def _with_heads(pretrained):
     }
     heads = names.to_ours(arrays, entries, "test")
     return dataclasses.replace(
-        pretrained, kind=kinds.PRE_TRAINING, params=dict(pretrained.params) | heads
+        pretrained,
+        kind=kinds.PRE_TRAINING,
+        params=dict(pretrained.params) | heads,
+        embedding=None,
     )
 
 
