@@ -259,7 +259,7 @@ class Trainer:
             busy=lambda: not (unread is None or unread["loss"][0].is_ready()),  # type: ignore[attr-defined]
         )
         clock = _Clock(feed)
-        for number, parts in feed:
+        for _, parts in feed:
             new = self._is_new(phase, parts)
             with self._compiling(phase, session, clock) if new else contextlib.nullcontext():
                 rate = session.course.schedule(step)
