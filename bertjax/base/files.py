@@ -334,6 +334,24 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder that takes the place of `path` when the block succeeds.
+
+    The folder is absent for a moment.
+    """
+    temporary = temporary_name(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        tree_to_disk(temporary)
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+        names_to_disk(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _temporaries(path: Path) -> set[Path]:
     """The temporary folders of all processes for `path`."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[^.]+\.\d+\.tmp")

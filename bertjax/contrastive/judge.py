@@ -1,18 +1,17 @@
 """Scores of a model while it trains, and the best one so far, in the run's folder."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
-from bertjax.base.files import write_json
+from bertjax.base.files import replaced_folder, write_json
 from bertjax.contrastive.evaluation import ByPairs, ByVectors, Comparer, Evaluation
 from bertjax.contrastive.job import SimilarityJob
 from bertjax.contrastive.vectors import PairScorer, Vectorizer
-from bertjax.fine_tuning.best_model import BestModel
 from bertjax.heads.embedding import Embedding
-from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.runs.run_folder import MODEL_FOLDER, RESULTS_FILE
 from bertjax.sharding.placement import Placement
 from bertjax.text.tokenizer import Tokenizer
@@ -59,20 +58,14 @@ class Judge:
             experiment.placement,
             recipe.batch_tokens,
         )
-        self._best = BestModel(
-            job.folder / MODEL_FOLDER, write_hugging_face, read_hugging_face, self._pack, _no_params
-        )
-
-    def _pack(self, params: Any, task: Any) -> Any:
-        del task
-        return self._job.packed(params)
 
     @property
     def headline(self) -> str:
         """The metric that chooses the best model; "": none does."""
-        return (
-            _named(self._evaluations[0], self._evaluations[0].headline) if self._evaluations else ""
-        )
+        if not self._evaluations:
+            return ""
+        first = self._evaluations[0]
+        return _named(first, first.headline)
 
     def __call__(self, state: TrainState) -> dict[str, float]:
         """The metrics of a state, on all processes; stores the model if it is the best so far."""
@@ -86,13 +79,18 @@ class Judge:
                 for each in self._evaluations
                 for name, value in each.scores(self._comparer, here).items()
             }
-        earlier = [row for row in self.rows() if row["step"] < step]
-        best = max((row[self.headline] for row in earlier), default=-1.0) if self.headline else -1.0
-        if not self.headline or found[self.headline] > best:
-            whole = jax.device_get(jax.device_put(params, experiment.placement.replicated))
-            if jax.process_index() == 0:
-                self._best.save(whole, f"step {step}", {})
+        whole = jax.device_get(jax.device_put(params, experiment.placement.replicated))
+        if jax.process_index() == 0 and self._is_best(step, found):
+            with replaced_folder(self._job.folder / MODEL_FOLDER) as folder:
+                write_hugging_face(self._job.packed(whole), folder)
         return found
+
+    def _is_best(self, step: int, found: Mapping[str, float]) -> bool:
+        """Whether no earlier state has such a headline."""
+        if not self.headline:
+            return True
+        earlier = [row[self.headline] for row in self.rows() if row["step"] < step]
+        return found[self.headline] > max(earlier, default=-math.inf)
 
     def rows(self) -> list[dict[str, Any]]:
         """The evaluations so far."""
@@ -125,11 +123,6 @@ class Judge:
         return results
 
 
-def _no_params(model: Any) -> Any:
-    raise NotImplementedError
-
-
 def _named(evaluation: Evaluation, metric: str) -> str:
     """The name of a metric in a line of metrics.jsonl."""
-    kind, _, source = evaluation.name.partition(":")
-    return f"{kind} {Path(source).name} {metric}"
+    return f"{evaluation.name} {metric}"

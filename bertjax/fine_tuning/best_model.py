@@ -1,11 +1,10 @@
 """The best model so far, in a folder of its own."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.files import names_to_disk, temporary_name, tree_to_disk
+from bertjax.base.files import replaced_folder
 from bertjax.training.model import Params
 
 
@@ -40,13 +39,8 @@ class BestModel:
           trial: the name of the model's trial.
           settings: the result of `Task.tune`.
         """
-        temporary = temporary_name(self._folder)
-        temporary.mkdir()
-        self._write(self._pack(params, {**settings, "trial": trial}), temporary)
-        tree_to_disk(temporary)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        temporary.rename(self._folder)
-        names_to_disk(self._folder.parent)
+        with replaced_folder(self._folder) as temporary:
+            self._write(self._pack(params, {**settings, "trial": trial}), temporary)
 
     def _read(self) -> Any:
         return self._read_folder(self._folder, str(self._folder))

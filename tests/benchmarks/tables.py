@@ -195,8 +195,6 @@ def embeddings(results: Path) -> str:
     ]
     means = ([statistics.mean(run["scores"].values()) for run in each] for each in runs.values())
     rows.append(("mean", *map(_spread, means)))
-    seconds = ([run["seconds"] for run in each if "seconds" in run] for each in runs.values())
-    rows.append(("seconds of training", *(_spread(each) if each else "" for each in seconds)))
     settings = content["settings"]
     caption = (
         f"The first {settings['layers']} layers of all-MiniLM-L6-v2, {settings['epochs']:g} epoch, "

@@ -14,7 +14,7 @@ from bertjax.programs import finetune
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import read_results
 from bertjax.training.journal import read_metrics
-from configs import finetune_embeddings, finetune_reranker
+from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import PIECES, small_model
 
@@ -174,3 +174,18 @@ def test_what_a_reranker_has_not(name, weights, tmp_path):
 def test_unknown_loss():
     with pytest.raises(InputError, match="'x' is no loss: take one of ranking"):
         similarity_config("x")
+
+
+@pytest.mark.parametrize(
+    "module, losses",
+    [
+        (finetune_embeddings, ("ranking", "squared", "cosent", "triplet", "margin_mse", "kl")),
+        (finetune_embeddings_16, ("ranking", "kl")),
+        (finetune_reranker, ("binary", "squared", "margin_mse", "kl", "ranking")),
+    ],
+)
+def test_every_config_loads(module, losses):
+    for loss in losses:
+        recipe = SimilarityRecipe.from_config(module.get_config(loss))
+        assert recipe.loss.name == loss and recipe.objective().loss == recipe.loss
+        assert SimilarityRecipe.from_config(recipe.plain).loss == recipe.loss

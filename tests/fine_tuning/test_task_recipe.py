@@ -29,7 +29,9 @@ def _config(name: str, argument: str | None):
 
 def test_every_config_is_here(repository):
     files = repository.glob("configs/finetune_*.py")
-    assert {file.stem.removeprefix("finetune_") for file in files} == set(ARGUMENTS) == set(TASKS)
+    names = {file.stem.removeprefix("finetune_") for file in files}
+    contrastive = {"embeddings", "embeddings_16", "reranker"}  # tests/contrastive has them
+    assert names - contrastive == set(ARGUMENTS) == set(TASKS)
 
 
 @pytest.mark.parametrize(
