@@ -57,7 +57,7 @@ class Pattern(NamedTuple):
 )
 @dataclasses.dataclass(frozen=True)
 class Drop:
-    """Which attention probabilities are dropped.
+    """The choice of the attention probabilities that are dropped.
 
     Attributes:
       seed: a uint32 scalar, which decides it.

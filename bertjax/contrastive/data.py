@@ -38,13 +38,11 @@ class TrainingData:
         Raises:
           InputError: see `read_examples`; also if a source lacks what the loss needs.
         """
-        texts, loss = Texts(), recipe.loss
+        texts = Texts()
         read = tuple(read_examples(name, recipe.columns, texts) for name, _ in recipe.data)
         for source in read:
             _check(source, recipe)
         weights = [weight for _, weight in recipe.data]
-        if len({source.scores is None for source in read}) > 1 and loss.scored:
-            raise InputError(f"config.data: some sources have scores, which {loss.name!r} needs")
         return cls(read, tuple(shares(weights, [len(each) for each in read])), texts.all)
 
     def __len__(self) -> int:

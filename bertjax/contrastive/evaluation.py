@@ -1,4 +1,4 @@
-"""What a model of vectors, or a reranker, is worth on held-out data.
+"""Held-out data, and the scores on it of a model of vectors or of a reranker.
 
   pairs:DIR            the dev file of a source of training (`bertjax.similarity.examples`)
   likeness:FILE        pairs with a gold number (`bertjax.similarity.likeness`)
@@ -210,7 +210,7 @@ def read_evaluation(spec: str, columns: Columns) -> Evaluation:
 
 
 def of_examples(name: str, examples: list[Example]) -> Evaluation:
-    """What suits examples: correlations, decisions, lists to order, or a search among all.
+    """Chooses what suits examples: correlations, decisions, lists, or a search among all.
 
     Pairs with a score of 1 or 0 are lists if a query has two passages or more on average.
     """

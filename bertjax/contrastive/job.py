@@ -88,7 +88,7 @@ class SimilarityJob:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What must be the same on all hosts."""
+        """The facts that must be the same on all hosts."""
         config = {f"config.{key}": value for key, value in flat(self.recipe.plain).items()}
         return config | self.identity | {"--workdir": str(self.folder)}
 

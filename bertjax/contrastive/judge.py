@@ -28,7 +28,7 @@ def comparer_of(
     placement: Placement,
     batch_tokens: int | None = None,
 ) -> Comparer:
-    """How a model of vectors, or without `embedding` a reranker, compares texts.
+    """Makes a model of vectors, or without `embedding` a reranker, compare texts.
 
     Args:
       longest: the most tokens of a sequence.

@@ -33,7 +33,7 @@ class Opened(NamedTuple):
 
     @property
     def comparer(self) -> Comparer:
-        """Says how alike texts are."""
+        """The model as it says how alike texts are."""
         given = self.pretrained
         longest = given.spec.max_position_embeddings
         if self.embedding is None:

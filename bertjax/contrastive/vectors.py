@@ -14,13 +14,13 @@ from bertjax.heads.embedding import LATE, Embedding
 from bertjax.inference.batcher import Batcher
 from bertjax.layers.similarity import SIMILARITIES, Vectors
 from bertjax.sharding.placement import HostBatch, Placement
+from bertjax.similarity.batches import LENGTHS
 from bertjax.tasks.buckets import fitting
 from bertjax.text.pairs import joined
 from bertjax.text.prompted import PromptedText, prompted
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, Params
 
-_LENGTHS = tuple(length for n in range(4, 16) for length in (1 << n, 3 << (n - 1)))  # 16, 24, ...
 _ARRAYS = ("input_ids", "token_type_ids", "counted_mask", "input_mask")  # of a batch
 _QUERIES = 256  # queries that are compared at once
 _NUMBERS = 1 << 24  # of the vectors of documents that are compared at once
@@ -46,7 +46,7 @@ class TextVectors:
         if self.starts is None:
             return Vectors(self.values[numbers])  # type: ignore[arg-type]
         first, count = self.starts[numbers], np.diff(self.starts)[numbers]
-        column = np.arange(fitting(_LENGTHS, int(count.max(initial=1))))
+        column = np.arange(fitting(LENGTHS, int(count.max(initial=1))))
         there = column < count[:, None]
         values = self.values[np.where(there, first[:, None] + column, 0)]
         return Vectors(values, there)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ class _OnDevices:
           what: the work, as the progress calls it.
         """
         lengths = np.array([len(text.ids) for text in encoded], np.int64)
-        buckets = (*(length for length in _LENGTHS if length < most), most)
+        buckets = (*(length for length in LENGTHS if length < most), most)
 
         def make(numbers: np.ndarray, rows: int, bucket: int) -> HostBatch:
             batch = {name: np.zeros((rows, bucket), np.int32) for name in _ARRAYS}

@@ -27,6 +27,7 @@ from bertjax.objectives.fine_tuning import IS_REAL
 from bertjax.objectives.similarity_losses import SimilarityLoss
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import LossWeights, Objective, Rngs
+from bertjax.training.step import join_rows, split_rows
 
 QUERY, PASSAGE = "query_", "passage_"  # how the names of their arrays begin
 _TOKENS = {**{name: field.dtype for name, field in TEXT.items()}, COUNTED: "int32"}
@@ -208,10 +209,6 @@ def _encoded(
     """The model's outputs for R rows, of which it computes R / chunks at once."""
     if chunks == 1:
         return model(params, inputs, dropout)
-    rows = inputs["input_ids"].shape[0] // chunks
-
-    def cut(x: jax.Array) -> jax.Array:  # each device's rows are divided over all chunks
-        return x.reshape(rows, chunks, *x.shape[1:]).swapaxes(0, 1)
 
     @jax.checkpoint
     def of_chunk(numbered: tuple[jax.Array, Arrays]) -> dict[str, jax.Array]:
@@ -219,8 +216,7 @@ def _encoded(
         key = None if dropout is None else jax.random.fold_in(dropout, number)
         return model(params, chunk, key)
 
-    outputs = jax.lax.map(of_chunk, (jnp.arange(chunks), jax.tree.map(cut, dict(inputs))))
-    return {
-        name: x.mean() if x.ndim == 1 else x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
-        for name, x in outputs.items()
-    }
+    parts = {name: split_rows(x, chunks) for name, x in inputs.items()}
+    outputs = jax.lax.map(of_chunk, (jnp.arange(chunks), parts))
+    # A scalar, the learned scale, is the same in all parts.
+    return {name: x.mean() if x.ndim == 1 else join_rows(x) for name, x in outputs.items()}

@@ -12,6 +12,7 @@ import numpy as np
 from bertjax.examples.draws import Draws, permute
 from bertjax.examples.mixture import Mixture
 from bertjax.similarity.examples import NONE, Examples
+from bertjax.tasks.buckets import fitting
 from bertjax.text.pairs import joined
 from bertjax.text.prompted import PromptedText
 from bertjax.text.tokenizer import Tokenizer
@@ -35,6 +36,10 @@ class Chosen:
     scores: np.ndarray
     query_key: np.ndarray
     passage_key: np.ndarray
+
+    def rows(self, rows: slice) -> "Chosen":
+        """Some of the rows."""
+        return Chosen(*(array[rows] for array in vars(self).values()))
 
 
 class Mixed:
@@ -169,10 +174,13 @@ class Tokens:
         }
 
 
+# The lengths of batches of texts, in training and in inference: 16, 24, 32, 48, 64, ...
+LENGTHS = tuple(length for n in range(4, 16) for length in (1 << n, 3 << (n - 1)))
+
+
 def _fitting(length: int, most: int) -> int:
-    """A length that holds so many tokens: 16, 24, 32, 48, 64, ... or `most`."""
-    power = 1 << max(4, (length - 1).bit_length())
-    return min(power * 3 // 4 if power > 16 and length <= power * 3 // 4 else power, most)
+    """The least of `LENGTHS` that holds so many tokens, but at most `most`."""
+    return min(fitting(LENGTHS, length), most)
 
 
 class Batches:
@@ -209,9 +217,10 @@ class Batches:
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        chosen = self._mixed.batch(number, rows)
+        whole = self._mixed.whole(number)
+        chosen = whole.rows(rows)
         texts, result = (chosen.query, chosen.passage), _keys(chosen)
-        lengths = self.lengths(self._mixed.whole(number))
+        lengths = self.lengths(whole)
         names = ("query_", "passage_")
         for begin, side, numbers, length in zip(names, self._sides, texts, lengths, strict=True):
             arrays = side.arrays(numbers, length, self._pad_id)
@@ -256,8 +265,8 @@ class JoinedBatches:
 
     def batch(self, number: int, rows: slice) -> HostArrays:
         """Rows of batch `number`; see `bertjax.objectives.similarity` for its arrays."""
-        chosen = self._mixed.batch(number, rows)
-        length = self._length(self._mixed.whole(number))
+        whole = self._mixed.whole(number)
+        chosen, length = whole.rows(rows), self._length(whole)
         shape = (*chosen.passage.shape, length)
         ids, mask, types = (np.full(shape, x, np.int32) for x in (self._tokenizer.pad_id, 0, 0))
         for place, passage in np.ndenumerate(chosen.passage):

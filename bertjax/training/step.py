@@ -136,11 +136,11 @@ def train_step(
             *new, carry = of_part(params, frozen, part, counts, jax.random.fold_in(key, number))
             return jax.tree.map(jnp.add, total, tuple(new)), carry
 
-        parts = jax.tree.map(lambda x: _split_rows(x, accumulate), batch)
+        parts = jax.tree.map(lambda x: split_rows(x, accumulate), batch)
         first = jax.tree.map(lambda x: x[0], parts)
         zeros = _zeros_like(of_part, params, frozen, first, counts, key)[:2]
         (grads, sums), carry = jax.lax.scan(add, zeros, (jnp.arange(accumulate), parts))
-        carry = jax.tree.map(_join_rows, carry)
+        carry = jax.tree.map(join_rows, carry)
     weights = objective.loss_weights
     state, sums = updated(
         state, grads, sums, counts, learning_rate, weights=weights, optimizer=optimizer
@@ -154,13 +154,13 @@ def _zeros_like(function: Callable[..., Any], *arguments: Any) -> Any:
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
-def _split_rows(x: jax.Array, parts: int) -> jax.Array:
+def split_rows(x: jax.Array, parts: int) -> jax.Array:
     """[B, ...] -> [parts, B / parts, ...]; each device's rows are divided over all parts."""
     return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 
-def _join_rows(x: jax.Array) -> jax.Array:
-    """The inverse of `_split_rows`."""
+def join_rows(x: jax.Array) -> jax.Array:
+    """The inverse of `split_rows`."""
     return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
