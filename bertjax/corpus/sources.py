@@ -105,6 +105,16 @@ class Source(abc.ABC):
             or a record without the field. The message names the file, and the line or offset.
         """
 
+    def all_documents(
+        self, *, skip_undecodable: bool
+    ) -> Iterator[tuple[str, int, Document | None]]:
+        """All documents, in order, each with its file and its number in it, from 1."""
+        for extent in self.extents():
+            whole = Range(extent.path, 0, extent.units, extent.size)
+            found = self.documents(whole, skip_undecodable=skip_undecodable)
+            for number, document in enumerate(found, start=1):
+                yield extent.path, number, document
+
 
 def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
     """Splits each source into (spec, weight); either all sources have a weight or none has."""

@@ -8,6 +8,7 @@ import numpy as np
 from bertjax.examples.draws import Draws
 
 _NEVER = np.uint32(0xFFFFFFFF)
+_COSINE = 1 - 2 / np.pi  # the mean of 1 - cos(pi u / 2), u uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +17,9 @@ class MaskingRule:
 
     Attributes:
       rate: the share of a sequence's tokens that are predicted.
+      cosine: whether each sequence draws a rate of its own, `rate` times
+        (1 - cos(pi u / 2)) / (1 - 2 / pi) for a uniform u. Most are low, a few are high, and their
+        mean is `rate`. With 0.363, they are in [0, 1].
       mask, random: the shares of the predicted tokens that become [MASK] and a random token; the
         rest is not changed.
       whole_words: whether the pieces of a word are masked together. Each word has the same chance;
@@ -29,6 +33,7 @@ class MaskingRule:
     """
 
     rate: float = 0.15
+    cosine: bool = False
     mask: float = 0.8
     random: float = 0.1
     whole_words: bool = False
@@ -39,6 +44,11 @@ class MaskingRule:
             raise ValueError(f"masking copies={self.copies}: must be at least 0")
         if not 0 < self.rate < 1:
             raise ValueError(f"masking rate={self.rate}: must be in (0, 1)")
+        if self.cosine and self.rate > _COSINE:
+            raise ValueError(
+                f"masking rate={self.rate}: must be at most {_COSINE:.4f} with cosine=True, "
+                "because some sequences have a higher one"
+            )
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1 + 1e-9:
             raise ValueError(
                 f"masking mask={self.mask}, random={self.random}: must be shares whose sum is at "
@@ -56,7 +66,14 @@ class MaskingRule:
                 f"masking rate={self.rate} predicts no token in length={length}: "
                 f"must be at least {0.5 / length:.2g}"
             )
-        return int(np.ceil(round(length * self.rate, 6)))
+        most = self.rate / _COSINE if self.cosine else self.rate
+        return int(np.ceil(round(length * most, 6)))
+
+    def rates(self, draws: Draws, index: np.ndarray) -> np.ndarray | float:
+        """The rate of each sequence, float64 [R], or of all; for the arguments see `Masker`."""
+        if not self.cosine:
+            return self.rate
+        return self.rate / _COSINE * (1 - np.cos(np.pi / 2 * draws.uniform("rate", index)))
 
     def unigram_baseline(self, frequencies: np.ndarray) -> float:
         """The least mean loss (nats) of a guess that sees the predicted position and nothing else.
@@ -131,7 +148,8 @@ class Masker:
         maskable = self._ordinary.take(ids)  # twice as fast as indexing
         # A fractional count is rounded up or down at random, so that the expected share is exactly
         # the rate. As in the reference, at least one token is predicted.
-        count = np.floor(lengths * self._rule.rate + draws.uniform("count", index)).astype(np.int64)
+        expected = lengths * self._rule.rates(draws, index)
+        count = np.floor(expected + draws.uniform("count", index)).astype(np.int64)
         size = maskable.sum(1)
         count = np.minimum(np.clip(count, 1, width), size)
 

@@ -46,12 +46,10 @@ def read_texts(source: str) -> Iterator[str]:
 
 def _read_records(source: str) -> Iterator[str]:
     records = sources.open_source(source, installed_docs=Path())
-    for extent in records.extents():
-        whole = sources.Range(extent.path, 0, extent.units, extent.size)
-        for number, text in enumerate(records.documents(whole, skip_undecodable=True), start=1):
-            if text is None:
-                raise InputError(f"{extent.path} record {number}: not UTF-8: convert it")
-            yield "\n".join(text)
+    for path, number, text in records.all_documents(skip_undecodable=True):
+        if text is None:
+            raise InputError(f"{path} record {number}: not UTF-8: convert it")
+        yield "\n".join(text)
 
 
 def unit_of(source: str) -> str:

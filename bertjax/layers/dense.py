@@ -96,6 +96,24 @@ def _add_bias_backward(bias_dims: int, gradient: jax.Array) -> tuple[jax.Array, 
 add_bias.defvjp(lambda y, bias: (add_bias(y, bias), bias.ndim), _add_bias_backward)
 
 
+@jax.custom_vjp
+def _gradient_once(y: jax.Array) -> jax.Array:
+    """y, whose gradient is stored on a CPU.
+
+    Two products read it. XLA would compute it for each of them, from the gradients of all layers
+    above.
+    """
+    return y
+
+
+def _stored_on_cpu(_: None, gradient: jax.Array) -> tuple[jax.Array]:
+    stored = jax.lax.optimization_barrier
+    return (jax.lax.platform_dependent(gradient, cpu=stored, default=lambda x: x),)
+
+
+_gradient_once.defvjp(lambda y: (y, None), _stored_on_cpu)
+
+
 def product(
     subscripts: str, x: jax.Array, kernel: jax.Array, precision: Precision, dtype: str
 ) -> jax.Array:
@@ -107,7 +125,8 @@ def product(
     """
     if precision == Precision("float32", "float32"):
         # Autodiff's gradient is the same, in an order that XLA:CPU computes faster.
-        return jnp.einsum(subscripts, x.astype("float32"), kernel, preferred_element_type=dtype)
+        y = jnp.einsum(subscripts, x.astype("float32"), kernel, preferred_element_type=dtype)
+        return _gradient_once(y)
     return _product(subscripts, x, kernel, precision, dtype)
 
 

@@ -46,9 +46,13 @@ class MaskedLMNextSentence(MaskedLM):
     name = "masked_lm_next_sentence"
     layouts = {"pairs": PAIRS}
     kind = kinds.PRE_TRAINING
-    loss_weights = {"mlm_loss": 1.0, "nsp_loss": 1.0}
     columns = (*MaskedLM.columns, "nsp_loss", "nsp_accuracy")
     warned = "constant next-sentence"
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Adds that of the next sentence."""
+        return super().loss_weights | {"nsp_loss": 1.0}
 
     def module(self, spec: EncoderSpec) -> nn.Module:
         """With the masked-LM head, the pooler and the next-sentence head."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -32,11 +33,14 @@ class TokenPrediction(PretrainingObjective):
         documents in a row, each of which sees only itself (also `config.packed=True`);
         "full_sentences", whole sentences also of several documents, which see each other; or
         "doc_sentences", whole sentences of one document (RoBERTa, section 4.2).
+      z_loss: the weight of the mean of log(Z)^2, Z the sum over the vocabulary of exp(logit), which
+        keeps the logits near 0 (arXiv 2204.02311, section 5.1: 1e-4); 0: none.
       targets: the names of the arrays of a batch with the tokens that are predicted, and with the
         weight of each.
     """
 
     text: str = "spans"
+    z_loss: float = 0.0
 
     columns: ClassVar[tuple[str, ...]] = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
     headline, accuracy = "mlm_loss", "mlm_accuracy"
@@ -56,11 +60,13 @@ class TokenPrediction(PretrainingObjective):
     def __post_init__(self):
         if self.text not in self.layouts:
             raise ValueError(f"text={self.text!r}: must be one of {', '.join(self.layouts)}")
+        if not self.z_loss >= 0:
+            raise ValueError(f"z_loss={self.z_loss}: must not be negative")
 
     @property
     def loss_weights(self) -> dict[str, float]:
         """See `Objective`."""
-        return {"mlm_loss": 1.0}
+        return {"mlm_loss": 1.0} | ({"z_loss": self.z_loss} if self.z_loss else {})
 
     @property
     def layout(self) -> TextLayout:
@@ -78,11 +84,15 @@ class TokenPrediction(PretrainingObjective):
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each token that is predicted, and 0 on the places that fill up a row."""
-        return {"mlm_loss": batch[self.targets[1]]}
+        return {name: batch[self.targets[1]] for name in ("mlm_loss", "z_loss")}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "masked_lm" [B, P, V] with the tokens [B, P]."""
-        return {"mlm_loss": token_values(outputs["masked_lm"], batch[self.targets[0]])}
+        logits = outputs["masked_lm"]
+        values = {"mlm_loss": token_values(logits, batch[self.targets[0]])}
+        if self.z_loss:
+            values["z_loss"] = {"z_loss": jnp.square(jax.nn.logsumexp(logits, axis=-1))}
+        return values
 
     def derived(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The perplexity: exp(loss), which stays finite; exp(710) would overflow."""

@@ -1,6 +1,5 @@
 """Compiles the training step of a run for TPUs that are not there, and reports what it needs."""
 
-import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
@@ -99,8 +98,9 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     for name, phase, steps in recipe.steps():
         trainer.experiment.placement.check(phase.batch_size // phase.accumulate, phase.length)
         predicted = recipe.example_spec(phase, "", phase.batch_size).predicted
-        batch = recipe.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
-        model = phase_model(recipe, spec, dataclasses.replace(spec, **phase.model))
+        batch = phase.objective.shapes(B=phase.batch_size, S=phase.length, P=predicted)
+        model = phase_model(recipe, spec, phase.objective, recipe.spec_in(phase, spec))
+        experiment = trainer.experiment_of(model, phase.objective)
         tokens = phase.batch_size * phase.length
         context, share = None, 1.0
         if document:
@@ -111,10 +111,10 @@ def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
             batch_size=phase.batch_size,
             accumulate=phase.accumulate,
             steps=len(steps),
-            flops=tokens * recipe.objective.flops_per_token(spec, phase.length, predicted, context),
+            flops=tokens * phase.objective.flops_per_token(spec, phase.length, predicted, context),
             share=share,
         )
-        lower = partial(trainer.lowered_step, batch, phase.accumulate, model)
+        lower = partial(trainer.lowered_step, batch, phase.accumulate, experiment)
         found.append(_Phase(name, lower, step, family_of(spec).scopes))
     return found
 

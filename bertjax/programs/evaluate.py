@@ -1,5 +1,7 @@
 """Evaluates a run on held-out documents."""
 
+import dataclasses
+
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
@@ -32,10 +34,10 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     check_numbers("--batches", batches)
     folder = checked_path(source_of(model)[0], write=True)
     loaded = load_run(model)
-    recipe = loaded.recipe
+    recipe, objective = loaded.recipe, loaded.objective
     corpora = [corpus] if corpus else recipe.corpus
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
-    evaluator = Evaluator(recipe.objective, loaded.model, loaded.placement)
+    evaluator = Evaluator(objective, loaded.model, loaded.placement)
     given = open_sources(recipe, begun=True)
     frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
     if not identities.items() <= loaded.data.items():
@@ -45,11 +47,12 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
         )
     params, results = {**loaded.params, **frozen}, {}
     for phase in {phase.length: phase for phase in recipe.phases}.values():
+        phase = dataclasses.replace(phase, objective=objective)
         held_out = held_out_examples(recipe, phase, loaded.tokenizer, store)
         results[str(phase.length)] = evaluator.evaluate(params, held_out, batches)
     _print_table(
         results,
-        recipe.objective,
+        objective,
         f"step {loaded.step}, held-out text of {', '.join(corpora)}, "
         f"{batches * recipe.eval_batch_size:,} sequences of each length",
     )

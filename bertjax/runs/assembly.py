@@ -12,6 +12,7 @@ from bertjax.corpus.store import TokenStore
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.batches import Examples
 from bertjax.examples.documents import mean_context
+from bertjax.objectives.objective import PretrainingObjective
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.runs.recipe import PhaseSpec, Recipe
 from bertjax.sharding.placement import HostBatch, make_placement
@@ -46,9 +47,9 @@ def make_phases(
         settings = recipe.example_spec(phase, name, phase.batch_size)
         examples = Examples(stores[phase.corpus], tokenizer, settings)
         tokens = phase.batch_size * phase.length
-        packed = not recipe.objective.layout.fields.keys().isdisjoint(SEGMENT_IDS)
+        packed = not phase.objective.layout.fields.keys().isdisjoint(SEGMENT_IDS)
         context = _context(examples) if packed else None
-        per_token = recipe.objective.flops_per_token(
+        per_token = phase.objective.flops_per_token(
             spec, phase.length, examples.spec.predicted, context
         )
         phases.append(
@@ -62,7 +63,8 @@ def make_phases(
                 accumulate=phase.accumulate,
                 tokens=tokens,
                 flops=tokens * per_token,
-                model=model_of(dataclasses.replace(spec, **phase.model)),
+                model=model_of(phase.objective, recipe.spec_in(phase, spec)),
+                objective=None if phase.objective == recipe.objective else phase.objective,
             )
         )
     return phases
@@ -79,9 +81,13 @@ def _one_part(examples: Examples, number: int) -> list[Callable[[slice], HostBat
     return [partial(examples.batch, number)]
 
 
-def phase_model(recipe: Recipe, spec: EncoderSpec, phase_spec: EncoderSpec) -> Model | None:
-    """The model of a phase that computes as `phase_spec` says; None if that is the run's spec."""
-    return None if phase_spec == spec else recipe.objective.model(phase_spec)
+def phase_model(
+    recipe: Recipe, spec: EncoderSpec, objective: PretrainingObjective, phase_spec: EncoderSpec
+) -> Model | None:
+    """The model of a phase that computes as `phase_spec` says; None if it is the run's."""
+    if (objective, phase_spec) == (recipe.objective, spec):
+        return None
+    return objective.model(phase_spec)
 
 
 def held_out_examples(

@@ -98,7 +98,7 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
     Raises:
       InputError: only the objective can use the model; or it has no such part.
     """
-    objective = run.recipe.objective
+    objective = run.objective
     if part and part not in objective.others:
         names = ", ".join(objective.others) or "none: leave it out"
         raise InputError(f"--part={part}: the parts of {origin} to choose from are: {names}")

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from bertjax.base.errors import InputError
 from bertjax.base.validation import converted
 from bertjax.encoders.contract import EncoderSpec
@@ -30,6 +32,7 @@ class PhaseSpec:
     """One phase of a run (section A.2).
 
     Attributes:
+      objective: what it minimizes: config.objective, if it has none of its own.
       share: the share of the run's steps; the shares of all phases sum to 1.
       length: S.
       batch_size: sequences of one update, over all devices.
@@ -39,6 +42,7 @@ class PhaseSpec:
       model: fields of the model's spec that this phase computes with (`EncoderSpec.phase_fields`).
     """
 
+    objective: PretrainingObjective
     share: float
     length: int
     batch_size: int
@@ -107,9 +111,12 @@ class Recipe:
         fields["corpus"] = _corpora(fields.get("corpus", ""))
         numbered = phase_keys(fields)
         masking = plain.get("masking", {})
-        fields["phases"] = tuple(_build_phase(key, fields.pop(key), masking) for key in numbered)
+        packed, whole = fields.get("packed", False), fields.get("objective")
         if "objective" in fields:
-            fields["objective"] = _objective(fields["objective"], fields.get("packed", False))
+            fields["objective"] = _objective("objective", whole, packed)
+        fields["phases"] = tuple(
+            _build_phase(key, fields.pop(key), masking, whole, packed) for key in numbered
+        )
         recipe = build("", cls, fields | dict(plain=plain))
         recipe._check()
         return recipe
@@ -152,11 +159,17 @@ class Recipe:
         name = self.objective.name
         sizes = {phase.batch_size for phase in self.phases if phase.share}
         for number, phase in enumerate(self.phases, 1):
-            if self.objective.whole_batch and phase.accumulate > 1:
+            own = phase.objective
+            if own.whole_batch and phase.accumulate > 1:
                 raise InputError(
-                    f"config.phase_{number}.accumulate={phase.accumulate}: objective={name!r} "
+                    f"config.phase_{number}.accumulate={phase.accumulate}: objective={own.name!r} "
                     "compares the rows of a batch with each other, so that it cannot take the "
                     "batch in parts: set it to 1"
+                )
+            if own.carried != self.objective.carried or own.headline != self.objective.headline:
+                raise InputError(
+                    f"config.phase_{number}.objective={own.name!r}: it cannot take turns with "
+                    f"config.objective={name!r}: choose another"
                 )
         if self.objective.carried and len(sizes) > 1:
             raise InputError(
@@ -170,7 +183,11 @@ class Recipe:
         _ = self.example_spec(phase, stream="", batch_size=1).predicted
 
     def _check_models(self, spec: EncoderSpec) -> None:
-        """Checks that phases change only `phase_fields` of the model, and only with the length."""
+        """Checks what phases change of the model.
+
+        They may change `phase_fields` together with the length, and the objective if it trains the
+        same parameters.
+        """
         length, before = 0, spec  # of the phase before; no phase has a length of 0
         for number, phase in enumerate(self.phases, 1):
             section = f"phase_{number}.model"
@@ -194,6 +211,15 @@ class Recipe:
                 )
             if phase.share:
                 length, before = phase.length, now
+            if phase.objective != self.objective:
+                with about_config(f"phase_{number}"):
+                    phase.objective.check(spec)
+                if _parameters(phase.objective, spec) != _parameters(self.objective, spec):
+                    raise InputError(
+                        f"config.phase_{number}.objective={phase.objective.name!r} trains other "
+                        f"parameters than config.objective={self.objective.name!r}: choose one "
+                        "with the same heads"
+                    )
 
     def spec_for(self, tokenizer: Tokenizer) -> EncoderSpec:
         """The spec of an encoder for a vocabulary."""
@@ -258,16 +284,22 @@ class Recipe:
             found.append(range(first, round(done * self.total_steps)))
         return found
 
-    def spec_at(self, step: int, spec: EncoderSpec) -> EncoderSpec:
-        """The model's shape `spec`, as the phase that made update `step` (from 1) computes it."""
-        phase = next(phase for _, phase, steps in self.steps() if step <= steps.stop)
-        return dataclasses.replace(spec, **phase.model)
+    def phase_at(self, step: int) -> PhaseSpec:
+        """The phase that made update `step`, from 1."""
+        return next(phase for _, phase, steps in self.steps() if step <= steps.stop)
+
+    def spec_in(self, phase: PhaseSpec, spec: EncoderSpec) -> EncoderSpec:
+        """The spec with which a phase computes the model of `spec`."""
+        changed: dict[str, Any] = dict(phase.model)
+        if phase.objective.causal != self.objective.causal:
+            changed["causal"] = phase.objective.causal
+        return dataclasses.replace(spec, **changed)
 
     def example_spec(self, phase: PhaseSpec, stream: str, batch_size: int) -> ExampleSpec:
         """The settings of the examples of one phase in one stream."""
         return ExampleSpec(
-            layout=self.objective.layout,
-            corruption=self.objective.corruption(phase.masking),
+            layout=phase.objective.layout,
+            corruption=phase.objective.corruption(phase.masking),
             length=phase.length,
             batch_size=batch_size,
             seed=self.seed,
@@ -291,26 +323,32 @@ def phase_keys(config: Mapping[str, Any]) -> list[str]:
     return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
 
 
-def _objective(section: Any, packed: bool) -> PretrainingObjective:
+def _parameters(objective: PretrainingObjective, spec: EncoderSpec) -> Any:
+    """The paths and shapes of the parameters that an objective trains."""
+    params = jax.eval_shape(objective.model(spec).init, jax.random.key(0))
+    return jax.tree_util.tree_flatten_with_path(params)
+
+
+def _objective(key: str, section: Any, packed: bool) -> PretrainingObjective:
     """The objective of a section, or of a name alone."""
     settings = {"name": section} if isinstance(section, str) else section
-    settings = converted(settings, dict, "config.objective")
+    settings = converted(settings, dict, f"config.{key}")
     name = settings.pop("name", None)
     if name not in tuple(OBJECTIVES):
-        raise InputError(f"config.objective={name!r}: must be one of {', '.join(OBJECTIVES)}")
+        raise InputError(f"config.{key}={name!r}: must be one of {', '.join(OBJECTIVES)}")
     objective = OBJECTIVES[name]
     if packed:
         if PACKED not in objective.layouts:
             choices = [name for name, each in OBJECTIVES.items() if PACKED in each.layouts]
             raise InputError(
-                f"config.packed=True: objective={name!r} cannot have packed documents: set "
-                f"packed=False, or objective to one of {', '.join(choices)}"
+                f"config.packed=True: {key}={name!r} cannot have packed documents: set "
+                f"packed=False, or {key} to one of {', '.join(choices)}"
             )
         if settings.setdefault("text", PACKED) != PACKED:
             raise InputError(
-                f"config.packed=True and config.objective.text={settings['text']!r}: leave one out"
+                f"config.packed=True and config.{key}.text={settings['text']!r}: leave one out"
             )
-    return build("objective", objective, settings)
+    return build(key, objective, settings)
 
 
 def _corpora(names: Any) -> tuple[str, ...]:
@@ -318,11 +356,24 @@ def _corpora(names: Any) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in str(names).split(","))))
 
 
-def _build_phase(key: str, section: Any, masking: Mapping[str, Any]) -> PhaseSpec:
-    """A phase of the config; a field of masking that its section lacks is that of `masking`."""
+def _build_phase(
+    key: str, section: Any, masking: Mapping[str, Any], objective: Any, packed: bool
+) -> PhaseSpec:
+    """A phase of the config.
+
+    Args:
+      masking: the fields of masking that its section may lack.
+      objective: the objective of a section without one.
+      packed: the config's.
+    """
     section = converted(section, dict, f"config.{key}")
     rule = converted(section.get("masking", {}), dict, f"config.{key}.masking")
+    if section.get("objective"):
+        made = _objective(f"{key}.objective", section["objective"], packed)
+    else:
+        made = _objective("objective", objective, packed)
     own = dict(
+        objective=made,
         masking=build(f"{key}.masking", MaskingRule, {**masking, **rule}),
         corpus=_corpora(section.get("corpus", "")),
     )

@@ -13,6 +13,7 @@ from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.validation import record
+from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.sections import flat
 from bertjax.sharding.placement import Placement, data_parallel
@@ -178,9 +179,14 @@ class LoadedRun:
     step: int
     data: Mapping[str, str]
 
+    @property
+    def objective(self) -> PretrainingObjective:
+        """That of the checkpoint's phase."""
+        return self.recipe.phase_at(self.step).objective
+
     def part(self, name: str = "") -> tuple[nn.Module, Params]:
         """A part of the model, and its parameters; "": the one that other programs open."""
-        part = name or self.recipe.objective.exported
+        part = name or self.objective.exported
         return self.model.parts[part].module, self.model.params_of(self.params, part)
 
 
@@ -232,7 +238,8 @@ def load_run(name: str | Path) -> LoadedRun:
         raise InputError(f"{run}: no checkpoint yet: the run was stopped before its first one")
     parts, metadata = restored
     params = parts["average"].weights if recipe.ema else parts["params"]
-    model = recipe.objective.model(recipe.spec_at(metadata["step"], spec))
+    phase = recipe.phase_at(metadata["step"])
+    model = phase.objective.model(recipe.spec_in(phase, spec))
     return LoadedRun(
         recipe, tokenizer, model, placement, params, metadata["step"], metadata["data"]
     )

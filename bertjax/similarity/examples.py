@@ -275,8 +275,6 @@ _MADE = {
 
 def _made(kind: str, spec: str) -> Iterator[tuple[str, str]]:
     source = sources.open_source(spec, installed_docs=Path())
-    for extent in source.extents():
-        whole = sources.Range(extent.path, 0, extent.units, extent.size)
-        for document in source.documents(whole, skip_undecodable=False):
-            if document:
-                yield from _MADE[kind](document)
+    for *_, document in source.all_documents(skip_undecodable=False):
+        if document:
+            yield from _MADE[kind](document)

@@ -122,7 +122,7 @@ def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
         number
         * phase.batch_size
         * phase.length
-        * recipe.objective.flops_per_token(
+        * phase.objective.flops_per_token(
             spec, phase.length, recipe.example_spec(phase, "", 1).predicted
         )
         for phase, number in steps

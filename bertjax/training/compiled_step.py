@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from bertjax.sharding.placement import Placement
 from bertjax.training.experiment import Experiment
-from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.model import Arrays, Params
 from bertjax.training.moves import moves_between
 from bertjax.training.objective import Sums
 from bertjax.training.state import TrainState
@@ -38,13 +38,13 @@ class CompiledStep:
     """`bertjax.training.step.train_step` on devices; each program is compiled when it is needed.
 
     Args:
-      experiment: what is trained.
-      model: the experiment's, or one that computes with the same parameters in another way.
+      experiment: what is trained, perhaps that of a phase.
       accumulate: microbatches of a batch in one program.
     """
 
-    def __init__(self, experiment: Experiment, model: Model, accumulate: int):
+    def __init__(self, experiment: Experiment, accumulate: int):
         placement, objective = experiment.placement, experiment.objective
+        model = experiment.model
         optimizer = experiment.optimizer
         shardings = jax.tree.map(lambda leaf: leaf.sharding, experiment.state)
         frozen = jax.tree.map(lambda leaf: leaf.sharding, experiment.abstract_frozen)

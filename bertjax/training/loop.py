@@ -24,7 +24,7 @@ from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
 from bertjax.training.model import Arrays, Model
-from bertjax.training.objective import HostSums, Sums
+from bertjax.training.objective import HostSums, Objective, Sums
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means
 
@@ -47,6 +47,7 @@ class Phase:
       tokens: positions of a training batch, padding included; their mean where lengths differ.
       flops: useful operations of one update; their mean where lengths differ.
       model: a model that computes with the same parameters in another way; None: the experiment's.
+      objective: what is minimized; None: the experiment's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Phase:
     tokens: int
     flops: float
     model: Model | None = None
+    objective: Objective | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,32 +109,52 @@ class Trainer:
 
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
-        # The keys contain the `id` of a model, which the evaluator or the step keeps alive.
+        # The keys contain the `id` of a model or of an experiment, which is kept alive here.
+        self._experiments: dict[tuple[int, Objective | None], Experiment] = {}
         self._evaluators: dict[int, Evaluator] = {}
         self._steps: dict[tuple[int, int], CompiledStep] = {}
-        self._announced: set[tuple[int, str]] = set()  # the models and phases
-        self._compiled: set[Any] = set()  # the models, and the shapes of a part of a batch
+        self._announced: set[tuple[int, str]] = set()  # the experiments and phases
+        self._compiled: set[Any] = set()  # the experiments, and the shapes of a part of a batch
         mesh = experiment.placement.mesh
         peak = peak_flops(mesh.devices.flat[0].device_kind)
         self._peak = peak and peak * mesh.size
 
-    def step(self, accumulate: int, model: Model | None = None) -> CompiledStep:
-        """The compiled update; `model` is that of a phase that has its own."""
-        model = model or self.experiment.model
-        key = id(model), accumulate
+    def experiment_of(
+        self, model: Model | None = None, objective: Objective | None = None
+    ) -> Experiment:
+        """The experiment of a phase; for the arguments see `Phase`."""
+        if model is None and objective is None:
+            return self.experiment
+        key = id(model), objective
+        if key not in self._experiments:
+            self._experiments[key] = dataclasses.replace(
+                self.experiment,
+                model=model or self.experiment.model,
+                objective=objective or self.experiment.objective,
+            )
+        return self._experiments[key]
+
+    def step(self, accumulate: int, experiment: Experiment | None = None) -> CompiledStep:
+        """The compiled update; `experiment` is that of a phase."""
+        experiment = experiment or self.experiment
+        key = id(experiment), accumulate
         if key not in self._steps:
-            self._steps[key] = CompiledStep(self.experiment, model, accumulate)
+            self._steps[key] = CompiledStep(experiment, accumulate)
         return self._steps[key]
 
     def lowered_step(
-        self, batch: Mapping[str, jax.ShapeDtypeStruct], accumulate: int, model: Model | None = None
+        self,
+        batch: Mapping[str, jax.ShapeDtypeStruct],
+        accumulate: int,
+        experiment: Experiment | None = None,
     ) -> jax.stages.Lowered:
         """The update, lowered for devices that are only described.
 
         Args:
           batch: shapes and dtypes of the batch's arrays.
+          experiment: that of a phase.
         """
-        step, placement = self.step(accumulate, model), self.experiment.placement
+        step, placement = self.step(accumulate, experiment), self.experiment.placement
         with placement.active():
             return step.lower(self.experiment.state, batch)
 
@@ -140,7 +162,7 @@ class Trainer:
         self, state: TrainState, phase: Phase, parts: Sequence[Arrays], rate: float, seed: int
     ) -> tuple[TrainState, Sums]:
         """One update with a batch as `put` gives it; the state is donated."""
-        step = self.step(phase.accumulate, phase.model)
+        step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
         with self.experiment.placement.active():
             return step(state, parts, rate, seed)
 
@@ -148,15 +170,15 @@ class Trainer:
         """The metrics of the first batches of a phase's held-out text; {} if it has none."""
         if phase.held_out is None:
             return {}
-        experiment, model = self.experiment, phase.model or self.experiment.model
-        if id(model) not in self._evaluators:
-            self._evaluators[id(model)] = Evaluator(
-                experiment.objective, model, experiment.placement
+        experiment = self.experiment_of(phase.model, phase.objective)
+        if id(experiment) not in self._evaluators:
+            self._evaluators[id(experiment)] = Evaluator(
+                experiment.objective, experiment.model, experiment.placement
             )
         used = jax.tree.map(lambda leaf: leaf.sharding, experiment.used)
         params = jax.device_put(state.evaluated(), used)  # once for all batches
         params = {**params, **experiment.frozen}
-        return self._evaluators[id(model)].evaluate(params, phase.held_out, batches)
+        return self._evaluators[id(experiment)].evaluate(params, phase.held_out, batches)
 
     def put(self, phase: Phase, number: int) -> list[Arrays]:
         """The parts of batch `number` of a phase, on the devices."""
@@ -279,9 +301,9 @@ class Trainer:
 
     def _is_new(self, phase: Phase, parts: Sequence[Arrays]) -> bool:
         """Whether a part has other shapes than all before it, so that a program is compiled."""
-        model = id(phase.model or self.experiment.model)
+        experiment = id(self.experiment_of(phase.model, phase.objective))
         shapes = [tuple((name, x.shape) for name, x in part.items()) for part in parts]
-        found = {(model, phase.accumulate, len(parts) > 1, each) for each in shapes}
+        found = {(experiment, phase.accumulate, len(parts) > 1, each) for each in shapes}
         new = not found <= self._compiled
         self._compiled |= found
         return new
@@ -289,7 +311,7 @@ class Trainer:
     @contextlib.contextmanager
     def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
         """Stops the clock, and prints how long the block takes if it is the first of a phase."""
-        kind = id(phase.model or self.experiment.model), phase.name
+        kind = id(self.experiment_of(phase.model, phase.objective)), phase.name
         progress = session.progress if kind not in self._announced else None
         self._announced.add(kind)
         begin = time.perf_counter()

@@ -326,3 +326,20 @@ def test_the_ends_of_the_unigram_baseline():
     assert hidden.unigram_baseline(ZIPF) == pytest.approx(_entropy(ZIPF))
     assert shown.unigram_baseline(ZIPF) == pytest.approx(0, abs=1e-12)
     assert 0.8 * _entropy(ZIPF) < PAPER.unigram_baseline(ZIPF) < _entropy(ZIPF)
+
+
+def test_rates_by_a_cosine():
+    """Each sequence has its own rate; their mean is the rule's, and their form is the cosine's."""
+    rule = MaskingRule(rate=0.3, cosine=True, mask=1.0, random=0.0)
+    ids, lengths = rows_of([202] * 6000, 202)
+    _, masked = mask(ids, lengths, rule)
+    assert masked.positions.shape[1] == rule.width(202) == 167  # 202 times 0.3 / (1 - 2 / pi)
+    rates = masked.weights.sum(1) / 202
+    most = 0.3 / (1 - 2 / np.pi)
+    assert abs(rates.mean() - 0.3) < 4 * rates.std() / 6000**0.5
+    # The share of sequences with a rate below r is (2 / pi) arccos(1 - r / most).
+    for r in (0.05, 0.2, 0.5, 0.8):
+        share = 2 / np.pi * np.arccos(1 - r / most)
+        assert abs((rates < r).mean() - share) < 0.02
+    with pytest.raises(ValueError, match=r"masking rate=0\.4: must be at most 0\.3634 with cosine"):
+        MaskingRule(rate=0.4, cosine=True)

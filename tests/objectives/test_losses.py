@@ -24,7 +24,7 @@ from bertjax.objectives.regression import REGRESSION
 from bertjax.tasks.encoded import IGNORED
 from bertjax.training.objective import Objective
 from bertjax.training.state import TrainState
-from bertjax.training.step import train_step
+from bertjax.training.step import means, train_step
 from tests.helpers.sums import sums_of
 
 BOTH, MLM, LTR = MaskedLMNextSentence(), MaskedLM(), LeftToRight()
@@ -483,3 +483,21 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     with torch.no_grad():
         out = peer(input_ids=ids, attention_mask=mask, token_type_ids=segments, **theirs)
     np.testing.assert_allclose(total / count, out.loss.item(), rtol=1e-5)
+
+
+def test_the_z_loss():
+    """The mean of log(Z)^2 over the predicted tokens, and its weight in what is minimized."""
+    rng = np.random.default_rng(5)
+    logits = jnp.asarray(rng.normal(size=(3, 4, 11)), jnp.float32)
+    weights = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
+    batch = {
+        "masked_lm_ids": jnp.asarray(rng.integers(11, size=(3, 4))),
+        "masked_lm_weights": weights,
+    }
+    objective = MaskedLM(z_loss=0.01)
+    found = means(sums_of(objective, {"masked_lm": logits}, batch))
+    log_z = np.log(np.exp(np.asarray(logits, np.float64)).sum(-1))
+    expected = (log_z**2 * weights).sum() / weights.sum()
+    assert found["z_loss"] == pytest.approx(expected, rel=1e-5)
+    assert objective.loss_weights == {"mlm_loss": 1.0, "z_loss": 0.01}
+    assert "z_loss" not in sums_of(MaskedLM(), {"masked_lm": logits}, batch)

@@ -202,6 +202,7 @@ def test_layouts_train_the_same_model(name, layout, grid, chunks):
     objective = dataclasses.replace(OBJECTIVES[name], chunks=chunks)
     expected, params = _train(objective, "data", (1, 1))
     found, found_params = _train(objective, layout, grid)
+    assert found[0]["loss"] == pytest.approx(expected[0]["loss"], rel=1e-6)
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
     for path, array in params.items():

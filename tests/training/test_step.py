@@ -157,7 +157,7 @@ def test_parts_have_masks_of_their_own(equal_rows):
 def _by_parts(params, batch, sizes, seed=0, **changes):
     """Computes the same as `_update`, with parts of the given numbers of rows."""
     experiment = toy.experiment(toy.placement(1), optimizer=SGD, **changes)
-    step = CompiledStep(experiment, experiment.model, accumulate=1)
+    step = CompiledStep(experiment, accumulate=1)
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [{name: jnp.asarray(x[some]) for name, x in batch.items()} for some in rows]
     # The parameters are copied, because the update donates its arguments.
