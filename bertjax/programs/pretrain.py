@@ -46,6 +46,7 @@ def run(
     with raise_together():
         job = Job.of(config, workdir, verify=verify)
     check_same(job.facts)
+    job = job.within_budget()
     if jax.process_index() == 0:
         print(job.announcement(), flush=True)
     if job.recipe.plain.get("dry_run"):

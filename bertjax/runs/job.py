@@ -17,6 +17,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
+from bertjax.runs.budget import Budget
 from bertjax.runs.initialize import (
     check_tokenizer,
     frozen_params,
@@ -25,8 +26,13 @@ from bertjax.runs.initialize import (
     with_sizes_of,
 )
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import check_same_config, checkpoints_folder, read_config
-from bertjax.runs.sections import Config, flat
+from bertjax.runs.run_folder import (
+    check_same_config,
+    checkpoints_folder,
+    read_config,
+    recorded_config,
+)
+from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.loop import Course, Trainer, Window
@@ -119,6 +125,28 @@ class Job:
         trainer.check(course.phases)
         return cls(recipe, folder, tokenizer, spec, train, course, trainer, given)
 
+    def within_budget(self) -> "Job":
+        """The job with the steps that `config.budget` allows; as it is if it has none or goes on.
+
+        Raises:
+          InputError: the budget is too small.
+        """
+        recipe = self.recipe
+        if not recipe.budget or _begun_within(self.folder, recipe):
+            return self
+        with about_config():
+            updates = Budget.of(recipe.budget).updates(self.trainer, self.course)
+        recipe = recipe.with_steps(updates)
+        phases = [
+            dataclasses.replace(phase, first_step=steps.start, last_step=steps.stop)
+            for phase, (*_, steps) in zip(self.course.phases, recipe.steps(), strict=True)
+        ]
+        metadata = {**self.course.metadata, "config": recipe.plain}
+        course = dataclasses.replace(
+            self.course, phases=phases, schedule=recipe.schedule(), metadata=metadata
+        )
+        return dataclasses.replace(self, recipe=recipe, course=course)
+
     @property
     def facts(self) -> dict[str, Any]:
         """What must be the same on all hosts."""
@@ -180,6 +208,8 @@ class Job:
 def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str, Pretrained]]:
     """The recipe, and the weights that a new run starts from; they bring the model's sizes."""
     recipe = Recipe.from_config(config)
+    if steps := _begun_within(checked_path(workdir), recipe):
+        recipe = recipe.with_steps(steps)
     if recipe.decay_from:
         recipe = Recipe.from_config(branch_config(recipe, workdir, FREE))
         return recipe, open_sources(recipe, begun=True)
@@ -194,6 +224,12 @@ def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str,
     elif main:
         recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
     return recipe, given
+
+
+def _begun_within(folder: Path, recipe: Recipe) -> int | None:
+    """The steps of a run that has begun in a folder with the recipe's budget; or None."""
+    begun = recorded_config(folder) if recipe.budget else {}
+    return begun["total_steps"] if begun.get("budget") == recipe.budget else None
 
 
 def _begun(workdir: str, recipe: Recipe) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from bertjax.objectives.registry import OBJECTIVES
 from bertjax.objectives.token_prediction import PACKED
 from bertjax.optimizers.schedule import Schedule, make_schedule
 from bertjax.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
+from bertjax.runs.budget import Budget
 from bertjax.runs.sections import Config, about_config, build, plain_config
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.rules import sharding_layout
@@ -92,6 +93,7 @@ class Recipe:
     init_from: str | Mapping[str, str] = ""
     packed: bool = False
     decay_from: str = ""
+    budget: str = ""
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
@@ -130,6 +132,14 @@ class Recipe:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
         if not 0 <= self.ema < 1:
             raise InputError(f"config.ema={self.ema}: must be in [0, 1)")
+        if self.budget:
+            with about_config():
+                Budget.of(self.budget)
+            if self.decay_from:
+                raise InputError(
+                    f"config.budget={self.budget}: a run with decay_from is as long as its decay: "
+                    "leave one out"
+                )
         sharding_layout(self.layout)
         self._check_batches()
         spec = self.spec(vocab_size=1)
@@ -256,6 +266,17 @@ class Recipe:
     def with_model(self, model: Mapping[str, Any]) -> "Recipe":
         """The same recipe with another section `model`."""
         return Recipe.from_config({**self.plain, "model": model})
+
+    def with_steps(self, total_steps: int) -> "Recipe":
+        """The same recipe for a run of other length; its warm-up and decay are scaled with it."""
+        steps = {
+            name: round(getattr(self.optimizer, name) * total_steps / self.total_steps)
+            for name in ("warmup_steps", "decay_steps")
+        }
+        optimizer = {**self.plain.get("optimizer", {}), **steps}
+        return Recipe.from_config(
+            {**self.plain, "total_steps": total_steps, "optimizer": optimizer}
+        )
 
     @property
     def sources(self) -> dict[str, str]:

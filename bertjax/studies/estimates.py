@@ -22,9 +22,9 @@ from bertjax.studies.processes import devices_of, take_cores
 from bertjax.studies.study import Stage
 from bertjax.tasks.task import TRAIN, Task
 from bertjax.training.loop import Trainer
+from bertjax.training.pace import pace_of
 
 _SAMPLE = 200  # examples that are encoded, to estimate the tokens of all
-_STEPS = 5  # steps that are timed
 _TRAINING = 3  # times the operations of a prediction: backward has twice those of forward
 
 
@@ -83,18 +83,9 @@ def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
     frozen, _ = frozen_params(experiment.model, experiment.placement, {}, recipe.seed)
     trainer = Trainer(dataclasses.replace(experiment, frozen=frozen))
     phase = make_phases(recipe, spec, tokenizer, train, held_out)[0]
-    state, batch = trainer.experiment.fresh_state(recipe.seed), trainer.put(phase, 0)
-    update = functools.partial(
-        trainer.update, phase=phase, parts=batch, rate=recipe.schedule()(0), seed=recipe.seed
-    )
-    state, sums = update(state)
-    jax.block_until_ready(sums)
-    compiled = time.perf_counter()
-    for _ in range(_STEPS):
-        state, sums = update(state)
-    jax.block_until_ready(sums)
-    seconds = (time.perf_counter() - compiled) / _STEPS
-    return Pace(phase.flops / seconds / jax.device_count(), compiled - begin)
+    before = time.perf_counter() - begin
+    pace = pace_of(trainer, phase, recipe.schedule()(0), recipe.seed)
+    return Pace(phase.flops / pace.seconds / jax.device_count(), before + pace.first)
 
 
 def work_of(stage: Stage, given: Given) -> Work:

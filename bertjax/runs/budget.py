@@ -1,0 +1,65 @@
+"""The budget of a run: the updates that fit into a time on this machine, tokens, or operations."""
+
+import re
+from typing import NamedTuple, Self
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from bertjax.training.loop import Course, Phase, Trainer
+from bertjax.training.pace import pace_of
+
+_SECONDS = {"min": 60.0, "h": 3600.0}
+_TOKENS, _OPERATIONS = "tokens", "flops"
+_UNITS = (*_SECONDS, _TOKENS, _OPERATIONS)
+
+
+class Budget(NamedTuple):
+    """So many minutes, hours, tokens or useful floating-point operations."""
+
+    amount: float
+    unit: str
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Reads "20min", "3h", "80e6tokens" or "1e17flops".
+
+        Raises:
+          ValueError: it is none of these.
+        """
+        found = re.fullmatch(rf"([\d.]+(?:e\d+)?) ?({'|'.join(_UNITS)})", text)
+        if not found or not float(found[1]) > 0:
+            raise ValueError(
+                f"budget={text!r}: must be a number and one of {', '.join(_UNITS)}, as in '20min'"
+            )
+        return cls(float(found[1]), found[2])
+
+    def updates(self, trainer: Trainer, course: Course) -> int:
+        """The most updates that it allows, if each phase keeps its share of them.
+
+        Of time, only that of the updates counts, not compilation, evaluations and checkpoints. It
+        is measured here, and is the same on all hosts.
+
+        Raises:
+          ValueError: it does not allow a single one.
+        """
+        amount, unit = self.amount, self.unit
+        if unit in _SECONDS:
+            amount, unit = amount * _SECONDS[unit], "s"
+        cost = 0.0
+        for phase in course.phases:
+            share = (phase.last_step - phase.first_step) / course.last_step
+            cost += share * self._cost(trainer, phase, course)
+        updates = int(amount / cost)
+        if unit == "s" and jax.process_count() > 1:
+            updates = int(multihost_utils.broadcast_one_to_all(np.int32(updates)))
+        if not updates:
+            raise ValueError(f"budget={amount:g} {unit}: an update alone takes {cost:.3g} {unit}")
+        return updates
+
+    def _cost(self, trainer: Trainer, phase: Phase, course: Course) -> float:
+        """That of an update of a phase: seconds, tokens or operations."""
+        if self.unit in _SECONDS:
+            return pace_of(trainer, phase, course.schedule(phase.first_step), course.seed).seconds
+        return phase.tokens if self.unit == _TOKENS else phase.flops

@@ -1,0 +1,34 @@
+"""How fast updates are here."""
+
+import statistics
+import time
+from typing import NamedTuple
+
+import jax
+
+from bertjax.training.loop import Phase, Trainer
+
+_UPDATES = 10  # that are timed
+
+
+class Pace(NamedTuple):
+    """The seconds of an update of a phase.
+
+    Attributes:
+      first: of the first one, with its compilation.
+      seconds: of each after it, their median.
+    """
+
+    first: float
+    seconds: float
+
+
+def pace_of(trainer: Trainer, phase: Phase, rate: float, seed: int) -> Pace:
+    """Makes some updates of fresh parameters with the batches of a phase, one at a time."""
+    state, times = trainer.experiment.fresh_state(seed), []
+    for number in range(1 + _UPDATES):
+        parts, begin = trainer.put(phase, number), time.perf_counter()
+        state, sums = trainer.update(state, phase, parts, rate, seed)
+        jax.block_until_ready(sums)
+        times.append(time.perf_counter() - begin)
+    return Pace(times[0], statistics.median(times[1:]))
