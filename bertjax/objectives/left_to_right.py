@@ -17,7 +17,7 @@ class LeftToRight(TokenPrediction):
     kind = kinds.CAUSAL_LM
     targets = ("target_ids", "target_weights")
 
-    def corruption(self, rule: MaskingRule) -> Corruption:
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
         """Nothing is masked."""
-        del rule
+        del rule, microbatches
         return NextTokens()

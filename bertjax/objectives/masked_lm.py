@@ -28,8 +28,9 @@ class MaskedLM(TokenPrediction):
     kind = kinds.MASKED_LM
     targets = ("masked_lm_ids", "masked_lm_weights")
 
-    def corruption(self, rule: MaskingRule) -> Corruption:
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
         """Tokens or whole words are masked."""
+        del microbatches
         return MaskedTokens(rule)
 
     def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:

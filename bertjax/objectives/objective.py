@@ -37,6 +37,7 @@ class PretrainingObjective(Objective):
         they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
+      group: the rows of a batch must divide into groups of so many.
       warned: what `warning` says, as a verdict on a run (`bertjax.training.verdict`).
     """
 
@@ -49,6 +50,7 @@ class PretrainingObjective(Objective):
     kind: ClassVar[str] = ""
     exported: ClassVar[str] = ""
     others: ClassVar[Mapping[str, str]] = {}
+    group: ClassVar[int] = 1
     warned: ClassVar[str] = "warned"
 
     @property
@@ -57,8 +59,13 @@ class PretrainingObjective(Objective):
         """How text is laid out in a sequence."""
 
     @abc.abstractmethod
-    def corruption(self, rule: MaskingRule) -> Corruption:
-        """The change that is made to the text; it may use the rule of `config.masking`."""
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
+        """The change that is made to the text.
+
+        Args:
+          rule: that of `config.masking`; some objectives use it.
+          microbatches: of a batch, for one that changes some of the rows of each.
+        """
 
     def warning(self, metrics: Mapping[str, float]) -> str:
         """Describes a suspicious metric of an evaluation, with the usual causes and what to do.

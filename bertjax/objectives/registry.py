@@ -7,6 +7,7 @@ from bertjax.objectives.classification import (
 )
 from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.objectives.fine_tuning import TaskObjective
+from bertjax.objectives.hybrid import Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.multi_label import MULTI_LABEL
@@ -15,7 +16,7 @@ from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
 
 # `config.objective.name` of pre-training.
-_OBJECTIVES = (MaskedLMNextSentence, MaskedLM, LeftToRight, ReplacedTokenDetection)
+_OBJECTIVES = (MaskedLMNextSentence, MaskedLM, LeftToRight, Hybrid, ReplacedTokenDetection)
 OBJECTIVES: dict[str, type[PretrainingObjective]] = {
     objective.name: objective for objective in _OBJECTIVES
 }

@@ -94,7 +94,7 @@ def held_out_examples(
     recipe: Recipe, phase: PhaseSpec, tokenizer: Tokenizer, store: TokenStore
 ) -> HeldOut:
     """The same held-out examples at every evaluation, masked by config.masking in all phases."""
-    phase = dataclasses.replace(phase, masking=recipe.masking)
+    phase = dataclasses.replace(phase, masking=recipe.masking, accumulate=1)
     spec = recipe.example_spec(phase, f"heldout {phase.length}", recipe.eval_batch_size)
     return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
 

@@ -176,6 +176,13 @@ class Recipe:
                     "compares the rows of a batch with each other, so that it cannot take the "
                     "batch in parts: set it to 1"
                 )
+            for rows in (phase.batch_size // phase.accumulate, self.eval_batch_size):
+                if rows % own.group:
+                    raise InputError(
+                        f"config.phase_{number}: {rows} rows (batch_size / accumulate, or "
+                        f"eval_batch_size) do not divide into the groups of {own.group} of "
+                        f"objective={own.name!r}"
+                    )
             if own.carried != self.objective.carried or own.headline != self.objective.headline:
                 raise InputError(
                     f"config.phase_{number}.objective={own.name!r}: it cannot take turns with "
@@ -320,7 +327,7 @@ class Recipe:
         """The settings of the examples of one phase in one stream."""
         return ExampleSpec(
             layout=phase.objective.layout,
-            corruption=phase.objective.corruption(phase.masking),
+            corruption=phase.objective.corruption(phase.masking, phase.accumulate),
             length=phase.length,
             batch_size=batch_size,
             seed=self.seed,

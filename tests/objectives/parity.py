@@ -89,7 +89,7 @@ class Parity(PretrainingObjective):
     columns = ("parity_loss", "parity_accuracy", "parity_bits", "distance_loss")
     exported = "student"
 
-    def corruption(self, rule):
+    def corruption(self, rule, microbatches=1):
         """The labels."""
         del rule
         return Parities()

@@ -1,0 +1,163 @@
+"""Left to right in some rows of a batch, masked tokens in the others (GPT-BERT, arXiv 2410.24159).
+
+One set of parameters learns both. GPT-BERT predicts a masked token at the place before it; here it
+is predicted at its own place, as in BERT, so that the model is opened and exported as any other.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertjax.base.fields import Field
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.examples.corruption import Corrupt, Corruption, MaskedTokens, NextTokens
+from bertjax.examples.draws import Draws
+from bertjax.examples.layout import LaidOut
+from bertjax.examples.masking import MaskingRule
+from bertjax.heads.architectures import text_inputs
+from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.objectives.token_prediction import token_values
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.model import Arrays, Model, Params, Part
+from bertjax.training.objective import LossWeights, Rngs
+from bertjax.training.step import join_rows, split_rows
+
+MASKED, CAUSAL = "masked", "causal"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hybrid(MaskedLM):
+    """Both objectives at once; what is minimized is the mean of their losses over the rows.
+
+    Attributes:
+      causal_rows: how many rows of each group are read left to right. GPT-BERT has 15 of 16.
+      group: the rows of a group; those of a batch must divide into groups.
+    """
+
+    causal_rows: int = 15
+    group: int = 16
+
+    name = "hybrid"
+    exported = MASKED
+    others = {CAUSAL: kinds.CAUSAL_LM}
+    columns = (*MaskedLM.columns, "causal_loss", "causal_accuracy")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.causal_rows < self.group:
+            raise ValueError(
+                f"causal_rows={self.causal_rows}: must be above 0, and less than group={self.group}"
+            )
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """The shares of the rows."""
+        share = self.causal_rows / self.group
+        return super().loss_weights | {"mlm_loss": 1 - share, "causal_loss": share}
+
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
+        """The first rows of each group stay as they are; tokens of the others are masked."""
+        return _InSomeRows(self, MaskedTokens(rule), microbatches)
+
+    def model(self, spec: EncoderSpec) -> Model:
+        """One set of parameters, and two ways to compute with it."""
+        inputs = text_inputs(spec, B=1, S=8)
+        masked = Part(self.module(spec), inputs)
+        causal = self.module(dataclasses.replace(spec, causal=True))
+        branches = jax.eval_shape(masked.init, jax.random.key(0))
+        shared = dict.fromkeys(branches, MASKED)
+        return Model({MASKED: masked, CAUSAL: Part(causal, inputs, shared=shared)})
+
+    def _parts(self, batch: Arrays) -> tuple[Arrays, Arrays]:
+        """The rows with masked tokens, and those that are read left to right."""
+        groups = {name: split_rows(x, self.group) for name, x in batch.items()}
+        masked = {name: join_rows(x[self.causal_rows :]) for name, x in groups.items()}
+        return masked, {name: join_rows(x[: self.causal_rows]) for name, x in groups.items()}
+
+    def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
+        """ "masked_lm" [B', P, V] of the rows with masked tokens; "next" [B - B', S, V]."""
+        masked, causal = self._parts(batch)
+        causal = {name: x for name, x in causal.items() if name != "masked_lm_positions"}
+        return {
+            **model(params, masked, rngs.dropout(0), MASKED),
+            "next": model(params, causal, rngs.dropout(1), CAUSAL)["masked_lm"],
+        }
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """1 on each token that is predicted."""
+        masked, causal = self._parts(batch)
+        return super().weights(masked) | {"causal_loss": causal["target_weights"]}
+
+    def counts(self, batch: Arrays) -> dict[str, jax.Array]:
+        """Of all rows, because the groups of a whole batch are not those of its microbatches.
+
+        In each row, the weights of the other objective are 0.
+        """
+        whole = MaskedLM.weights(self, batch) | {"causal_loss": batch["target_weights"]}
+        return {name: jnp.sum(whole[name]) for name in self.loss_weights}
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """The loss and the accuracy of both."""
+        masked, causal = self._parts(batch)
+        of_next = token_values(outputs["next"], causal["target_ids"])
+        return super().values(outputs, masked) | {
+            "causal_loss": {
+                "causal_loss": of_next["mlm_loss"],
+                "causal_accuracy": of_next["mlm_accuracy"],
+            }
+        }
+
+    def flops_per_token(
+        self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
+    ) -> float:
+        """The mean over the rows: in those left to right, all tokens are predicted."""
+        share = self.causal_rows / self.group
+        masked = spec.flops_per_token(length, predicted, context)
+        return share * spec.flops_per_token(length, length, context) + (1 - share) * masked
+
+
+@dataclasses.dataclass(frozen=True)
+class _InSomeRows:
+    """Masks tokens in some rows of each group, and predicts the next tokens in the others."""
+
+    hybrid: Hybrid
+    masked: MaskedTokens
+    microbatches: int
+    next_tokens: ClassVar[NextTokens] = NextTokens()
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `Corruption`."""
+        return {**self.masked.fields, **self.next_tokens.fields}
+
+    @property
+    def has_fixed_masks(self) -> bool:
+        """See `Corruption`."""
+        return self.masked.has_fixed_masks
+
+    def predicted(self, length: int) -> int:
+        """See `Corruption`; of the rows with masked tokens."""
+        return self.masked.predicted(length)
+
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
+        """See `Corruption`."""
+        both = self.masked.open(tokenizer), self.next_tokens.open(tokenizer)
+        return partial(self._corrupted, *both)
+
+    def _corrupted(
+        self, masked: Corrupt, following: Corrupt, rows: LaidOut, draws: Draws, index: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        # A microbatch has every n-th row of a batch (`split_rows`), and so has a group.
+        causal = index // self.microbatches % self.hybrid.group < self.hybrid.causal_rows
+        text, ids = rows.arrays["input_ids"].copy(), rows.arrays["input_ids"]
+        arrays = following(rows, draws, index) | masked(rows, draws, index)
+        ids[causal] = text[causal]
+        arrays["masked_lm_weights"][causal] = 0
+        arrays["target_weights"][~causal] = 0
+        return arrays

@@ -1,0 +1,169 @@
+"""Rows that are read left to right, and rows with masked tokens, in one batch."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.objectives.hybrid import CAUSAL, MASKED, Hybrid
+from bertjax.objectives.left_to_right import LeftToRight
+from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.programs import pretrain
+from bertjax.runs.open_model import of_run
+from bertjax.runs.recipe import Recipe
+from bertjax.runs.run_folder import load_run
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import data_parallel, make_placement
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Trainer
+from bertjax.training.objective import Rngs
+from bertjax.training.state import TrainState
+from bertjax.training.step import means, train_step
+from tests.helpers.tiny_run import metrics_of, tiny_config
+
+HYBRID = Hybrid(causal_rows=2, group=3)
+SPEC = ModernBertSpec(
+    vocab_size=53,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=32,
+    initializer_range=0.3,
+)
+ROWS, LENGTH, PLACES = 24, 11, 3
+
+
+def batch_of(microbatches: int = 1) -> dict[str, np.ndarray]:
+    """Random rows of 11 to 7 tokens."""
+    rng = np.random.default_rng(2)
+    mask = (np.arange(LENGTH) < rng.integers(7, LENGTH + 1, (ROWS, 1))).astype(np.int32)
+    causal = np.arange(ROWS) // microbatches % 3 < 2
+    used = (np.arange(PLACES) < rng.integers(0, PLACES + 1, (ROWS, 1))) & ~causal[:, None]
+    return {
+        "input_ids": rng.integers(5, 53, (ROWS, LENGTH)).astype(np.int32) * mask,
+        "input_mask": mask,
+        "token_type_ids": 0 * mask,
+        "masked_lm_positions": np.sort(rng.integers(1, 7, (ROWS, PLACES))).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, 53, (ROWS, PLACES)).astype(np.int32),
+        "masked_lm_weights": used.astype(np.float32),
+        "target_ids": rng.integers(5, 53, (ROWS, LENGTH)).astype(np.int32),
+        "target_weights": mask * causal[:, None].astype(np.float32),
+    }
+
+
+@pytest.fixture(scope="module")
+def params():
+    return nn.unbox(HYBRID.model(SPEC).init(jax.random.key(1)))
+
+
+def test_its_losses_are_those_of_both_objectives(params):
+    """On their rows, by one set of parameters; one counts 1/3, and the other 2/3."""
+    batch, still = batch_of(), Rngs(jax.random.key(0), deterministic=True)
+    assert params[CAUSAL] == {}
+    found = means(HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0])
+    causal = np.arange(ROWS) % 3 < 2
+    for objective, rows, name in ((MaskedLM(), ~causal, "mlm"), (LeftToRight(), causal, "causal")):
+        model = objective.model(dataclasses.replace(SPEC, causal=objective.causal))
+        own = {n: x[rows] for n, x in batch.items() if n in objective.fields}
+        expected = means(objective.sums(model, params[MASKED], own, still)[0])
+        assert found[f"{name}_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-6)
+        assert found[f"{name}_accuracy"] == pytest.approx(expected["mlm_accuracy"], rel=1e-6)
+    assert HYBRID.loss_weights == pytest.approx({"mlm_loss": 1 / 3, "causal_loss": 2 / 3})
+    # In a causal row, nothing changes what is predicted before it.
+    assert found["mlm_loss"] != found["causal_loss"]
+
+
+def _update(params, microbatches):
+    optimizer = optax.with_extra_args_support(optax.sgd(0.1))
+    state = TrainState(jax.numpy.int32(0), params, optimizer.init(params))
+    options = dict(model=HYBRID.model(SPEC), objective=HYBRID, optimizer=optimizer)
+    step = jax.jit(partial(train_step, **options, accumulate=microbatches))
+    return step(state, {}, batch_of(4), 1.0, 0)
+
+
+def test_microbatches_have_whole_groups(params):
+    """Every fourth row is of one microbatch; the rows of the batch are laid out for that."""
+    rows = {n: x.reshape(6, 4, *x.shape[1:]).swapaxes(0, 1) for n, x in batch_of(4).items()}
+    assert (rows["target_weights"].any(-1) == (np.arange(6) % 3 < 2)).all()
+    state, sums = _update(params, 4)
+    batch = {n: x.reshape(ROWS, *x.shape[2:]) for n, x in rows.items()}
+    still = Rngs(jax.random.key(0), deterministic=True)
+    expected = means(HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0])
+    found = means(sums)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+    def loss(params):
+        each = HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0]
+        return sum(w * each[n][0] / each[n][1] for n, w in HYBRID.loss_weights.items())
+
+    whole = jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, state.params, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.devices(8)
+@pytest.mark.parametrize("layout, mesh", [("zero1", {}), ("tensor_fsdp", {"model": 2})])
+def test_eight_devices_train_what_one_trains(layout, mesh):
+    objective = Hybrid(causal_rows=2, group=3)
+    spec = dataclasses.replace(SPEC, vocab_multiple=8)
+
+    def train(placement):
+        optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
+        experiment = Experiment(objective.model(spec), objective, optimizer, placement)
+        trainer, found, state = Trainer(experiment), [], experiment.fresh_state(0)
+        with placement.active():
+            for _ in range(3):
+                parts = [
+                    placement.put(lambda rows: {n: x[rows] for n, x in batch_of().items()}, ROWS)
+                ]
+                state, sums = trainer.step(1)(state, parts, 1.0, 0)
+                found.append(means(jax.device_get(sums)))
+        return found, jax.device_get(state.params)
+
+    one, params = train(data_parallel(jax.devices()[:1]))
+    eight, others = train(make_placement(MeshSpec(**mesh), layout))
+    for a, b in zip(one, eight, strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), params, others)
+
+
+def test_a_run(tiny_corpus, tmp_path):
+    """Its model is opened as a masked LM, or as a causal one with the same parameters."""
+    objective = {"name": "hybrid", "causal_rows": 1, "group": 4}
+    config = tiny_config(tiny_corpus, objective=objective, phase_1={"accumulate": 2})
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    last = [row for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"][-1]
+    assert last["loss"] == pytest.approx(0.75 * last["mlm_loss"] + 0.25 * last["causal_loss"])
+    run = load_run(tmp_path / "run")
+    masked, causal = of_run(run, "run"), of_run(run, "run", CAUSAL)
+    assert (masked.kind, masked.spec.causal) == (kinds.MASKED_LM, False)
+    assert (causal.kind, causal.spec.causal) == (kinds.CAUSAL_LM, True)
+    jax.tree.map(np.testing.assert_array_equal, masked.params, causal.params)
+
+
+@pytest.mark.parametrize(
+    "settings, changes, message",
+    [
+        ({"causal_rows": 0}, {}, r"config\.objective: causal_rows=0: must be above 0, and less"),
+        ({"causal_rows": 4}, {}, r"config\.objective: causal_rows=4: must be above 0, and less"),
+        (
+            {},
+            {"phase_2": {"batch_size": 6}},
+            r"config\.phase_2: 6 rows .* groups of 4 of objecti",
+        ),
+        ({}, {"eval_batch_size": 9}, r"config\.phase_1: 9 rows .* groups of 4 of objective='hyb"),
+    ],
+)
+def test_bad_settings(tiny_corpus, settings, changes, message):
+    objective = {"name": "hybrid", "causal_rows": 1, "group": 4, **settings}
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(tiny_config(tiny_corpus, objective=objective, **changes))
