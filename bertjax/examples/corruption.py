@@ -118,3 +118,50 @@ class NextTokens:
         following[:, :-1] &= segment_ids[:, 1:] > 0
         target = np.where(following, np.roll(ids, -1, axis=1), 0)
         return {"target_ids": target, "target_weights": following.astype(np.float32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedInSomeRows:
+    """Tokens are masked in some rows of each group; in the others, every next token is predicted.
+
+    Attributes:
+      rule: of the masks.
+      causal_rows: so many rows of a group, the first ones, stay as they are.
+      group: the rows of a group.
+      microbatches: of a batch. Each has every n-th row of it (`bertjax.training.step.split_rows`).
+    """
+
+    rule: MaskingRule
+    causal_rows: int
+    group: int
+    microbatches: int
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `Corruption`."""
+        return {**MaskedTokens.fields, **NextTokens.fields}
+
+    @property
+    def has_fixed_masks(self) -> bool:
+        """See `Corruption`."""
+        return MaskedTokens(self.rule).has_fixed_masks
+
+    def predicted(self, length: int) -> int:
+        """See `Corruption`; in a row with masked tokens."""
+        return self.rule.width(length)
+
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
+        """See `Corruption`."""
+        masked, following = MaskedTokens(self.rule).open(tokenizer), NextTokens().open(tokenizer)
+
+        def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
+            causal = index // self.microbatches % self.group < self.causal_rows
+            ids = rows.arrays["input_ids"]
+            whole = ids.copy()
+            arrays = following(rows, draws, index) | masked(rows, draws, index)
+            ids[causal] = whole[causal]
+            arrays["masked_lm_weights"][causal] = 0
+            arrays["target_weights"][~causal] = 0
+            return arrays
+
+        return corrupted

@@ -5,25 +5,17 @@ is predicted at its own place, as in BERT, so that the model is opened and expor
 """
 
 import dataclasses
-from collections.abc import Mapping
-from functools import partial
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from bertjax.base.fields import Field
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.corruption import Corrupt, Corruption, MaskedTokens, NextTokens
-from bertjax.examples.draws import Draws
-from bertjax.examples.layout import LaidOut
+from bertjax.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.examples.masking import MaskingRule
 from bertjax.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.objectives.token_prediction import token_values
-from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs
 from bertjax.training.step import join_rows, split_rows
@@ -56,6 +48,11 @@ class Hybrid(MaskedLM):
             )
 
     @property
+    def row_group(self) -> int:
+        """See `PretrainingObjective`."""
+        return self.group
+
+    @property
     def loss_weights(self) -> dict[str, float]:
         """The shares of the rows."""
         share = self.causal_rows / self.group
@@ -63,7 +60,7 @@ class Hybrid(MaskedLM):
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
         """The first rows of each group stay as they are; tokens of the others are masked."""
-        return _InSomeRows(self, MaskedTokens(rule), microbatches)
+        return MaskedInSomeRows(rule, self.causal_rows, self.group, microbatches)
 
     def model(self, spec: EncoderSpec) -> Model:
         """One set of parameters, and two ways to compute with it."""
@@ -120,44 +117,3 @@ class Hybrid(MaskedLM):
         share = self.causal_rows / self.group
         masked = spec.flops_per_token(length, predicted, context)
         return share * spec.flops_per_token(length, length, context) + (1 - share) * masked
-
-
-@dataclasses.dataclass(frozen=True)
-class _InSomeRows:
-    """Masks tokens in some rows of each group, and predicts the next tokens in the others."""
-
-    hybrid: Hybrid
-    masked: MaskedTokens
-    microbatches: int
-    next_tokens: ClassVar[NextTokens] = NextTokens()
-
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        """See `Corruption`."""
-        return {**self.masked.fields, **self.next_tokens.fields}
-
-    @property
-    def has_fixed_masks(self) -> bool:
-        """See `Corruption`."""
-        return self.masked.has_fixed_masks
-
-    def predicted(self, length: int) -> int:
-        """See `Corruption`; of the rows with masked tokens."""
-        return self.masked.predicted(length)
-
-    def open(self, tokenizer: Tokenizer) -> Corrupt:
-        """See `Corruption`."""
-        both = self.masked.open(tokenizer), self.next_tokens.open(tokenizer)
-        return partial(self._corrupted, *both)
-
-    def _corrupted(
-        self, masked: Corrupt, following: Corrupt, rows: LaidOut, draws: Draws, index: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        # A microbatch has every n-th row of a batch (`split_rows`), and so has a group.
-        causal = index // self.microbatches % self.hybrid.group < self.hybrid.causal_rows
-        text, ids = rows.arrays["input_ids"].copy(), rows.arrays["input_ids"]
-        arrays = following(rows, draws, index) | masked(rows, draws, index)
-        ids[causal] = text[causal]
-        arrays["masked_lm_weights"][causal] = 0
-        arrays["target_weights"][~causal] = 0
-        return arrays

@@ -37,7 +37,6 @@ class PretrainingObjective(Objective):
         they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
-      group: the rows of a batch must divide into groups of so many.
       warned: what `warning` says, as a verdict on a run (`bertjax.training.verdict`).
     """
 
@@ -50,8 +49,12 @@ class PretrainingObjective(Objective):
     kind: ClassVar[str] = ""
     exported: ClassVar[str] = ""
     others: ClassVar[Mapping[str, str]] = {}
-    group: ClassVar[int] = 1
     warned: ClassVar[str] = "warned"
+
+    @property
+    def row_group(self) -> int:
+        """The rows of a microbatch must divide into groups of so many."""
+        return 1
 
     @property
     @abc.abstractmethod

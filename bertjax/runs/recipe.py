@@ -177,10 +177,10 @@ class Recipe:
                     "batch in parts: set it to 1"
                 )
             for rows in (phase.batch_size // phase.accumulate, self.eval_batch_size):
-                if rows % own.group:
+                if rows % own.row_group:
                     raise InputError(
                         f"config.phase_{number}: {rows} rows (batch_size / accumulate, or "
-                        f"eval_batch_size) do not divide into the groups of {own.group} of "
+                        f"eval_batch_size) do not divide into the groups of {own.row_group} of "
                         f"objective={own.name!r}"
                     )
             if own.carried != self.objective.carried or own.headline != self.objective.headline:

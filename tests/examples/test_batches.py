@@ -181,7 +181,7 @@ def test_a_store_of_another_tokenizer(corpus):
 
 
 def test_the_contract_itself():
-    assert set(OBJECTIVES) == {"masked_lm_next_sentence", "masked_lm", "left_to_right", "electra"}
+    assert {"masked_lm_next_sentence", "masked_lm", "left_to_right"} < set(OBJECTIVES)
     for objective in EVERY.values():
         fields = objective.fields
         assert {"input_ids", "input_mask", "token_type_ids"} <= fields.keys()
