@@ -62,12 +62,10 @@ class MaskedTokens:
 
     def open(self, tokenizer: Tokenizer) -> Corrupt:
         """See `Corruption`."""
-        ordinary = np.ones(tokenizer.vocabulary_size, bool)
-        ordinary[list(tokenizer.special_ids)] = False
         masker = Masker(
             self.rule,
             mask_id=tokenizer.mask_id,
-            ordinary=ordinary,
+            ordinary=tokenizer.ordinary,
             continues_word=tokenizer.continues_word,
             word_links=tokenizer.word_links,
         )

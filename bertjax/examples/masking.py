@@ -183,12 +183,7 @@ class Masker:
         self, order: np.ndarray, ids: np.ndarray, maskable: np.ndarray
     ) -> np.ndarray:
         """Gives all pieces of a word the random number of its first piece."""
-        continues = self._continues_word.take(ids)
-        continues[:, 1:] &= maskable[:, :-1]
-        if self._word_links is not None:
-            into, out_of = self._word_links
-            continues[:, 1:] &= (into.take(ids[:, 1:]) & out_of.take(ids[:, :-1])) != 0
-        continues[:, 0] = False
+        continues = inside_words(ids, maskable, self._continues_word, self._word_links)
         place = np.arange(ids.size, dtype=np.int32).reshape(ids.shape)
         first = np.maximum.accumulate(np.where(continues, 0, place).ravel())
         return order.take(first).reshape(order.shape)
@@ -202,6 +197,28 @@ class Masker:
         random = choices[((which.astype(np.uint64) * np.uint64(len(choices))) >> np.uint64(32))]
         kept_or_random = np.where(chance < rule.mask + rule.random, random, original)
         return np.where(chance < rule.mask, self._mask_id, kept_or_random)
+
+
+def inside_words(
+    ids: np.ndarray,
+    maskable: np.ndarray,
+    continues_word: np.ndarray,
+    word_links: np.ndarray | None,
+) -> np.ndarray:
+    """Whether each token continues the word of the token before it, bool [R, S].
+
+    Args:
+      ids: int32 [R, S].
+      maskable: bool [R, S], False for special tokens, which are in no word.
+      continues_word, word_links: see `Masker`.
+    """
+    continues = continues_word.take(ids) & maskable
+    continues[:, 1:] &= maskable[:, :-1]
+    if word_links is not None:
+        into, out_of = word_links
+        continues[:, 1:] &= (into.take(ids[:, 1:]) & out_of.take(ids[:, :-1])) != 0
+    continues[:, 0] = False
+    return continues
 
 
 def _whole_words(

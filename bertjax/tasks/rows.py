@@ -155,11 +155,24 @@ def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
     reader = readers.get(official_files.ending(path))
     if reader is None:
         raise InputError(f"{path}: must end in {', '.join(FORMATS)} (before .gz, .xz or .zst)")
-    for number, (where, fields) in enumerate(reader(path)):
-        yield FileRow(number, where, fields)
+    yield from _numbered(reader(path))
+
+
+def read_csv_rows(folder: Path, name: str) -> Iterator[FileRow]:
+    """Yields the rows of a CSV file with any ending, compressed or not.
+
+    Raises:
+      InputError: see `read_rows`.
+    """
+    yield from _numbered(_csv(official_files.find(folder, name)))
 
 
 _Fields = Iterator[tuple[str, Mapping[str, Any]]]
+
+
+def _numbered(found: _Fields) -> Iterator[FileRow]:
+    for number, (where, fields) in enumerate(found):
+        yield FileRow(number, where, fields)
 
 
 def _csv(path: Path) -> _Fields:

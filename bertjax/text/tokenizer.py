@@ -82,6 +82,7 @@ class Tokenizer:
       roles: the id of each role's special token: of pad, unk, cls, sep, mask, bos and eos, those
         that the vocabulary has. BERT's have the first five.
       special_ids: the ids of all roles, ascending.
+      ordinary: bool [vocabulary_size], False for the special ids.
       template: how special tokens and token types make a sequence of one or two texts.
       continues_word: bool [vocabulary_size], True for a piece that continues a word.
       word_links: None; or uint8 [2, vocabulary_size] if that depends on the piece before it, too:
@@ -148,6 +149,8 @@ class Tokenizer:
         self.vocabulary_size = len(self.tokens)
         self.roles: dict[str, int] = pieces.roles
         self.special_ids = tuple(sorted({*self.roles.values()}))
+        self.ordinary = np.ones(self.vocabulary_size, bool)
+        self.ordinary[list(self.special_ids)] = False
         self.template = template or pieces.template or Template.usual(self.roles)
         self.continues_word: np.ndarray = pieces.continues_word
         self.word_links: np.ndarray | None = pieces.word_links

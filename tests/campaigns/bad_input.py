@@ -42,6 +42,8 @@ MEANT = (
     Meant("* flags: no --*", SILENT, _DEFAULT),
     Meant("compile_check flags: --image=", SILENT, _DEFAULT),
     Meant("compile_check flags: --json=", SILENT, _DEFAULT),
+    Meant("score flags: --output=", SILENT, _DEFAULT),
+    Meant("score files: minimal.jsonl: no *", SILENT, _DEFAULT),
     Meant("* config file: no *", SILENT, _DEFAULT),
     Meant("* flags: --config=odd/raises.py", TRACEBACK, "the error is in the user's own code"),
     Meant("study flags: --study=odd/raises.py", TRACEBACK, "the error is in the user's own code"),
@@ -89,7 +91,7 @@ _COMMANDS = {
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.PREDICT, made.ENSEMBLE, made.DRY_RUN, made.SHOW),
-        made.COMPILE,
+        *(made.COMPILE, made.SCORE),
     )
 }
 
@@ -785,6 +787,7 @@ def _file_tries(folder: Path) -> Iterator[Planned]:
         ),
         ("numbers/train.jsonl", made.NUMBERS, _of_row(folder / "numbers" / "train.jsonl")),
         ("labels/train.jsonl", made.LABELS, _of_row(folder / "labels" / "train.jsonl")),
+        ("minimal.jsonl", made.SCORE, _of_row(folder / "minimal.jsonl")),
         ("tags/train.jsonl", made.TAGS, _of_row(folder / "tags" / "train.jsonl")),
         *(
             (f"triviaqa/{name}", made.TRIVIAQA, _of_json(folder / "triviaqa" / name, texts=True))

@@ -41,6 +41,7 @@ _IMPORTED = (
         "bertjax.programs.predict",
         "bertjax.programs.prepare",
         "bertjax.programs.pretrain",
+        "bertjax.programs.score",
     ),
     *(
         "bertjax.programs.show_sharding",

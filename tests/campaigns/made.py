@@ -247,6 +247,11 @@ LABELS = _command(
 )
 TAGS = _command(_fine_tuning("table", ":tagging", "tags", "tuned"), "run tags", _tuned("tuned"))
 STSB = _command(_fine_tuning("glue", ":STS-B", "glue", "tuned"), "run glue", _tuned("tuned"))
+SCORE = _command(
+    "score --model=run --data=minimal.jsonl --output=scores.json",
+    "run minimal.jsonl",
+    _files("scores.json"),
+)
 COMPILE = _command("compile_check --config=tiny.py --topology=v5e:2x2", "tiny.py", None)
 SHOW = _command("show_sharding --config=tiny.py", "tiny.py", _printed)
 
@@ -468,6 +473,7 @@ def _write_inputs(folder: Path) -> None:
     write_config(folder / "tiny.py", tiny())
     lines = [f"{word} {word} {word}" for word in ("baa", "moo", "quack", "tweet")] * 8
     (folder / "lines.txt").write_text("\n".join(lines) + "\n")
+    task_files.write_minimal_pairs(folder / "minimal.jsonl")
     task_files.write_cola(folder / "glue", rows=24)
     task_files.write_squad(folder / "squad", "v2.0", paragraphs=4)
     task_files.write_swag(folder / "swag", rows=24)

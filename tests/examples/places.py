@@ -135,6 +135,7 @@ def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamesp
         mask_id=MASK,
         template=Template((CLS,), (SEP,), (SEP,)),
         special_ids=(PAD, UNK, CLS, SEP, MASK),
+        ordinary=np.arange(size) >= FIRST,
         continues_word=continues,
         word_links=None,
     )

@@ -327,6 +327,23 @@ def write_reviews(folder: Path, rows: int = 96, seed: int = 0) -> Path:
     return folder
 
 
+def write_minimal_pairs(path: Path, rows: int = 14) -> Path:
+    """Writes pairs in the form of BLiMP: in the bad sentence, one word is another one."""
+    rng = random.Random(0)
+    lines = []
+    for number in range(rows):
+        word, other = rng.sample(SOUNDS, 2)
+        good = [word] * (4 if number % 3 else 7)
+        bad = [*good]
+        bad[rng.randrange(1, len(good))] = other
+        uid = "four_words" if number % 3 else "seven_words"
+        row = {"sentence_good": " ".join(good) + ".", "sentence_bad": " ".join(bad) + "."}
+        row |= {"field": "syntax", "linguistics_term": "repetition", "UID": uid}
+        lines.append(f"{json.dumps(row)}\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
 def tiny_finetuning(init_from: Path | str, data: Path, **changes: Any):
     """The config of a fine-tuning of `tiny_run`; `changes` replace keys at the top level."""
     config = finetune_config()

@@ -49,12 +49,14 @@ def said(tiny_run, fine_tuned, tmp_path_factory, repository) -> dict[str, tuple[
     task_files.write_swag(folder / "swag", rows=24)
     task_files.write_conll(folder / "conll2003", documents=3)
     task_files.write_reviews(folder / "reviews", rows=24)
+    task_files.write_minimal_pairs(folder / "minimal.jsonl")
     commands = [
         "prepare_corpus --source=text:text.txt --learn_vocabulary=300 --held_out=0.1 --workers=1"
         " --output=corpus",
         "pretrain --config=tiny.py --config.corpus=corpus --workdir=run",
         "evaluate --model=run --batches=1",
         "fill_mask --model=run --text=[MASK]",
+        "score --model=run --data=minimal.jsonl --most=2 --output=scores.json",
         "convert --from=run --to=hf:exported",
         "convert --from=run --to=stablehlo:served",
         "extract_features --model=hf:exported --input=lines.txt --output=vectors.parquet",

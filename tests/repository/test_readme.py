@@ -1,6 +1,7 @@
 """README.md and docs/: their commands, run as they stand there, their links and their length."""
 
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -145,6 +146,7 @@ _PROGRAMS = {
     *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
     *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
+    "launch/score.py",
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
@@ -300,6 +302,16 @@ def test_vectors_and_rerankers(commands, repository, tiny_run, tmp_path):
     assert "read back: " in _run(export, tmp_path, repository)
     assert (tmp_path / "my-vectors" / "modules.json").exists()
     assert "average_precision" in _run(rerank, tmp_path, repository, small)
+
+
+@pytest.mark.slow
+def test_grammar_is_scored(commands, repository, tiny_run, tmp_path):
+    (tmp_path / "run").symlink_to(tiny_run)
+    with lzma.open(tmp_path / "blimp.jsonl.xz", "wt", encoding="utf-8") as file:
+        file.write(task_files.write_minimal_pairs(tmp_path / "pairs.jsonl").read_text())
+    for command in commands["docs/grammar.md"]:
+        assert "mean over 2 paradigms" in _run(command, tmp_path, repository)
+    assert json.loads((tmp_path / "scores.json").read_text())["pairs"] == 14
 
 
 @pytest.mark.slow

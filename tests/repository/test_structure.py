@@ -21,7 +21,7 @@ _BELOW_RUNS = [
     *["base", "text", "corpus", "examples", "tasks", "similarity"],
     *["layers", "attention", "encoders", "heads", "optimizers"],
     *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
-    "features",
+    *["features", "minimal_pairs"],
 ]
 MAY_IMPORT = {
     "__init__": [],
@@ -54,6 +54,11 @@ MAY_IMPORT = {
         *["base", "text", "corpus", "tasks", "encoders", "heads", "sharding", "inference"],
         "interop",
     ],
+    # what a model knows of grammar: pairs of sentences, their log-probabilities, accuracy
+    "minimal_pairs": [
+        *["base", "text", "corpus", "examples", "tasks", "similarity", "encoders", "heads"],
+        *["sharding", "training", "inference", "interop"],
+    ],
     # the TPU compiler's estimates for a step
     "compile_report": ["base", "training"],
     # a run: its config as objects, its folder, its beginning
@@ -76,7 +81,7 @@ _DEVICE_FILES = [
     for part in (
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
-        *("contrastive", "studies"),
+        *("contrastive", "studies", "minimal_pairs"),
     )
 ] + ["bertjax/optimizers/*"]
 OUTSIDE = {
@@ -291,7 +296,7 @@ def test_the_host_floor_runs_without_jax():
 def test_every_door_exists():
     doors = {"prepare_corpus", "pretrain", "evaluate", "fill_mask", "extract_features", "convert"}
     doors |= {"finetune", "ensemble", "predict"}
-    doors |= {"compile_check", "show_sharding", "compare_words"}
+    doors |= {"compile_check", "show_sharding", "compare_words", "score"}
     assert doors <= {p.stem for p in DOORS}
 
 

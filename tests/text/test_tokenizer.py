@@ -72,6 +72,7 @@ def test_attributes(wordpiece):
     assert (wordpiece.pad_id, wordpiece.unk_id, wordpiece.cls_id) == (0, 1, 2)
     assert (wordpiece.sep_id, wordpiece.mask_id) == (3, 4)
     assert wordpiece.special_ids == (0, 1, 2, 3, 4)
+    assert np.flatnonzero(~wordpiece.ordinary).tolist() == [0, 1, 2, 3, 4]
     continuing = [PIECES[i] for i in np.flatnonzero(wordpiece.continues_word)]
     assert continuing == ["##aff", "##able", "##s"]
 

@@ -1,0 +1,66 @@
+"""How many pairs a model judges right: by paradigm, by phenomenon, by field, and overall."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Accuracy(NamedTuple):
+    """The share of right pairs, in percent.
+
+    Attributes:
+      accuracy: the share.
+      stderr: its standard error.
+      pairs: the number of pairs.
+    """
+
+    accuracy: float
+    stderr: float
+    pairs: int
+
+
+def judged(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
+    """1.0 where the good sentence has the higher score, 0.5 where both are equal, otherwise 0.0.
+
+    Args:
+      good, bad: the scores of N pairs.
+    """
+    return np.heaviside(good - bad, 0.5)
+
+
+def over_pairs(outcomes: np.ndarray) -> Accuracy:
+    """The mean over pairs.
+
+    Its standard error is that of N independent pairs: without ties sqrt(p (1 - p) / N).
+
+    Args:
+      outcomes: [N], N > 0; see `judged`.
+    """
+    mean, deviation, pairs = float(outcomes.mean()), float(outcomes.std()), len(outcomes)
+    return Accuracy(100 * mean, 100 * deviation / math.sqrt(pairs), pairs)
+
+
+def by_name(outcomes: np.ndarray, names: Sequence[str]) -> dict[str, Accuracy]:
+    """The mean over the pairs of each name, in the order of the names' first pairs.
+
+    Args:
+      outcomes: [N].
+      names: N names; pairs with "" are left out.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name, []).append(number)
+    return {name: over_pairs(outcomes[places]) for name, places in numbers.items() if name}
+
+
+def over_paradigms(paradigms: Mapping[str, Accuracy]) -> Accuracy:
+    """The mean over paradigms, which all have the same weight, as in BLiMP (arXiv 1912.00582).
+
+    Its standard error is that of other pairs of the same paradigms.
+    """
+    count = len(paradigms)
+    mean = sum(each.accuracy for each in paradigms.values()) / count
+    variance = sum(each.stderr**2 for each in paradigms.values()) / count**2
+    return Accuracy(mean, math.sqrt(variance), sum(each.pairs for each in paradigms.values()))

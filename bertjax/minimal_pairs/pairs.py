@@ -1,0 +1,51 @@
+"""Minimal pairs: two sentences that differ in one thing, and of which one is ungrammatical."""
+
+from typing import NamedTuple
+
+from bertjax.tasks.rows import FileRow
+
+# Names of one thing in the files of BLiMP -> the name in its paper, which counts s-selection as
+# argument structure. (BabyLM's evaluation unites the two spellings of the field, too.)
+_PAPERS_NAMES = {"s-selection": "argument_structure", "syntax_semantics": "syntax/semantics"}
+
+
+class Pair(NamedTuple):
+    """A minimal pair.
+
+    Attributes:
+      good, bad: the grammatical sentence, and the other one.
+      uid: the paradigm, a set of pairs that show the same phenomenon in the same way.
+      term: the phenomenon; "" if the file does not say it.
+      field: the field of grammar, such as "morphology"; "" if the file does not say it.
+      where: the file and the line, for messages.
+    """
+
+    good: str
+    bad: str
+    uid: str
+    term: str
+    field: str
+    where: str
+
+
+def blimp_pair(row: FileRow, file: str) -> Pair:
+    """The pair of a row of BLiMP (arXiv 1912.00582), of BabyLM's part of it, or of its supplement.
+
+    The row has `sentence_good` and `sentence_bad`, and perhaps `UID`, `linguistics_term` and
+    `field`.
+
+    Args:
+      file: the name of the file without its ending, which is the paradigm of rows without UID.
+
+    Raises:
+      InputError: a sentence is missing or empty, or a name is not a text.
+    """
+    uid, term, field = (_name(row, column) for column in ("UID", "linguistics_term", "field"))
+    good, bad = row.text("sentence_good"), row.text("sentence_bad")
+    return Pair(good, bad, uid or file, term, field, row.where)
+
+
+def _name(row: FileRow, column: str) -> str:
+    """The name in a column; "" if the row has none."""
+    name = row.string(column) if column in row.fields else ""
+    return _PAPERS_NAMES.get(name, name)

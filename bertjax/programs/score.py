@@ -1,0 +1,104 @@
+"""Scores what a model knows of grammar: how often it prefers the grammatical sentence of a pair."""
+
+from typing import Any
+
+import numpy as np
+
+from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
+from bertjax.base.errors import InputError
+from bertjax.base.files import write_json
+from bertjax.base.validation import check_numbers
+from bertjax.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
+from bertjax.minimal_pairs.data import read_pairs
+from bertjax.minimal_pairs.likelihood import log_likelihoods
+from bertjax.minimal_pairs.pairs import Pair
+from bertjax.minimal_pairs.rows import TOKEN
+from bertjax.runs.open_model import open_model
+
+
+def run(
+    model: str,
+    data: str,
+    masking: str = TOKEN,
+    most: int | None = None,
+    output: str | None = None,
+) -> dict[str, Any]:
+    """Prints the accuracy by phenomenon and overall.
+
+    Args:
+      model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER: a masked LM, or a model that reads
+        left to right.
+      data: files or folders of minimal pairs: see `bertjax.minimal_pairs.data`.
+      masking: "token" or "word": see `bertjax.minimal_pairs.rows.MaskedRows`.
+      most: how many pairs of each paradigm to score, the first ones; None: all.
+      output: a JSON file of the result, or None.
+
+    Returns:
+      "model", "data", "masking" (None for a model that reads left to right), "most" and "pairs",
+      the number of pairs; "overall", the accuracy as the mean over paradigms; "over_pairs", the
+      mean over pairs; and "fields", "phenomena" and "paradigms", name -> accuracy. An accuracy is
+      {"accuracy": percent, "stderr": percent, "pairs": number}. A pair whose sentences have the
+      same score counts half.
+
+    Raises:
+      InputError: there is no such model, or it predicts no tokens; the data cannot be read; a
+        sentence is too long for the model; the output cannot be written.
+    """
+    if most is not None:
+        check_numbers("--most", most)
+        if most < 1:
+            raise InputError(f"--most={most}: must be at least 1")
+    if output:
+        _check_output(output)
+    pairs = read_pairs(data, most)
+    opened = open_model(model)
+    print(opened.summary(), flush=True)
+    texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
+    scores = log_likelihoods(
+        opened, texts, masking, where=lambda number: pairs[number % len(pairs)].where
+    )
+    right = judged(*np.split(scores, 2))
+    paradigms = by_name(right, [pair.uid for pair in pairs])
+    result = {
+        "model": model,
+        "data": data,
+        "masking": None if opened.spec.causal else masking,
+        "most": most,
+        "pairs": len(pairs),
+        "overall": over_paradigms(paradigms)._asdict(),
+        "over_pairs": over_pairs(right)._asdict(),
+        **{
+            name: {each: accuracy._asdict() for each, accuracy in found.items()}
+            for name, found in (
+                ("fields", by_name(right, [pair.field for pair in pairs])),
+                ("phenomena", by_name(right, [pair.term for pair in pairs])),
+                ("paradigms", paradigms),
+            )
+        },
+    }
+    _print_table(pairs, right, paradigms)
+    if output:
+        write_json(path_of(output), result)
+    return result
+
+
+def _check_output(output: str) -> None:
+    """Raises InputError if a file cannot be written there, before the model computes."""
+    path = path_of(output)
+    checked_path(path.parent, write=True)
+    fits = path.suffix == ".json" and not path.is_dir()
+    if not (fits and (in_bucket(path) or path.parent.is_dir())):
+        raise InputError(f"--output={output}: must be a .json file in an existing folder")
+
+
+def _print_table(pairs: list[Pair], right: np.ndarray, paradigms: dict[str, Accuracy]) -> None:
+    """Prints a line for each phenomenon; a paradigm that belongs to none has its own line."""
+    lines = by_name(right, [pair.term or pair.uid for pair in pairs])
+    lines |= {
+        f"mean over {len(paradigms)} paradigms": over_paradigms(paradigms),
+        "mean over pairs": over_pairs(right),
+    }
+    width = max(map(len, lines))
+    print(f"{'':{width}}   accuracy, %    pairs")
+    for name, found in lines.items():
+        print(f"{name:{width}}  {found.accuracy:5.1f} ± {found.stderr:4.1f}  {found.pairs:7,}")
