@@ -13,8 +13,17 @@ from bertjax.base.files import atomic_write, exclusive, local_folder, read_json,
 from bertjax.base.validation import record
 from bertjax.corpus.store import open_tokenizer
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.programs import ensemble, evaluate, finetune, finetune_glue, masked_text, pretrain
+from bertjax.programs import (
+    ensemble,
+    evaluate,
+    finetune,
+    finetune_glue,
+    masked_text,
+    pretrain,
+    score,
+)
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.run_folder import GRAMMAR_FILE, load_run
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
 from bertjax.studies.checks import check_stage, wrong_figures
@@ -139,6 +148,7 @@ PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
     "finetune": lambda stage, given: finetune.run(given.config(stage), _folder(stage, given)),
     "evaluate": lambda stage, given: evaluate.run(_folder(stage, given), None, **stage.settings),
     "masked_text": lambda stage, given: masked_text.run(_folder(stage, given), given.corpus),
+    "grammar": lambda stage, given: _grammar(stage, given),
     "ensemble": lambda stage, given: ensemble.run(
         [_folder(run, given) for run in stage.start], _folder(stage, given), **stage.settings
     ),
@@ -147,6 +157,12 @@ PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
         folder_of(stage, given.folder),
     ),
 }
+
+
+def _grammar(stage: Stage, given: Given) -> None:
+    folder = folder_of(stage, given.folder)
+    found = score.run(str(folder), given.place(stage), most=stage.settings["most"])
+    write_json(folder / GRAMMAR_FILE, {"step": load_run(folder).step, **found})
 
 
 def _folder(stage: Stage, given: Given) -> str:

@@ -11,8 +11,8 @@ from bertjax.training.loop import Course, Phase, Trainer
 from bertjax.training.pace import pace_of
 
 _SECONDS = {"min": 60.0, "h": 3600.0}
-_TOKENS, _OPERATIONS = "tokens", "flops"
-_UNITS = (*_SECONDS, _TOKENS, _OPERATIONS)
+TOKENS, OPERATIONS = "tokens", "flops"
+_UNITS = (*_SECONDS, TOKENS, OPERATIONS)
 
 
 class Budget(NamedTuple):
@@ -35,6 +35,11 @@ class Budget(NamedTuple):
             )
         return cls(float(found[1]), found[2])
 
+    @property
+    def seconds(self) -> float | None:
+        """The time; None for tokens and operations."""
+        return self.amount * _SECONDS[self.unit] if self.unit in _SECONDS else None
+
     def updates(self, trainer: Trainer, course: Course) -> int:
         """The most updates that it allows, if each phase keeps its share of them.
 
@@ -44,9 +49,7 @@ class Budget(NamedTuple):
         Raises:
           ValueError: it does not allow a single one.
         """
-        amount, unit = self.amount, self.unit
-        if unit in _SECONDS:
-            amount, unit = amount * _SECONDS[unit], "s"
+        amount, unit = (self.seconds, "s") if self.seconds else (self.amount, self.unit)
         cost = 0.0
         for phase in course.phases:
             share = (phase.last_step - phase.first_step) / course.last_step
@@ -60,6 +63,6 @@ class Budget(NamedTuple):
 
     def _cost(self, trainer: Trainer, phase: Phase, course: Course) -> float:
         """That of an update of a phase: seconds, tokens or operations."""
-        if self.unit in _SECONDS:
+        if self.seconds:
             return pace_of(trainer, phase, course.schedule(phase.first_step), course.seed).seconds
-        return phase.tokens if self.unit == _TOKENS else phase.flops
+        return phase.tokens if self.unit == TOKENS else phase.flops

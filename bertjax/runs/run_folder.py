@@ -24,6 +24,7 @@ from bertjax.training.model import Model, Params
 from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found
+GRAMMAR_FILE = "grammar.json"  # what a study found by launch/score.py
 MASKED_TEXT_FILE = "masked_text.json"  # what launch/evaluate.py --same_text found
 # Of a run of fine-tuning: the best trial's model, as transformers loads it, or its parameters if
 # transformers has no such model; its predictions; and its results.

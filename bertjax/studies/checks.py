@@ -5,17 +5,19 @@ from collections.abc import Iterable, Iterator
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.minimal_pairs.data import read_pairs
 from bertjax.runs.recipe import Recipe
 from bertjax.studies.files import Given
-from bertjax.studies.study import EVALUATE, MASKED_TEXT, Stage, Study
+from bertjax.studies.study import EVALUATE, EVALUATIONS, GRAMMAR, MASKED_TEXT, Stage, Study
 from bertjax.tasks.probabilities import BY
 
 # How many stages a program starts from: at least, and at most.
 _STARTS = {
-    **{"pretrain": (0, 1), "finetune": (0, 1), EVALUATE: (1, 1), MASKED_TEXT: (1, 1)},
+    **{"pretrain": (0, 1), "finetune": (0, 1), **dict.fromkeys(EVALUATIONS, (1, 1))},
     **{"ensemble": (2, None), "submission": (1, None)},
 }
-_FLAGS = {EVALUATE: {"batches"}, "ensemble": {"by"}}  # of programs without a config
+# The flags of programs without a config.
+_FLAGS = {EVALUATE: {"batches"}, GRAMMAR: {"most"}, "ensemble": {"by"}}
 # The metrics that a task may have, by what its model learns: `Family.objective`.
 _METRICS = {
     "sequence_classification": "accuracy|f1|macro_f1|matthews|mean",
@@ -50,10 +52,15 @@ def check_stage(stage: Stage, given: Given) -> None:
             f"{_or(flags) or 'none'}"
         )
     by, batches = stage.settings.get("by"), stage.settings.get("batches", 1)
+    most = stage.settings.get("most")
     if stage.program == "ensemble" and by not in BY:
         raise InputError(f"settings: by={by!r}: must be one of {', '.join(BY)}")
     if stage.program == EVALUATE and (type(batches) is not int or batches < 1):
         raise InputError(f"settings: batches={batches!r}: must be a whole number from 1")
+    if stage.program == GRAMMAR and most is not None and (type(most) is not int or most < 1):
+        raise InputError(f"settings: most={most!r}: must be a whole number from 1, or None")
+    if stage.program == GRAMMAR:
+        read_pairs(given.place(stage), most)
     if stage.step is not None:
         _check_step(stage, given)
 
@@ -93,6 +100,10 @@ def _unknown_figure(stage: Stage, figure: str, given: Given) -> str:
     if stage.program == MASKED_TEXT:
         known = ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")
         return "" if figure in known else ", ".join(known)
+    if stage.program == GRAMMAR:
+        pattern = r"(overall|over_pairs|(fields|phenomena|paradigms)/[^/]+)/(accuracy|stderr)"
+        has = "overall/accuracy, phenomena/NAME/accuracy"
+        return "" if re.fullmatch(pattern, figure) else has
     place, slash, metric = figure.partition("/")
     if stage.program == EVALUATE:
         recipe = Recipe.from_config(given.config(stage.start[0]))

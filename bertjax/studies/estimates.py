@@ -14,6 +14,7 @@ from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.assembly import make_experiment, make_phases
+from bertjax.runs.budget import TOKENS, Budget
 from bertjax.runs.initialize import frozen_params
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
@@ -48,14 +49,16 @@ class Work:
     Attributes:
       operations: useful ones, of training and of predictions.
       programs: the number of training programs that are compiled, one for each shape of a batch.
+      time: seconds that it takes besides, on any machine.
     """
 
     operations: float = 0.0
     programs: int = 0
+    time: float = 0.0
 
     def seconds(self, pace: Pace, chips: int) -> float:
         """How long it takes."""
-        return self.programs * pace.start + self.operations / (pace.rate * chips)
+        return self.programs * pace.start + self.operations / (pace.rate * chips) + self.time
 
 
 def measured_pace(stage: Stage, given: Given, at_once: int) -> Pace:
@@ -118,7 +121,14 @@ def _of_pretraining(recipe: Recipe, spec: EncoderSpec) -> Work:
         )
         for phase, number in steps
     )
-    return Work(operations, len(steps))
+    if not recipe.budget:
+        return Work(operations, len(steps))
+    budget = Budget.of(recipe.budget)
+    if budget.seconds:
+        return Work(0.0, len(steps), budget.seconds)
+    tokens = sum(number * phase.batch_tokens for phase, number in steps)
+    is_tokens = budget.unit == TOKENS
+    return Work(budget.amount * (operations / tokens if is_tokens else 1.0), len(steps))
 
 
 def _spec(stage: Stage, given: Given) -> EncoderSpec:

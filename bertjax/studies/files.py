@@ -38,7 +38,7 @@ class Given:
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
         if stage.data:
-            settings = {"data": str(Path(self.data, stage.data))} | settings
+            settings = {"data": self.place(stage)} | settings
         if stage.start:
             at = "" if stage.step is None else f"@{stage.step}"
             settings = {"init_from": f"{folder_of(stage.start[0], self.folder)}{at}"} | settings
@@ -46,6 +46,10 @@ class Given:
             for key, value in settings.items():
                 _set(config, key, value)
         return config
+
+    def place(self, stage: Stage) -> str:
+        """The path of a stage's data."""
+        return str(Path(self.data, stage.data))
 
     def _found(self, config: str) -> str:
         """A stage's config, "FILE.py:WORD", with the path of the file where it was found."""

@@ -13,6 +13,7 @@ from bertjax.fine_tuning.recipe import Trial
 from bertjax.fine_tuning.resampling import RESAMPLED_FILE, read_resampled
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
+    GRAMMAR_FILE,
     MASKED_TEXT_FILE,
     RESULTS_FILE,
     SUBMISSION_FILE,
@@ -20,7 +21,7 @@ from bertjax.runs.run_folder import (
     read_config,
     trial_folder,
 )
-from bertjax.studies.study import EVALUATE, MASKED_TEXT, Stage, folder_of
+from bertjax.studies.study import EVALUATE, GRAMMAR, MASKED_TEXT, Stage, folder_of
 from bertjax.training.checkpoint import saved_steps
 
 _CURE = "remove it, and the same command makes it again"
@@ -82,7 +83,7 @@ def _last_step(folder: Path) -> int | None:
 
 
 # What an evaluation writes into the run that it evaluates.
-_FILES = {EVALUATE: EVALUATION_FILE, MASKED_TEXT: MASKED_TEXT_FILE}
+_FILES = {EVALUATE: EVALUATION_FILE, MASKED_TEXT: MASKED_TEXT_FILE, GRAMMAR: GRAMMAR_FILE}
 
 
 def files_of(stage: Stage, study: Path) -> list[Path]:
@@ -101,7 +102,8 @@ def read_figure(stage: Stage, name: str, study: Path) -> Figure:
     """A figure of a stage that is done.
 
     Args:
-      name: "LENGTH/METRIC" of evaluation.json, "METRIC" of masked_text.json; "SPLIT/METRIC" of
+      name: "LENGTH/METRIC" of evaluation.json, "METRIC" of masked_text.json, "overall/accuracy" or
+        "phenomena/NAME/accuracy" of grammar.json; "SPLIT/METRIC" of
         results.json (of `Stage.part` of it), for the chosen point of the grid.
 
     Raises:

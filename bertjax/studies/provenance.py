@@ -13,12 +13,13 @@ from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore
 from bertjax.fine_tuning.data import digest
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.minimal_pairs.data import read_pairs
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
 from bertjax.runs.sections import plain_config
 from bertjax.studies.files import Given
 from bertjax.studies.outcome import files_of
-from bertjax.studies.study import MASKED_TEXT, Stage, folder_of
+from bertjax.studies.study import GRAMMAR, MASKED_TEXT, Stage, folder_of
 from bertjax.tasks.task import Task
 from bertjax.training.checkpoint import newest_metadata
 
@@ -43,6 +44,9 @@ def made_from(stage: Stage, given: Given) -> dict[str, Any]:
         hashes |= {f"the {split} text": _texts(corpora, split) for split in (TRAIN, HELDOUT)}
     elif stage.program == MASKED_TEXT:
         hashes[f"the {HELDOUT} text"] = _texts({(given.corpus,)}, HELDOUT)
+    elif stage.program == GRAMMAR:
+        pairs = read_pairs(given.place(stage), stage.settings["most"])
+        hashes["the minimal pairs"] = _hash_of([(pair.good, pair.bad) for pair in pairs])
     elif stage.program == "finetune":
         hashes |= _data(TaskRecipe.from_config(config).task)
     return {"config": config, "hashes": hashes}

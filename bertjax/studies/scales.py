@@ -179,6 +179,11 @@ def submission(start: Stage, runs: Iterable[Stage]) -> Stage:
     return Stage(f"submission-{name}", "submission", start=tuple(runs))
 
 
+def grammar(start: Stage, most: int | None = None, data: str = "blimp/blimp.jsonl.xz") -> Stage:
+    """What a model knows of grammar, by at most so many pairs of a paradigm: `launch/score.py`."""
+    return Stage(f"grammar-{start.name}", "grammar", "", {"most": most}, (start,), data=data)
+
+
 def same_text(start: Stage) -> Stage:
     """The masked-LM loss on the same text for all models: see `bertjax.programs.masked_text`."""
     return Stage(f"same-text-{start.name}", "masked_text", start=(start,))

@@ -10,7 +10,9 @@ from typing import Any
 from bertjax.base.errors import InputError
 
 FIRST, PREVIOUS = "first", "previous"
-EVALUATE, MASKED_TEXT = "evaluate", "masked_text"  # programs that write into another stage's run
+# Programs that write into another stage's run.
+EVALUATE, MASKED_TEXT, GRAMMAR = "evaluate", "masked_text", "grammar"
+EVALUATIONS = (EVALUATE, MASKED_TEXT, GRAMMAR)
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")  # Python's form of bytes that are not UTF-8
 
 
@@ -27,7 +29,7 @@ class Stage:
       start: the stages that must be done before: whose weights it begins with, or whose runs it
         evaluates or joins.
       step: of the checkpoint of `start` that it begins with; None for the newest one.
-      data: the folder of its task's files, in the folder of all data.
+      data: the folder of its task's files, or the file of minimal pairs, in the folder of all data.
       part: what of its results a row shows, where they have parts (the choices of features, the
         tasks of GLUE). Stages that differ in it alone are the same.
     """
@@ -75,7 +77,7 @@ class Stage:
 
 def folder_of(stage: Stage, study: Path) -> Path:
     """The run folder that a stage writes; an evaluation writes into that of the evaluated run."""
-    own = stage.start[0] if stage.program in (EVALUATE, MASKED_TEXT) else stage
+    own = stage.start[0] if stage.program in EVALUATIONS else stage
     return study / "runs" / own.name
 
 
