@@ -34,12 +34,16 @@ class ReplacedTokenDetection(MaskedLM):
       shared_embeddings: whether the generator has the discriminator's embeddings. Both must have
         the same width. ELECTRA's own encoders have `embedding_size` for it; others need
         generator_width=1.
+      disentangled: whether of shared embeddings only the generator's loss changes the common
+        table, to which the discriminator adds a table of its own (DeBERTaV3, arXiv 2111.09543,
+        section 3.3).
     """
 
     generator_width: float = 0.25
     generator_layers: float = 1.0
     discriminator_weight: float = 50.0
     shared_embeddings: bool = True
+    disentangled: bool = False
 
     name = "electra"
     kind = kinds.REPLACED_TOKENS
@@ -55,6 +59,8 @@ class ReplacedTokenDetection(MaskedLM):
                 raise ValueError(f"{field}={getattr(self, field)}: must be in (0, 1]")
         if not self.discriminator_weight > 0:
             raise ValueError(f"discriminator_weight={self.discriminator_weight}: must be positive")
+        if self.disentangled and not self.shared_embeddings:
+            raise ValueError("disentangled=True: needs shared_embeddings=True")
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -103,15 +109,14 @@ class ReplacedTokenDetection(MaskedLM):
     def model(self, spec: EncoderSpec) -> Model:
         """The generator and the discriminator."""
         generator, inputs = self.generator_spec(spec), text_inputs(spec, B=1, S=8)
+        masked_lm = Part(PreTrainingModel(generator, next_sentence=False), inputs)
+        discriminator = Part(self.module(spec), inputs)
         path = f"{spec.encoder}/embeddings"
-        shared = {path: DISCRIMINATOR} if self.shared_embeddings else {}
-        masked_lm = PreTrainingModel(generator, next_sentence=False)
-        return Model(
-            {
-                GENERATOR: Part(masked_lm, inputs, shared=shared),
-                DISCRIMINATOR: Part(self.module(spec), inputs),
-            }
-        )
+        if self.disentangled:
+            discriminator = dataclasses.replace(discriminator, added={path: GENERATOR})
+        elif self.shared_embeddings:
+            masked_lm = dataclasses.replace(masked_lm, shared={path: DISCRIMINATOR})
+        return Model({GENERATOR: masked_lm, DISCRIMINATOR: discriminator})
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
         """The generator's "masked_lm" [B, P, V]; "replaced" [B, S] of the text with its samples.

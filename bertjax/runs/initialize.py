@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
@@ -18,7 +19,7 @@ from bertjax.runs.recipe import Recipe
 from bertjax.sharding.placement import Placement
 from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import BPE, UNIGRAM, Tokenizer
-from bertjax.training.model import Model
+from bertjax.training.model import Model, parameters_at
 
 # Fields of a spec that say how a model is trained; given weights do not determine them.
 _HOW = (
@@ -121,6 +122,7 @@ def load_into(
 
     Args:
       params: the parameters of all parts of the model; they have the shardings of the result.
+        Those of a part to which this one adds its own must be loaded already.
       part: the part that the weights are for; "" if the model has one part.
 
     Returns:
@@ -140,5 +142,10 @@ def load_into(
         return jax.make_array_from_callback(old.shape, old.sharding, lambda index: new[index])
 
     fresh = flatten_dict(params[part] if part else params)
-    loaded = unflatten_dict({path: put(path, leaf) for path, leaf in fresh.items()})
+    flat = {path: put(path, leaf) for path, leaf in fresh.items()}
+    for path, owner in model.parts[part].added.items():
+        for keys, base in parameters_at(path, params[owner]).items():
+            minus = jax.jit(jnp.subtract, out_shardings=flat[keys].sharding)
+            flat[keys] = minus(flat[keys], base)
+    loaded = unflatten_dict(flat)
     return {**params, part: loaded} if part else loaded

@@ -170,9 +170,10 @@ class Job:
             return *branch_state(recipe.decay_from, trainer, data), True
         state = trainer.experiment.fresh_state(recipe.seed)
         model = trainer.experiment.model
-        for part, given in self.given.items():
-            if not model.parts[part].frozen:
-                state = state.started(partial(load_into, given=given, model=model, part=part))
+        for part in model.parts:  # in this order, because some add to those before them
+            if part in self.given and not model.parts[part].frozen:
+                load = partial(load_into, given=self.given[part], model=model, part=part)
+                state = state.started(load)
         return state, {}, False
 
     def announcement(self) -> str:

@@ -28,17 +28,24 @@ class Part:
       frozen: its parameters stay as they are at the start. They have no optimizer state, and
         checkpoints have only their identity.
       shared: paths in its parameters -> the part whose parameters these are, at the same path.
+      added: paths in its parameters -> the part to whose parameters, at the same path and without
+        their gradient, its own are added. Fresh ones are 0.
     """
 
     module: nn.Module
     inputs: Mapping[str, jax.ShapeDtypeStruct]
     frozen: bool = False
     shared: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    added: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def init(self, key: jax.Array) -> Params:
         """Fresh parameters, each with its logical axes; without those that are shared."""
         params = self.module.init(key, zeros(self.inputs), deterministic=True)["params"]
-        return _without(params, self.shared)
+        params = _without(params, self.shared)
+        flat = flatten_dict(params)
+        for path in self.added:
+            flat |= jax.tree.map(jnp.zeros_like, parameters_at(path, params))
+        return unflatten_dict(flat)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,16 +95,22 @@ class Model:
         )
 
     def params_of(self, params: Params, part: str = "") -> Params:
-        """The parameters of one part, with those that it shares."""
+        """The parameters with which one part computes: also those that it shares or adds to."""
         if not part:
             return params
-        shared = self.parts[part].shared
         flat = flatten_dict(params[part])
-        for path, owner in shared.items():
-            keys = tuple(path.split("/"))
-            others = flatten_dict(params[owner])
-            flat |= {each: others[each] for each in others if each[: len(keys)] == keys}
+        for path, owner in self.parts[part].shared.items():
+            flat |= parameters_at(path, params[owner])
+        for path, owner in self.parts[part].added.items():
+            for keys, base in parameters_at(path, params[owner]).items():
+                flat[keys] += jax.lax.stop_gradient(base)
         return unflatten_dict(flat)
+
+
+def parameters_at(path: str, params: Params) -> dict[tuple[str, ...], Any]:
+    """The parameters at a path and below it, flat."""
+    keys = tuple(path.split("/"))
+    return {each: leaf for each, leaf in flatten_dict(params).items() if each[: len(keys)] == keys}
 
 
 def _without(params: Params, paths: Mapping[str, str]) -> Params:

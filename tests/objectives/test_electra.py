@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.electra.spec import ElectraSpec
 from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.electra import DISCRIMINATOR, GENERATOR, ReplacedTokenDetection
-from bertjax.runs.initialize import open_sources
+from bertjax.runs.initialize import load_into, open_sources
 from bertjax.runs.recipe import Recipe
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import data_parallel, make_placement
@@ -228,6 +229,42 @@ def test_the_loss_of_the_discriminator_gives_the_generator_no_gradient(
     assert reached["mlm_loss"] == (own | both if shared else own)
 
 
+def test_disentangled_embeddings(batch):
+    """The discriminator's loss reaches a table of its own, which is added to the generator's."""
+    objective = dataclasses.replace(OBJECTIVE, disentangled=True)
+    model = objective.model(SPEC)
+    params = nn.unbox(model.init(jax.random.key(1)))
+    path = ("electra", "embeddings")
+    own = {k: x for k, x in flatten_dict(params[DISCRIMINATOR]).items() if k[:2] == path}
+    assert len(own) == 5 and not any(x.any() for x in own.values())
+    of_both = flatten_dict(model.params_of(params, DISCRIMINATOR))
+    for keys in own:
+        np.testing.assert_array_equal(of_both[keys], flatten_dict(params[GENERATOR])[keys])
+
+    def losses(params):
+        rngs = Rngs(jax.random.key(2), deterministic=True)
+        sums, _ = objective.sums(model, params, batch, rngs)
+        return {name: sums[name][0] for name in objective.loss_weights}
+
+    gradients = jax.jit(jax.jacrev(losses))(params)
+    assert not any(x.any() for x in jax.tree.leaves(gradients["disc_loss"][GENERATOR]))
+    assert all(flatten_dict(gradients["disc_loss"][DISCRIMINATOR])[keys].any() for keys in own)
+    assert not any(x.any() for x in jax.tree.leaves(gradients["mlm_loss"][DISCRIMINATOR]))
+
+
+def test_weights_of_both_models_give_disentangled_embeddings():
+    """The discriminator computes with the embeddings that it is given."""
+    model = dataclasses.replace(OBJECTIVE, disentangled=True).model(SPEC)
+    params, given = nn.unbox(model.init(jax.random.key(1))), {}
+    for number, part in enumerate((GENERATOR, DISCRIMINATOR)):
+        weights = Part(model.parts[part].module, model.parts[part].inputs).init
+        given[part] = SimpleNamespace(params=nn.unbox(weights(jax.random.key(5 + number))))
+        params = load_into(params, given[part], model, part)
+    for part in given:
+        found, expected = model.params_of(params, part), given[part].params
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), found, expected)
+
+
 def test_samples_have_the_generator_s_distribution(batch):
     logits = np.broadcast_to(np.array([0.0, 1.0, 2.0, -1.0, -np.inf], np.float32), (8, 4000, 5))
     many = {
@@ -328,6 +365,10 @@ def test_eight_devices_train_what_one_trains(batch, layout, mesh):
         ({"generator_width": 0.0}, "generator_width=0.0: must be in (0, 1]"),
         ({"generator_layers": 1.5}, "generator_layers=1.5: must be in (0, 1]"),
         ({"discriminator_weight": 0}, "discriminator_weight=0: must be positive"),
+        (
+            {"disentangled": True, "shared_embeddings": False},
+            "disentangled=True: needs shared_embeddings=True",
+        ),
         ({"text": "pairs"}, "text='pairs': must be one of spans, packed, full_sentences, doc"),
     ],
 )

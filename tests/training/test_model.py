@@ -82,6 +82,23 @@ def test_parts_share_parameters(path, own):
     np.testing.assert_allclose(gradient, 2.5 * x.sum(0), rtol=1e-5)
 
 
+def test_a_part_adds_its_parameters_to_another_s():
+    """It begins as the other, and its gradient changes its own parameters alone."""
+    other = Part(Scaled(2.0), toy.X, added={"line": "owner"})
+    model = Model({"owner": Part(Scaled(0.5), toy.X), "other": other})
+    params = nn.unbox(model.init(jax.random.key(0)))
+    assert not any(leaf.any() for leaf in jax.tree.leaves(params["other"]["line"]))
+    assert params["other"]["scale"] == 2
+    x, w = toy.batch(0, slice(None))["x"], params["owner"]["line"]["w"]
+    params["other"]["line"]["w"] += 0.25
+    np.testing.assert_allclose(
+        model(params, {"x": x}, part="other")["y"], 2 * x @ (w + 0.25), rtol=1e-5
+    )
+    gradient = jax.grad(lambda params: model(params, {"x": x}, part="other")["y"].sum())(params)
+    np.testing.assert_allclose(gradient["other"]["line"]["w"], 2 * x.sum(0), rtol=1e-5)
+    assert not any(leaf.any() for leaf in jax.tree.leaves(gradient["owner"]))
+
+
 class Taught(toy.Regression):
     """A student learns what a teacher says."""
 
