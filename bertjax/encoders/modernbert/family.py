@@ -14,6 +14,7 @@ MODERNBERT = EncoderFamily(
     heads={
         kinds.ENCODER: (),
         kinds.MASKED_LM: ("masked_lm",),
+        kinds.CAUSAL_LM: ("masked_lm",),
         kinds.REPLACED_TOKENS: ("replaced_tokens",),
         kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
         kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
