@@ -4,7 +4,7 @@ Command, on every host of the slice:
   python launch/pretrain.py --config=configs/pretrain_base_16.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 16 TPU chips; 16 sequences a chip.
-The TPU compiler's estimate for v5e: 10.5 ms a step at length 128 (MFU 54 %), 38.0 at 512 (64 %),
+The TPU compiler's estimate for v5e: 10.5 ms a step at length 128 (MFU 54 %), 37.7 at 512 (65 %),
 plus collectives of 3.8 ms at the links' full speed; 2.0 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_base_16.py --topology=v5e:4x4
 Expected on the paper's corpus (3.3 billion words): held-out masked-LM perplexity 3.99

@@ -4,7 +4,7 @@ Command, on every host of the slice:
   python launch/pretrain.py --config=configs/pretrain_large_64.py --config.corpus=DIR --workdir=RUN
 
 Hardware: 64 TPU chips; 4 sequences a chip.
-The TPU compiler's estimate for v5e: 12.7 ms a step at length 128 (MFU 39 %), 30.8 at 512 (67 %),
+The TPU compiler's estimate for v5e: 12.8 ms a step at length 128 (MFU 38 %), 29.8 at 512 (70 %),
 plus collectives of 10.8 ms at the links' full speed; 1.8 GiB of a chip's 15.75:
   python launch/compile_check.py --config=configs/pretrain_large_64.py --topology=v5e:8x8
 Expected on the paper's corpus (3.3 billion words): held-out masked-LM perplexity 3.23
