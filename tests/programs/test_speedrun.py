@@ -93,12 +93,12 @@ def _study(tmp_path, corpus, figure="overall/accuracy", most="None"):
 
 def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
     """It has the accuracy that launch/score.py finds, and its budget's steps."""
-    given = arguments(_study(tmp_path, tiny_corpus, most="4"), tiny_corpus, data, tmp_path)
-    run, scored = read_study(given[0], SCALES["cpu"]).stages()
-    folder = tmp_path / "study"
+    file, folder = _study(tmp_path, tiny_corpus, most="4"), tmp_path / "study"
+    run, scored = read_study(str(file), SCALES["cpu"]).stages()
+    given = Given(str(file), str(tiny_corpus), str(data), folder)
     for stage in (run, scored):
         assert not is_done(stage, folder)
-        assert study.run_stage(*given, (), stage.name) == 0
+        assert not study.PROGRAMS[stage.program](stage, given)
         assert is_done(stage, folder)
     found = json.loads((folder / "runs" / "run" / "grammar.json").read_text())
     assert found["pairs"] == 8 and found["step"] == 11  # 6,000 tokens are 11 updates of 512
