@@ -8,6 +8,7 @@ is more than half of 1e-5.
 
 import dataclasses
 import importlib.util
+import itertools
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from bertjax.encoders.bert.spec import BertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.sums import sums_of
 
 pytestmark = pytest.mark.peers
 
-LENGTHS = (1, 2, 17, 64, 127, 512)
+CASES = list(itertools.product((1, 2, 17, 64, 127, 512), ("real", "random")))
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +175,9 @@ def sides(both, tmp_path_factory):
     return _computer(pretrained), peer, _peer(folder, "float64")
 
 
-@pytest.mark.parametrize("kind", ["real", "random"])
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    "length, kind", others_slow(CASES, *CASES[:6], (127, "real"), (512, "random"))
+)
 def test_every_output(both, sides, repository, kind, length):
     for padding in ("none", "behind", "before"):
         batch = _inputs(_rows(kind, length, both[0], repository), padding)
