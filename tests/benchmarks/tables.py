@@ -152,9 +152,9 @@ def bfloat16(results: Path) -> str:
     return _table("", titles, [row])
 
 
-def finetune(results: Path) -> str:
+def finetune(results: Path, name: str = "finetune") -> str:
     """A row for each task: its scores on dev, and the seconds of a seed."""
-    content = _read(results / "finetune.json")
+    content = _read(results / f"{name}.json")
     titles = (
         *("task", "dev examples", "figure", "bertjax", "transformers"),
         *("bertjax, s a seed", "transformers, s a seed", "bertjax is", "seeds", "how"),
@@ -206,7 +206,8 @@ def embeddings(results: Path) -> str:
 
 
 _METRIC_NAMES = {
-    **{"f1": "F1", "exact": "exact match"},
+    **{"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1"},
+    **{"exact": "exact match", "exact_match": "exact match"},
     **{metric: metric.capitalize() for metric in ("matthews", "pearson", "spearman")},
 }
 
@@ -226,7 +227,7 @@ def _main_metrics(task: str, scores: dict[str, float]) -> list[str]:
     """The figures that papers print: of entities F1, else all but the mean of the others."""
     if task.startswith("ner"):
         return ["f1"]
-    return [metric for metric in scores if metric != "mean"]
+    return [metric for metric in scores if metric != "mean" and "_at_" not in metric]
 
 
 def _scores(dev: list[dict[str, float]], metrics: list[str]) -> str:
@@ -684,6 +685,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         ),
     )
 } | {name: partial(study, name) for name in STUDIES}
+TABLES["finetune_labels"] = partial(finetune, name="finetune_labels")
 
 
 def main() -> None:
