@@ -18,7 +18,7 @@ from bertjax.base import axes
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
-from bertjax.layers.dense import Dense
+from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.pooling import take_positions
 from bertjax.layers.similarity import SIMILARITIES, Vectors, normalized
 
@@ -132,7 +132,7 @@ class VectorModel(nn.Module):
             self.masked_lm = family_of(spec).masked_lm(spec)
         if self.scale:
             start = nn.initializers.constant(math.log(self.scale))
-            self.log_scale = self.param(SCALE, start, ())
+            self.log_scale = parameter(self, SCALE, (), (), start)
 
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool

@@ -154,9 +154,11 @@ class Trainer:
           batch: shapes and dtypes of the batch's arrays.
           experiment: that of a phase.
         """
-        step, placement = self.step(accumulate, experiment), self.experiment.placement
-        with placement.active():
-            return step.lower(self.experiment.state, batch)
+        experiment = experiment or self.experiment
+        # What is made here is not for the described devices, which `active` makes the current ones.
+        step, state = self.step(accumulate, experiment), experiment.state
+        with experiment.placement.active():
+            return step.lower(state, batch)
 
     def update(
         self, state: TrainState, phase: Phase, parts: Sequence[Arrays], rate: float, seed: int
