@@ -71,8 +71,8 @@ def paper_config() -> ml_collections.ConfigDict:
     # `corpus`, fields of `masking` that differ from config.masking, and in `model` those fields of
     # the spec that a phase may change (`phase_fields`): --config.phase_2.model.remat=layer.
     config.total_steps = 1_000_000
-    # What the run may cost, as "20min" or "3h" on this machine, "80e6tokens" or "1e17flops"; "":
-    # total_steps. They, the warm-up and the decay are scaled to the budget when the run begins.
+    # The most that the run may cost: "20min" or "3h" on this machine, "80e6tokens" or "1e17flops".
+    # When it begins, total_steps, the warm-up and the decay are scaled to that. "" means no budget.
     config.budget = ""
     config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
     config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)

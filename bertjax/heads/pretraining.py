@@ -1,6 +1,7 @@
 """The model of pre-training: an encoder, the masked-LM head and the next-sentence head."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -11,6 +12,19 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
 from bertjax.layers.dense import Dense
 from bertjax.layers.pooling import take_positions
+
+
+def piece_logits(
+    model: "PreTrainingModel", vocabulary_size: int, params: Any, batch: Mapping[str, jax.Array]
+) -> jax.Array:
+    """The logits of each piece of the vocabulary, nothing dropped, float32 [B, P, V].
+
+    A model may have more rows than the vocabulary has pieces.
+    """
+    outputs: Mapping[str, jax.Array] = model.apply(  # type: ignore[assignment]  # no `mutable`
+        {"params": params}, batch, deterministic=True
+    )
+    return outputs["masked_lm"][..., :vocabulary_size]
 
 
 class PreTrainingModel(nn.Module):

@@ -11,7 +11,7 @@ from jax.scipy.special import logsumexp
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.encoders import kinds
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.minimal_pairs.rows import MASKINGS, TOKEN, MaskedRows, Rows, WholeRows
@@ -134,10 +134,6 @@ def _log_probabilities(
     model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
 ) -> jax.Array:
     """The sum of the log-probabilities of each row's targets, float32 [B]."""
-    outputs: Arrays = model.apply(  # type: ignore[assignment]  # a tuple only with `mutable`
-        {"params": params}, batch, deterministic=True
-    )
-    # A model may have more rows than the vocabulary has pieces.
-    logits = outputs["masked_lm"][..., :vocabulary_size]
+    logits = piece_logits(model, vocabulary_size, params, batch)
     target = jnp.take_along_axis(logits, batch["target_ids"][..., None], axis=-1)[..., 0]
     return ((target - logsumexp(logits, axis=-1)) * batch["target_weights"]).sum(-1)

@@ -13,7 +13,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.examples.masking import MaskingRule
-from bertjax.heads.architectures import text_inputs
+from bertjax.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.objectives.token_prediction import token_values
 from bertjax.training.model import Arrays, Model, Params, Part
@@ -53,9 +53,14 @@ class Hybrid(MaskedLM):
         return self.group
 
     @property
+    def causal_share(self) -> float:
+        """The share of the rows that are read left to right."""
+        return self.causal_rows / self.group
+
+    @property
     def loss_weights(self) -> dict[str, float]:
         """The shares of the rows."""
-        share = self.causal_rows / self.group
+        share = self.causal_share
         return super().loss_weights | {"mlm_loss": 1 - share, "causal_loss": share}
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
@@ -67,8 +72,7 @@ class Hybrid(MaskedLM):
         inputs = text_inputs(spec, B=1, S=8)
         masked = Part(self.module(spec), inputs)
         causal = self.module(dataclasses.replace(spec, causal=True))
-        branches = jax.eval_shape(masked.init, jax.random.key(0))
-        shared = dict.fromkeys(branches, MASKED)
+        shared = dict.fromkeys(ARCHITECTURES[kinds.MASKED_LM].parts(spec), MASKED)
         return Model({MASKED: masked, CAUSAL: Part(causal, inputs, shared=shared)})
 
     def _parts(self, batch: Arrays) -> tuple[Arrays, Arrays]:
@@ -78,7 +82,7 @@ class Hybrid(MaskedLM):
         return masked, {name: join_rows(x[: self.causal_rows]) for name, x in groups.items()}
 
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
-        """ "masked_lm" [B', P, V] of the rows with masked tokens; "next" [B - B', S, V]."""
+        """The outputs "masked_lm" [B', P, V] of rows with masked tokens; "next" [B - B', S, V]."""
         masked, causal = self._parts(batch)
         causal = {name: x for name, x in causal.items() if name != "masked_lm_positions"}
         return {
@@ -92,7 +96,7 @@ class Hybrid(MaskedLM):
         return super().weights(masked) | {"causal_loss": causal["target_weights"]}
 
     def counts(self, batch: Arrays) -> dict[str, jax.Array]:
-        """Of all rows, because the groups of a whole batch are not those of its microbatches.
+        """The counts of all rows: a whole batch has other groups than its microbatches.
 
         In each row, the weights of the other objective are 0.
         """
@@ -114,6 +118,6 @@ class Hybrid(MaskedLM):
         self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
     ) -> float:
         """The mean over the rows: in those left to right, all tokens are predicted."""
-        share = self.causal_rows / self.group
+        share = self.causal_share
         masked = spec.flops_per_token(length, predicted, context)
         return share * spec.flops_per_token(length, length, context) + (1 - share) * masked

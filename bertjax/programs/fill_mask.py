@@ -10,7 +10,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT
 from bertjax.encoders import kinds
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import open_model
@@ -106,8 +106,4 @@ def _probabilities(
     model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
 ) -> jax.Array:
     """The probability of each piece at each position, float32 [B, P, V]."""
-    outputs: Arrays = model.apply(  # type: ignore[assignment]  # a tuple only with `mutable`
-        {"params": params}, batch, deterministic=True
-    )
-    # A model may have more rows than the vocabulary has pieces.
-    return jax.nn.softmax(outputs["masked_lm"][..., :vocabulary_size])
+    return jax.nn.softmax(piece_logits(model, vocabulary_size, params, batch))

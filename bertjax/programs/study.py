@@ -23,13 +23,13 @@ from bertjax.programs import (
     score,
 )
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import GRAMMAR_FILE, load_run
+from bertjax.runs.run_folder import GRAMMAR_FILE
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
 from bertjax.studies.checks import check_stage, wrong_figures
 from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
 from bertjax.studies.files import Given, read_study
-from bertjax.studies.outcome import is_done
+from bertjax.studies.outcome import is_done, last_step
 from bertjax.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.studies.provenance import changes, is_remembered, made_from, remember
 from bertjax.studies.scales import SCALES, Scale
@@ -162,7 +162,7 @@ PROGRAMS: dict[str, Callable[[Stage, Given], Any]] = {
 def _grammar(stage: Stage, given: Given) -> None:
     folder = folder_of(stage, given.folder)
     found = score.run(str(folder), given.place(stage), most=stage.settings["most"])
-    write_json(folder / GRAMMAR_FILE, {"step": load_run(folder).step, **found})
+    write_json(folder / GRAMMAR_FILE, {"step": last_step(folder), **found})
 
 
 def _folder(stage: Stage, given: Given) -> str:

@@ -64,7 +64,7 @@ def make_phases(
                 tokens=tokens,
                 flops=tokens * per_token,
                 model=model_of(phase.objective, recipe.spec_in(phase, spec)),
-                objective=None if phase.objective == recipe.objective else phase.objective,
+                objective=phase.objective,
             )
         )
     return phases

@@ -11,8 +11,8 @@ from bertjax.training.loop import Course, Phase, Trainer
 from bertjax.training.pace import pace_of
 
 _SECONDS = {"min": 60.0, "h": 3600.0}
-TOKENS, OPERATIONS = "tokens", "flops"
-_UNITS = (*_SECONDS, TOKENS, OPERATIONS)
+TOKENS = "tokens"
+_UNITS = (*_SECONDS, TOKENS, "flops")
 
 
 class Budget(NamedTuple):
@@ -62,7 +62,7 @@ class Budget(NamedTuple):
         return updates
 
     def _cost(self, trainer: Trainer, phase: Phase, course: Course) -> float:
-        """That of an update of a phase: seconds, tokens or operations."""
+        """The cost of an update of a phase: seconds, tokens or operations."""
         if self.seconds:
             return pace_of(trainer, phase, course.schedule(phase.first_step), course.seed).seconds
         return phase.tokens if self.unit == TOKENS else phase.flops

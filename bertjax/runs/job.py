@@ -209,7 +209,7 @@ class Job:
 def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str, Pretrained]]:
     """The recipe, and the weights that a new run starts from; they bring the model's sizes."""
     recipe = Recipe.from_config(config)
-    if steps := _begun_within(checked_path(workdir), recipe):
+    if steps := _begun_within(workdir, recipe):
         recipe = recipe.with_steps(steps)
     if recipe.decay_from:
         recipe = Recipe.from_config(branch_config(recipe, workdir, FREE))
@@ -227,7 +227,7 @@ def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str,
     return recipe, given
 
 
-def _begun_within(folder: Path, recipe: Recipe) -> int | None:
+def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:
     """The steps of a run that has begun in a folder with the recipe's budget; or None."""
     begun = recorded_config(folder) if recipe.budget else {}
     return begun["total_steps"] if begun.get("budget") == recipe.budget else None

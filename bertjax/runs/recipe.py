@@ -113,9 +113,8 @@ class Recipe:
         fields["corpus"] = _corpora(fields.get("corpus", ""))
         numbered = phase_keys(fields)
         masking = plain.get("masking", {})
-        packed, whole = fields.get("packed", False), fields.get("objective")
-        if "objective" in fields:
-            fields["objective"] = _objective("objective", whole, packed)
+        packed = fields.get("packed", False)
+        whole = fields["objective"] = _objective("objective", fields.get("objective"), packed)
         fields["phases"] = tuple(
             _build_phase(key, fields.pop(key), masking, whole, packed) for key in numbered
         )
@@ -385,7 +384,11 @@ def _corpora(names: Any) -> tuple[str, ...]:
 
 
 def _build_phase(
-    key: str, section: Any, masking: Mapping[str, Any], objective: Any, packed: bool
+    key: str,
+    section: Any,
+    masking: Mapping[str, Any],
+    objective: PretrainingObjective,
+    packed: bool,
 ) -> PhaseSpec:
     """A phase of the config.
 
@@ -397,11 +400,9 @@ def _build_phase(
     section = converted(section, dict, f"config.{key}")
     rule = converted(section.get("masking", {}), dict, f"config.{key}.masking")
     if section.get("objective"):
-        made = _objective(f"{key}.objective", section["objective"], packed)
-    else:
-        made = _objective("objective", objective, packed)
+        objective = _objective(f"{key}.objective", section["objective"], packed)
     own = dict(
-        objective=made,
+        objective=objective,
         masking=build(f"{key}.masking", MaskingRule, {**masking, **rule}),
         corpus=_corpora(section.get("corpus", "")),
     )

@@ -182,7 +182,7 @@ class LoadedRun:
 
     @property
     def objective(self) -> PretrainingObjective:
-        """That of the checkpoint's phase."""
+        """The objective of the checkpoint's phase."""
         return self.recipe.phase_at(self.step).objective
 
     def part(self, name: str = "") -> tuple[nn.Module, Params]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.minimal_pairs.data import read_pairs
 from bertjax.runs.recipe import Recipe
 from bertjax.studies.files import Given
 from bertjax.studies.study import EVALUATE, EVALUATIONS, GRAMMAR, MASKED_TEXT, Stage, Study
@@ -57,10 +56,10 @@ def check_stage(stage: Stage, given: Given) -> None:
         raise InputError(f"settings: by={by!r}: must be one of {', '.join(BY)}")
     if stage.program == EVALUATE and (type(batches) is not int or batches < 1):
         raise InputError(f"settings: batches={batches!r}: must be a whole number from 1")
-    if stage.program == GRAMMAR and most is not None and (type(most) is not int or most < 1):
-        raise InputError(f"settings: most={most!r}: must be a whole number from 1, or None")
     if stage.program == GRAMMAR:
-        read_pairs(given.place(stage), most)
+        if most is not None and (type(most) is not int or most < 1):
+            raise InputError(f"settings: most={most!r}: must be a whole number from 1, or None")
+        given.pairs(stage)
     if stage.step is not None:
         _check_step(stage, given)
 

@@ -1,12 +1,15 @@
 """What a study is given: its file, the files of its configs, a corpus, data, and its folder."""
 
 import dataclasses
+import functools
 import importlib.util
 import inspect
 from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.minimal_pairs.data import read_pairs
+from bertjax.minimal_pairs.pairs import Pair
 from bertjax.studies.study import Stage, Study, folder_of
 
 
@@ -51,6 +54,10 @@ class Given:
         """The path of a stage's data."""
         return str(Path(self.data, stage.data))
 
+    def pairs(self, stage: Stage) -> list[Pair]:
+        """The minimal pairs of a stage that scores grammar. Raises InputError as `read_pairs`."""
+        return _pairs(self.place(stage), stage.settings["most"])
+
     def _found(self, config: str) -> str:
         """A stage's config, "FILE.py:WORD", with the path of the file where it was found."""
         path, colon, word = config.partition(":")
@@ -58,6 +65,9 @@ class Given:
         places = [Path(path), *(folder / path for folder in around)]
         found = next((place for place in places if place.is_file()), places[0])
         return f"{found}{colon}{word}"
+
+
+_pairs = functools.cache(read_pairs)  # many stages have the same ones
 
 
 def _set(config: Any, key: str, value: Any) -> None:

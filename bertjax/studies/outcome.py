@@ -70,14 +70,15 @@ def is_done(stage: Stage, study: Path) -> bool:
     if not (folder / "config.json").exists():
         return False
     if stage.program == "pretrain":
-        return _last_step(folder) == read_config(folder)["total_steps"]
+        return last_step(folder) == read_config(folder)["total_steps"]
     if stage.program in _FILES:
         path = folder / _FILES[stage.program]
-        return path.exists() and read_json(path, cure=_CURE).get("step") == _last_step(folder)
+        return path.exists() and read_json(path, cure=_CURE).get("step") == last_step(folder)
     return (folder / RESULTS_FILE).exists()
 
 
-def _last_step(folder: Path) -> int | None:
+def last_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint of a run; None if it has none."""
     steps = saved_steps(checkpoints_folder(folder))
     return steps[-1] if steps else None
 

@@ -13,7 +13,6 @@ from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore
 from bertjax.fine_tuning.data import digest
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.minimal_pairs.data import read_pairs
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
 from bertjax.runs.sections import plain_config
@@ -45,8 +44,8 @@ def made_from(stage: Stage, given: Given) -> dict[str, Any]:
     elif stage.program == MASKED_TEXT:
         hashes[f"the {HELDOUT} text"] = _texts({(given.corpus,)}, HELDOUT)
     elif stage.program == GRAMMAR:
-        pairs = read_pairs(given.place(stage), stage.settings["most"])
-        hashes["the minimal pairs"] = _hash_of([(pair.good, pair.bad) for pair in pairs])
+        pairs = [(pair.good, pair.bad) for pair in given.pairs(stage)]
+        hashes["the minimal pairs"] = _hash_of(pairs)
     elif stage.program == "finetune":
         hashes |= _data(TaskRecipe.from_config(config).task)
     return {"config": config, "hashes": hashes}

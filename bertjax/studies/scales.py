@@ -180,7 +180,7 @@ def submission(start: Stage, runs: Iterable[Stage]) -> Stage:
 
 
 def grammar(start: Stage, most: int | None = None, data: str = "blimp/blimp.jsonl.xz") -> Stage:
-    """What a model knows of grammar, by at most so many pairs of a paradigm: `launch/score.py`."""
+    """Scores grammar by at most so many pairs of each paradigm: see `launch/score.py`."""
     return Stage(f"grammar-{start.name}", "grammar", "", {"most": most}, (start,), data=data)
 
 

@@ -110,7 +110,7 @@ class Trainer:
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
         # The keys contain the `id` of a model or of an experiment, which is kept alive here.
-        self._experiments: dict[tuple[int, Objective | None], Experiment] = {}
+        self._experiments: dict[tuple[int, Objective], Experiment] = {}
         self._evaluators: dict[int, Evaluator] = {}
         self._steps: dict[tuple[int, int], CompiledStep] = {}
         self._announced: set[tuple[int, str]] = set()  # the experiments and phases
@@ -123,15 +123,14 @@ class Trainer:
         self, model: Model | None = None, objective: Objective | None = None
     ) -> Experiment:
         """The experiment of a phase; for the arguments see `Phase`."""
-        if model is None and objective is None:
-            return self.experiment
+        whole = self.experiment
+        model, objective = model or whole.model, objective or whole.objective
+        if model is whole.model and objective == whole.objective:
+            return whole
         key = id(model), objective
         if key not in self._experiments:
-            self._experiments[key] = dataclasses.replace(
-                self.experiment,
-                model=model or self.experiment.model,
-                objective=objective or self.experiment.objective,
-            )
+            changed = dataclasses.replace(whole, model=model, objective=objective)
+            self._experiments[key] = changed
         return self._experiments[key]
 
     def step(self, accumulate: int, experiment: Experiment | None = None) -> CompiledStep:
@@ -155,7 +154,7 @@ class Trainer:
           experiment: that of a phase.
         """
         experiment = experiment or self.experiment
-        # What is made here is not for the described devices, which `active` makes the current ones.
+        # Both are made before the described devices become the current ones.
         step, state = self.step(accumulate, experiment), experiment.state
         with experiment.placement.active():
             return step.lower(state, batch)

@@ -23,12 +23,12 @@ from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Trainer
 from bertjax.training.model import Model, Part
 from bertjax.training.objective import Rngs
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, step_key, train_step
 from configs import pretrain_electra_tiny
+from tests.helpers.some_updates import some_updates
 
 VOCABULARY, MASK = 19, 4
 OBJECTIVE = ReplacedTokenDetection(generator_width=0.5)
@@ -341,16 +341,8 @@ def test_eight_devices_train_what_one_trains(batch, layout, mesh):
     optimizer = optax.with_extra_args_support(optax.sgd(1e-3))
 
     def train(placement):
-        experiment = Experiment(OBJECTIVE.model(spec), OBJECTIVE, optimizer, placement, rows=8)
-        trainer, found = Trainer(experiment), []
-        state = experiment.fresh_state(0)
-        step = trainer.step(1)
-        with placement.active():
-            for _ in range(3):
-                parts = [placement.put(lambda rows: {n: x[rows] for n, x in batch.items()}, 8)]
-                state, sums = step(state, parts, 1.0, 0)
-                found.append(means(jax.device_get(sums)))
-        return found, jax.device_get(state.params)
+        model = OBJECTIVE.model(spec)
+        return some_updates(Experiment(model, OBJECTIVE, optimizer, placement, rows=8), batch)
 
     one, params = train(data_parallel(jax.devices()[:1]))
     eight, others = train(make_placement(MeshSpec(**mesh), layout))

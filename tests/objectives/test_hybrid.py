@@ -22,10 +22,10 @@ from bertjax.runs.run_folder import load_run
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, train_step
+from tests.helpers.some_updates import some_updates
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
 HYBRID = Hybrid(causal_rows=2, group=3)
@@ -119,15 +119,7 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
     def train(placement):
         optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
         experiment = Experiment(objective.model(spec), objective, optimizer, placement)
-        trainer, found, state = Trainer(experiment), [], experiment.fresh_state(0)
-        with placement.active():
-            for _ in range(3):
-                parts = [
-                    placement.put(lambda rows: {n: x[rows] for n, x in batch_of().items()}, ROWS)
-                ]
-                state, sums = trainer.step(1)(state, parts, 1.0, 0)
-                found.append(means(jax.device_get(sums)))
-        return found, jax.device_get(state.params)
+        return some_updates(experiment, batch_of())
 
     one, params = train(data_parallel(jax.devices()[:1]))
     eight, others = train(make_placement(MeshSpec(**mesh), layout))
