@@ -61,7 +61,7 @@ class Hybrid(MaskedLM):
     def loss_weights(self) -> dict[str, float]:
         """The shares of the rows."""
         share = self.causal_share
-        return super().loss_weights | {"mlm_loss": 1 - share, "causal_loss": share}
+        return super().loss_weights | {self.minimized: 1 - share, "causal_loss": share}
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
         """The first rows of each group stay as they are; tokens of the others are masked."""

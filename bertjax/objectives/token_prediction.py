@@ -35,12 +35,16 @@ class TokenPrediction(PretrainingObjective):
         "doc_sentences", whole sentences of one document (RoBERTa, section 4.2).
       z_loss: the weight of the mean of log(Z)^2, Z the sum over the vocabulary of exp(logit), which
         keeps the logits near 0 (arXiv 2204.02311, section 5.1: 1e-4); 0: none.
+      focal: the power of (1 - p) that weights each token's loss, p the probability of the right
+        token, so that hard tokens count for more (arXiv 1708.02002, equation 4); 0: all count
+        alike. "mlm_loss" is not weighted; "focal_loss" is minimized in its place.
       targets: the names of the arrays of a batch with the tokens that are predicted, and with the
         weight of each.
     """
 
     text: str = "spans"
     z_loss: float = 0.0
+    focal: float = 0.0
 
     columns: ClassVar[tuple[str, ...]] = ("mlm_loss", "mlm_perplexity", "mlm_accuracy")
     headline, accuracy = "mlm_loss", "mlm_accuracy"
@@ -62,11 +66,18 @@ class TokenPrediction(PretrainingObjective):
             raise ValueError(f"text={self.text!r}: must be one of {', '.join(self.layouts)}")
         if not self.z_loss >= 0:
             raise ValueError(f"z_loss={self.z_loss}: must not be negative")
+        if not (self.focal == 0 or self.focal >= 1):  # below 1, a token with p = 1 has no gradient
+            raise ValueError(f"focal={self.focal}: must be 0, or at least 1")
+
+    @property
+    def minimized(self) -> str:
+        """The loss of the predicted tokens."""
+        return "focal_loss" if self.focal else "mlm_loss"
 
     @property
     def loss_weights(self) -> dict[str, float]:
         """See `Objective`."""
-        return {"mlm_loss": 1.0} | ({"z_loss": self.z_loss} if self.z_loss else {})
+        return {self.minimized: 1.0} | ({"z_loss": self.z_loss} if self.z_loss else {})
 
     @property
     def layout(self) -> TextLayout:
@@ -84,12 +95,15 @@ class TokenPrediction(PretrainingObjective):
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each token that is predicted, and 0 on the places that fill up a row."""
-        return {name: batch[self.targets[1]] for name in ("mlm_loss", "z_loss")}
+        return {name: batch[self.targets[1]] for name in ("mlm_loss", "focal_loss", "z_loss")}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "masked_lm" [B, P, V] with the tokens [B, P]."""
         logits = outputs["masked_lm"]
         values = {"mlm_loss": token_values(logits, batch[self.targets[0]])}
+        if self.focal:
+            loss = values["mlm_loss"]["mlm_loss"]
+            values["focal_loss"] = {"focal_loss": (-jnp.expm1(-loss)) ** self.focal * loss}
         if self.z_loss:
             values["z_loss"] = {"z_loss": jnp.square(jax.nn.logsumexp(logits, axis=-1))}
         return values

@@ -34,9 +34,7 @@ class Given:
         """The config of a stage, as its program takes it; its settings alone if it has no file."""
         if not stage.config:
             return dict(stage.settings)
-        config = _call(self._found(stage.config), "get_config")
-        if not hasattr(config, "unlocked"):
-            raise InputError(f"{stage.config}: get_config returned {config!r:.80}: no ConfigDict")
+        config = read_config_file(self._found(stage.config))
         settings = dict(stage.settings)
         if stage.program == "pretrain":
             settings = {"corpus": self.corpus} | settings
@@ -81,6 +79,18 @@ def _set(config: Any, key: str, value: Any) -> None:
         config[last] = value
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(f"settings: {key!r}={value!r:.80}: {error}") from error
+
+
+def read_config_file(name: str) -> Any:
+    """The ConfigDict of "FILE.py", or of "FILE.py:WORD", as --config takes it.
+
+    Raises:
+      InputError: no such file, or one that has no ConfigDict.
+    """
+    config = _call(name, "get_config")
+    if not hasattr(config, "unlocked"):
+        raise InputError(f"{name}: get_config returned {config!r:.80}: no ConfigDict")
+    return config
 
 
 def read_study(name: str, scale: Any) -> Study:

@@ -103,6 +103,14 @@ class Course:
         """The number of its updates."""
         return self.phases[-1].last_step
 
+    def spent(self, step: int) -> dict[str, float]:
+        """The tokens (positions, padding included) and useful operations of updates 1 to `step`."""
+        updates = [min(step, p.last_step) - min(step, p.first_step) for p in self.phases]
+        return {
+            name: sum(n * getattr(p, name) for n, p in zip(updates, self.phases, strict=True))
+            for name in ("tokens", "flops")
+        }
+
 
 class Trainer:
     """An experiment and its compiled programs, which all runs with it share."""
@@ -380,6 +388,7 @@ class Trainer:
         return {
             **means(session.total),
             "learning_rate": session.course.schedule(step - 1),
+            **session.course.spent(step),
             "tokens_per_second": clock.rate() * phase.tokens,
             "host_wait": clock.host_wait(),
             **({"mfu": mfu} if mfu else {}),

@@ -485,6 +485,31 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     np.testing.assert_allclose(total / count, out.loss.item(), rtol=1e-5)
 
 
+def test_the_focal_loss():
+    """Each token's loss times (1 - p)^2; a token that is certain has neither loss nor gradient."""
+    rng = np.random.default_rng(7)
+    logits = jnp.asarray(rng.normal(size=(2, 3, 11)), jnp.float32).at[0, 0, 4].set(90.0)
+    weights = np.array([[1, 1, 0], [1, 1, 1]], np.float32)
+    labels = jnp.asarray([[4, 2, 9], [0, 10, 3]])
+    batch = {"masked_lm_ids": labels, "masked_lm_weights": weights}
+    objective = MaskedLM(focal=2.0)
+
+    def sums(logits):
+        return sums_of(objective, {"masked_lm": logits}, batch)
+
+    found = means(sums(logits))
+    p = np.take_along_axis(np.asarray(jax.nn.softmax(logits)), labels[..., None], 2)[..., 0]
+    plain = -np.log(p) * weights
+    assert found["focal_loss"] == pytest.approx(((1 - p) ** 2 * plain).sum() / 5, rel=1e-5)
+    assert found["mlm_loss"] == pytest.approx(plain.sum() / 5, rel=1e-5)
+    assert objective.loss_weights == {"focal_loss": 1.0}
+    gradient = jax.grad(lambda logits: sums(logits)["focal_loss"][0])(logits)
+    assert np.isfinite(gradient).all() and np.abs(gradient[0, 0]).max() < 1e-6
+    assert "focal_loss" not in sums_of(MaskedLM(), {"masked_lm": logits}, batch)
+    with pytest.raises(ValueError, match="focal=0.5: must be 0, or at least 1"):
+        MaskedLM(focal=0.5)
+
+
 def test_the_z_loss():
     """The mean of log(Z)^2 over the predicted tokens, and its weight in what is minimized."""
     rng = np.random.default_rng(5)

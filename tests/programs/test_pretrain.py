@@ -79,6 +79,8 @@ def test_the_metrics(tiny_run):
         assert 0 <= row["mlm_accuracy"] <= 1 and 0 <= row["nsp_accuracy"] <= 1
         if row["split"] == "train":
             assert row["tokens_per_second"] > 0 and 0 <= row["host_wait"] <= 1
+            first, second = min(row["step"], 120), max(row["step"] - 120, 0)
+            assert row["tokens"] == first * 16 * 32 + second * 8 * 64
         else:
             assert row["mlm_perplexity"] == pytest.approx(np.exp(row["mlm_loss"]))
 

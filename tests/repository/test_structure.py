@@ -113,7 +113,10 @@ OUTSIDE = {
         *["bertjax/corpus/sources.py", "bertjax/features/result.py", "bertjax/tasks/rows.py"],
     ],
     "safetensors": ["bertjax/interop/*"],
-    "scipy": ["bertjax/tasks/scores.py", "bertjax/studies/differences.py"],
+    "scipy": [
+        *("bertjax/tasks/scores.py", "bertjax/studies/differences.py"),
+        "bertjax/studies/scaling_law.py",
+    ],
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],
     "sentencex": ["bertjax/text/sentences.py"],
