@@ -2,6 +2,8 @@
 
   python tests/benchmarks/equal_minutes.py --corpus=corpora/enwiki-8k --minutes=20 \\
     --output=equal_minutes.json
+  python tests/benchmarks/equal_minutes.py --corpus=corpora/enwiki-8k --minutes=20 \\
+    --ways=fast,transformers,transformers_modernbert --pairs=blimp.jsonl.xz --output=peers.json
 
 All models have 4 layers of 256 and the vocabulary of the corpus, and compute in float32 without
 dropout:
@@ -11,14 +13,17 @@ dropout:
   modernbert    configs/pretrain_modern_tiny.py with --config.model.size=mini: 16 x 256
   electra       configs/pretrain_electra_tiny.py with --config.model.size=mini, in batches of
                 16 x 128, rate 1e-3
+  fast          configs/pretrain_fast_mini.py: 8 x 128
   modern_electra  modernbert with ELECTRA's objective, and a generator of one layer
   transformers  BertForMaskedLM and the Trainer: the documents one after the other, cut into rows of
                 128 tokens, its own collator (15 % masked), AdamW, batches of 16, rate 1e-3
+  transformers_modernbert  the same with ModernBertForMaskedLM of the sizes of `fast`, 30 % masked
 
 Schedules need their number of steps. So each way first makes a short trial, from whose time follows
 how many updates fit into the minutes; starting and compiling counts. The trials, all at the
 beginning, need the machine for themselves. The runs do not, because their updates are counted then.
-All that fill masks are compared on the same masked text (bertjax/programs/masked_text.py). What the
+All that fill masks are compared on the same masked text (bertjax/programs/masked_text.py), and with
+--pairs by their grammar (100 pairs of each paradigm of a file of minimal pairs). What the
 output already has is not done again, and a stopped run of bertjax goes on. It needs the extra
 `peers`.
 """
@@ -72,6 +77,15 @@ def modernbert(corpus: str, steps: int, folder: Path) -> Trained:
     return _pretrain(config, corpus, steps, folder)
 
 
+def fast(corpus: str, steps: int, folder: Path) -> Trained:
+    """The fast recipe."""
+    from configs.pretrain_fast_mini import get_config
+
+    config = get_config()
+    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
+    return _pretrain(config, corpus, steps, folder)
+
+
 def electra(corpus: str, steps: int, folder: Path) -> Trained:
     """ELECTRA's recipe."""
     from configs.pretrain_electra_tiny import get_config
@@ -111,11 +125,59 @@ def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
 
 
 def transformers(corpus: str, steps: int, folder: Path) -> Trained:
-    """What a user of transformers would write."""
+    """What a user of transformers would write for BERT."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    from bertjax.encoders.bert.spec import BertSpec
+
+    sizes = BertSpec.named(SIZE)
+
+    def make(vocabulary: int) -> BertForMaskedLM:
+        return BertForMaskedLM(
+            BertConfig(
+                vocab_size=vocabulary,
+                hidden_size=sizes.hidden_size,
+                num_hidden_layers=sizes.num_hidden_layers,
+                num_attention_heads=sizes.num_attention_heads,
+                intermediate_size=sizes.intermediate_size,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+        )
+
+    return _by_trainer(make, 0.15, corpus, steps, folder)
+
+
+def transformers_modernbert(corpus: str, steps: int, folder: Path) -> Trained:
+    """The same for ModernBERT, of which 30 % of the tokens are masked."""
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    from bertjax.encoders.modernbert.spec import ModernBertSpec
+
+    sizes = ModernBertSpec.named(SIZE)
+
+    def make(vocabulary: int) -> ModernBertForMaskedLM:
+        return ModernBertForMaskedLM(
+            ModernBertConfig(
+                vocab_size=vocabulary,
+                hidden_size=sizes.hidden_size,
+                num_hidden_layers=sizes.num_hidden_layers,
+                num_attention_heads=sizes.num_attention_heads,
+                intermediate_size=sizes.intermediate_size,
+                pad_token_id=0,
+                **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
+            )
+        )
+
+    return _by_trainer(make, 0.3, corpus, steps, folder)
+
+
+def _by_trainer(
+    make: Callable[[int], Any], masked: float, corpus: str, steps: int, folder: Path
+) -> Trained:
+    """Trains a model of transformers, made for so many pieces, with its Trainer and collator."""
     from transformers import (
         AutoTokenizer,
-        BertConfig,
-        BertForMaskedLM,
         DataCollatorForLanguageModeling,
         Trainer,
         TrainerCallback,
@@ -124,25 +186,14 @@ def transformers(corpus: str, steps: int, folder: Path) -> Trained:
     )
 
     from bertjax.corpus.store import open_tokenizer
-    from bertjax.encoders.bert.spec import BertSpec
     from bertjax.interop.tokenizer_files import write_tokenizer
 
     begin = time.perf_counter()
-    tokenizer, sizes = open_tokenizer(corpus), BertSpec.named(SIZE)
+    tokenizer = open_tokenizer(corpus)
     folder.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(tokenizer, folder, sizes.max_position_embeddings)
+    write_tokenizer(tokenizer, folder, 512)
     set_seed(0)
-    model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=tokenizer.vocabulary_size,
-            hidden_size=sizes.hidden_size,
-            num_hidden_layers=sizes.num_hidden_layers,
-            num_attention_heads=sizes.num_attention_heads,
-            intermediate_size=sizes.intermediate_size,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    )
+    model = make(tokenizer.vocabulary_size)
     ends: list[float] = []
 
     class Clock(TrainerCallback):
@@ -163,7 +214,9 @@ def transformers(corpus: str, steps: int, folder: Path) -> Trained:
             save_strategy="no",
             logging_steps=100,
         ),
-        data_collator=DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(folder)),
+        data_collator=DataCollatorForLanguageModeling(
+            AutoTokenizer.from_pretrained(folder), mlm_probability=masked
+        ),
         train_dataset=[{"input_ids": row} for row in token_rows(corpus)],
         callbacks=[Clock()],
     )
@@ -192,6 +245,8 @@ WAYS: dict[str, Callable[[str, int, Path], Trained]] = {
     "electra": electra,
     "modern_electra": modern_electra,
     "transformers": transformers,
+    "fast": fast,
+    "transformers_modernbert": transformers_modernbert,
 }
 
 
@@ -205,15 +260,18 @@ def plan(way: str, corpus: str, minutes: float, work: Path) -> dict[str, Any]:
     return {"steps": steps, "tokens": steps * trial.tokens_a_step} | times
 
 
-def train(way: str, corpus: str, steps: int, work: Path) -> dict[str, Any]:
+def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str, Any]:
     """Trains one way, and evaluates it; a discriminator by its own held-out text."""
     os.environ["JAX_PLATFORMS"] = "cpu"
+    from bertjax.programs import score
     from bertjax.programs.masked_text import evaluate
     from bertjax.training.journal import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)
     if "electra" not in way:
-        return {"seconds": run.seconds} | evaluate(run.model, corpus)
+        found = {"seconds": run.seconds} | evaluate(run.model, corpus)
+        grammar = {"grammar": score.run(run.model, pairs, most=100)["overall"]} if pairs else {}
+        return found | grammar
     last = [row for row in read_metrics(run.model) if row["split"] == "heldout"][-1]
     names = ("disc_loss", "disc_accuracy", "mlm_loss", "mlm_accuracy", "sampled_accuracy")
     return {"seconds": run.seconds, "heldout": {name: last[name] for name in names}}
@@ -222,6 +280,8 @@ def train(way: str, corpus: str, steps: int, work: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", required=True, help="a corpus of launch/prepare_corpus.py")
+    parser.add_argument("--ways", default="bert,modernbert,electra,modern_electra,transformers")
+    parser.add_argument("--pairs", default="", help="minimal pairs, as launch/score.py takes them")
     parser.add_argument("--minutes", type=float, default=20.0, help="of each way")
     parser.add_argument("--output", type=Path, required=True, help="a JSON file")
     parser.add_argument("--work", type=Path, help="folder of the runs; default: beside the output")
@@ -235,14 +295,14 @@ def main() -> None:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             return pool.submit(function, way, arguments.corpus, *rest, work).result()
 
-    ways = report["ways"]
-    for way in WAYS:
+    ways, asked = report["ways"], arguments.ways.split(",")
+    for way in asked:
         if way not in ways:
             ways[way] = alone(plan, way, arguments.minutes)
             write_json(arguments.output, report)
-    for way in WAYS:
+    for way in asked:
         if "seconds" not in ways[way]:
-            ways[way] |= alone(train, way, ways[way]["steps"])
+            ways[way] |= alone(train, way, ways[way]["steps"], arguments.pairs)
             write_json(arguments.output, report)
     print(tables.table_of_minutes(report))
 

@@ -280,6 +280,8 @@ _MINUTES_WAYS = {  # of equal_minutes.py -> in the tables
     "electra": "ELECTRA's recipe",
     "modern_electra": "the modern recipe, replaced tokens",
     "transformers": "transformers, Trainer with BertForMaskedLM",
+    "fast": "the fast recipe",
+    "transformers_modernbert": "transformers, Trainer with ModernBertForMaskedLM",
 }
 
 
