@@ -1,4 +1,4 @@
-"""Muon for the matrices of the layers (arXiv 2502.16982), however these are stored."""
+"""Muon for the matrices of layers and heads (arXiv 2502.16982), however these are stored."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +9,15 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from bertjax.base import axes
 
-# The sides of a layer's matrices that are not D. Axes that are on neither side (layers, query, key
-# and value) count matrices, each of which is orthogonalized alone.
-_SIDES = (axes.HEADS, axes.HEAD_WIDTH, axes.MLP)
+# The sides of matrices that are not D, or are the second D. Axes that are on neither side (layers,
+# query, key and value) count matrices, each of which is orthogonalized alone.
+_SIDES = (axes.HEADS, axes.HEAD_WIDTH, axes.MLP, axes.EMBED_OUT)
 
 _RMS = 0.2  # of an update: about that of AdamW's, so one learning rate serves both (section 2.2)
 
 
 def is_matrix(names: Sequence[str]) -> bool:
-    """Whether a parameter with these logical axes has matrices of a layer."""
+    """Whether a parameter with these logical axes has matrices of a layer or of a head."""
     return axes.EMBED in names and any(side in names for side in _SIDES)
 
 

@@ -308,10 +308,11 @@ AXES = {
     "up": {"kernel": (axes.LAYERS, axes.EMBED, axes.MLP), "bias": (axes.LAYERS, axes.MLP)},
     "token": {"table": (axes.VOCAB, axes.EMBED)},
     "pooler": {"kernel": (axes.EMBED, axes.EMBED_OUT)},
+    "classifier": {"kernel": (axes.EMBED_OUT, axes.CLASSES)},
 }
 SIZES = {
     **{axes.EMBED: 6, axes.QKV: 3, axes.HEADS: 2, axes.HEAD_WIDTH: 5, axes.LAYERS: 4},
-    **{axes.MLP: 7, axes.VOCAB: 9, axes.EMBED_OUT: 6},
+    **{axes.MLP: 7, axes.VOCAB: 9, axes.EMBED_OUT: 8, axes.CLASSES: 3},
 }
 
 
@@ -330,9 +331,10 @@ def _arrays(seed):
 def _as_matrices(tree):
     """The matrices of query, key and value, and of each layer, as arrays of their own."""
     found = {f"{p} {n}": leaf for p, leaves in tree.items() for n, leaf in leaves.items()}
-    qkv, out, up = (found.pop(f"{part} kernel") for part in ("qkv", "out", "up"))
+    parts = ("qkv", "out", "up", "pooler")
+    qkv, out, up, pooler = (found.pop(f"{part} kernel") for part in parts)
     found |= {f"matrix {i}": qkv[:, i].reshape(6, 10) for i in range(3)}
-    found |= {"matrix out": out.reshape(10, 6)}
+    found |= {"matrix out": out.reshape(10, 6), "matrix pooler": pooler}
     return found | {f"matrix up {i}": up[i] for i in range(4)}
 
 
@@ -359,8 +361,8 @@ def _muon(matrix, gradients, decay):
     return matrix
 
 
-def test_muon_is_the_papers_on_every_matrix_of_a_layer():
-    """Its parts in one array are as if each was alone; all else, heads included, is AdamW's.
+def test_muon_is_the_papers_on_every_matrix():
+    """Its parts in one array are as if each was alone; all else, classifiers too, is AdamW's.
 
     The global norm is cut: of the first and the third gradient to a fifth, of the others not.
     """
@@ -398,11 +400,12 @@ def test_muons_updates_have_the_size_of_adamws():
 
 
 def test_muon_finds_the_matrices_of_the_model():
-    """The four kernels of a layer; not the embeddings, and not the heads."""
+    """The four kernels of a layer, and those of heads but classifiers; not the embeddings."""
     found = flatten_dict(of_matrices(logical_axes(TINY.init)), sep="/")
     names = ("attention/qkv", "attention/output", "intermediate", "output")
     assert {name for name, is_matrix in found.items() if is_matrix} == {
-        f"bert/encoder/layer_{i}/{name}/kernel" for i in (0, 1) for name in names
+        *(f"bert/encoder/layer_{i}/{name}/kernel" for i in (0, 1) for name in names),
+        *("pooler/dense/kernel", "masked_lm/transform/kernel"),
     }
 
 
