@@ -49,6 +49,9 @@ def paper_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     # The DIR of launch/prepare_corpus.py; several are given as "DIR@0.7,DIR@0.3".
     config.corpus = ""
+    # Languages are drawn by their tokens to this power: below 1, those with little text come more
+    # often (XLM: 0.7, XLM-R: 0.3). Then all sources of the corpus name their language.
+    config.language_alpha = 1.0
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. The model gets their sizes.
     config.init_from = ""
     # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from

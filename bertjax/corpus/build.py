@@ -25,6 +25,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, size_in_words
 from bertjax.base.progress import Progress
 from bertjax.base.validation import record
+from bertjax.corpus.languages import split_language
 from bertjax.corpus.manifest import FORMAT_VERSION, write_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import (
@@ -38,7 +39,7 @@ from bertjax.corpus.shards import (
 )
 from bertjax.corpus.sources import Document, Range, open_source
 from bertjax.corpus.workers import worker_context, worker_pool
-from bertjax.text.sentences import split_sentences
+from bertjax.text.sentences import has_rules, split_sentences
 from bertjax.text.tokenizer import Tokenizer
 
 # A shard below 4 MiB of text is not worth a task of its own; one above 256 MiB takes too long to
@@ -83,7 +84,7 @@ class Plan:
       shards: all shards, those of the first source first.
       installed_docs: the file with the text of the source installed-docs.
       held_out: the fraction of documents that go to the split "heldout".
-      language: the language of the sentence splitter.
+      language: the language of the sentence splitter, for sources that name none with rules.
       skip_undecodable: whether documents that are not UTF-8 are skipped instead of raising.
     """
 
@@ -113,6 +114,11 @@ class Plan:
         ]
         settings = [self.held_out, self.language, self.skip_undecodable, FORMAT_VERSION]
         return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
+
+    def splitter(self, source: int) -> str:
+        """The language whose rules split the sentences of a source."""
+        own, _ = split_language(self.sources[source][0])
+        return own if has_rules(own) else self.language
 
     def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
         """The documents of one shard, in order; None stands for a skipped document."""
@@ -230,6 +236,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
     """Makes one shard and returns its description (see `bertjax.corpus.shards.ShardWriter`)."""
     start = time.monotonic()
     tokenizer = _open_tokenizer(job.directory)
+    language = job.plan.splitter(job.shard.source)
     dropped = skipped = 0
     batch: list[tuple[str, int, list[str]]] = []  # split, words, sentences of each document
     characters = 0
@@ -245,7 +252,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
                     skipped += 1
                     continue
                 held_out = is_held_out(document_hash(document), job.plan.held_out)
-                sentences = _sentences(document, job.plan.language, spaces=tokenizer.keeps_spaces)
+                sentences = _sentences(document, language, spaces=tokenizer.keeps_spaces)
                 words = sum(len(paragraph.split()) for paragraph in document)
                 batch.append((HELDOUT if held_out else TRAIN, words, sentences))
                 characters += sum(map(len, document))

@@ -7,6 +7,8 @@
   tfds:NAME/SPLIT#feature    tensorflow-datasets, read without TensorFlow
   installed-docs         see `bertjax.corpus.installed_docs`
 
+A code before a source names its language: "sw=text:swahili/*.txt".
+
 In the last four kinds, newlines separate the paragraphs of a document. Files of the first three
 kinds may be compressed (.gz .xz .zst). All sources are read in bounded memory.
 
@@ -29,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
+from bertjax.corpus.languages import check_languages, split_language
 from bertjax.corpus.weights import check_weights, split_weight
 
 if TYPE_CHECKING:
@@ -122,6 +125,7 @@ def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
         raise InputError(f"--source is missing: give one or more of {KINDS}.")
     names, weights = zip(*map(split_weight, specs), strict=True)
     check_weights(names, weights)
+    check_languages(names)
     repeated = [name for number, name in enumerate(names) if name in names[:number]]
     if repeated:
         raise InputError(f"--source={repeated[0]} is given twice: use @WEIGHT to weigh sources.")
@@ -132,9 +136,10 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     """Opens the source that `spec` names.
 
     Args:
-      spec: as described at the top of this file, without a weight.
+      spec: as described at the top of this file, perhaps with a language, without a weight.
       installed_docs: the text file that `installed-docs` was written to.
     """
+    _, spec = split_language(spec)
     if spec == INSTALLED_DOCS:
         return _Text(glob.escape(str(installed_docs)))
     kind, colon, rest = spec.partition(":")

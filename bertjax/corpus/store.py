@@ -5,6 +5,7 @@ memory, 8 bytes for each (1.3 GB for 3.3 billion words). The files are those of
 `bertjax.corpus.shards` and `bertjax.corpus.manifest`.
 """
 
+import copy
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
+from bertjax.corpus.languages import language_shares, split_language, table
 from bertjax.corpus.manifest import REBUILD, canonical_hash, checked_manifest, local_store
 from bertjax.corpus.shards import HELDOUT, TRAIN, token_dtype
 from bertjax.corpus.weights import check_weights, shares, split_weight
@@ -39,8 +41,14 @@ class SourceSpan(NamedTuple):
 
     name: str
     share: float  # of the training examples; all shares of a store sum to 1
+    tokens: int
     first_document: int
     last_document_exclusive: int
+
+    @property
+    def language(self) -> str:
+        """The code of its language; "" if it names none."""
+        return split_language(self.name)[0]
 
 
 class _Shard(NamedTuple):
@@ -136,6 +144,7 @@ class TokenStore:
         directories: str | os.PathLike | Sequence[str | os.PathLike],
         split: str = TRAIN,
         *,
+        alpha: float = 1.0,
         tokenizer_identity: str | None = None,
         verify: bool = False,
     ) -> Self:
@@ -146,6 +155,8 @@ class TokenStore:
             share of the examples. Either all corpora have a weight or none has; then their shares
             are in proportion to their tokens. Sources keep their shares within their corpus.
           split: "train" or "heldout".
+          alpha: the power of sampling by language: see `language_shares`. Unless it is 1, no corpus
+            and no source has a weight, and all sources name their language.
           tokenizer_identity: the identity of the caller's tokenizer, which is compared.
           verify: whether to read all files and compare their checksums.
 
@@ -171,6 +182,11 @@ class TokenStore:
                     f"than {other} ({expected[:12]}): prepare it again with that vocabulary."
                 )
         sources = _nonempty_sources(stores, weights, manifests, split)
+        if alpha != 1.0:
+            _check_alpha(names, weights, manifests, alpha)
+            given = [split_language(s.name)[0] for s in sources], [s.tokens for s in sources]
+            by_language = language_shares(*given, alpha)
+            sources = [s._replace(share=x) for s, x in zip(sources, by_language, strict=True)]
         if not sources:
             cure = "--held_out=0.05" if split == HELDOUT else "more text or a smaller --held_out"
             raise InputError(
@@ -183,7 +199,8 @@ class TokenStore:
         document = 0
         for source in sources:
             count = sum(counts["documents"] for counts in source.shards)
-            spans.append(SourceSpan(source.name, source.share, document, document + count))
+            last = document + count
+            spans.append(SourceSpan(source.name, source.share, source.tokens, document, last))
             document += count
         return cls(
             (_read_shard(store, counts, dtype) for store, counts in parts),
@@ -191,8 +208,31 @@ class TokenStore:
             sentence_count=sum(counts["sentences"] for _, counts in parts),
             vocabulary_size=first["vocabulary_size"],
             tokenizer_identity=expected,
-            identity=canonical_hash([split, weights, [each["identity"] for each in manifests]]),
+            identity=canonical_hash(
+                [split, weights, [each["identity"] for each in manifests]]
+                + ([alpha] if alpha != 1.0 else [])
+            ),
         )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that its sources name, in order; () if they name none."""
+        return tuple(dict.fromkeys(s.language for s in self.sources if s.language))
+
+    def of_language(self, language: str) -> Self:
+        """The same store, of which only the sources of one language are read."""
+        own = [source for source in self.sources if source.language == language]
+        whole = sum(source.share for source in own)
+        store = copy.copy(self)
+        store.sources = tuple(source._replace(share=source.share / whole) for source in own)
+        store.identity = canonical_hash([self.identity, language])
+        return store
+
+    def table_of_languages(self) -> str:
+        """Lines with the share of each language; "" if there are fewer than two."""
+        if len(self.languages) < 2:
+            return ""
+        return table(*zip(*((s.language, s.tokens, s.share) for s in self.sources), strict=True))
 
     def read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Reads runs of tokens, each within one document.
@@ -215,8 +255,30 @@ class TokenStore:
 class _Source(NamedTuple):
     name: str
     share: float
+    tokens: int
     store: Path
     shards: list[dict[str, Any]]  # the counts of this split, without shards that have no document
+
+
+def _check_alpha(
+    names: Sequence[str],
+    weights: Sequence[float | None],
+    manifests: Sequence[dict[str, Any]],
+    alpha: float,
+) -> None:
+    """Raises InputError if the sources cannot be drawn by language."""
+    for name, weight, manifest in zip(names, weights, manifests, strict=True):
+        for source in manifest["sources"]:
+            if weight is not None or source["weight"] is not None:
+                raise InputError(
+                    f"{name}: has a weight, and language_alpha={alpha} weighs by language: leave "
+                    "one out"
+                )
+            if not split_language(source["name"])[0]:
+                raise InputError(
+                    f"{name}: its source {source['name']} names no language, which "
+                    f"language_alpha={alpha} needs: prepare it as sw=text:..., or set 1"
+                )
 
 
 def _nonempty_sources(
@@ -245,8 +307,8 @@ def _nonempty_sources(
                 weight,
                 sum(sizes),
                 [
-                    _Source(source["name"], share, store, counts)
-                    for (source, counts, _), share in zip(found, parts, strict=True)
+                    _Source(source["name"], share, size, store, counts)
+                    for (source, counts, size), share in zip(found, parts, strict=True)
                 ],
             )
         )

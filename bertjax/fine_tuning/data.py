@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
@@ -9,6 +10,8 @@ from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import TRAIN, Family, Task
+
+_log = logging.getLogger(__name__)
 
 SplitExamples = dict[str, list[Any]]  # split -> its examples
 
@@ -91,8 +94,11 @@ def encoder(family: Family, given: Pretrained, max_length: int) -> Encode:
     """
 
     def encode(examples: list[Any], split: str, *, labelled: bool) -> Encoded:
-        del split
         encoded = family.encode(examples, given.tokenizer, max_length, labelled=labelled)
+        if difference := given.tokenizer.unusual(encoded.ids):
+            _log.warning(
+                "%s: %s: is its text in another language, or in another form?", split, difference
+            )
         if 0 < given.spec.type_vocab_size <= encoded.token_types.max(initial=0):
             raise InputError(f"{given.origin} has only one segment: it does not take two texts")
         return encoded

@@ -79,6 +79,7 @@ LIBRARY = optional(
     normalizer=optional(
         **dict(type=str, clean_text=bool, lowercase=bool),
         **dict(strip_accents=bool, handle_chinese_chars=bool),
+        normalizers=list[dict],
     ),
     pre_tokenizer=optional(type=str),
     added_tokens=list[_TOKEN],

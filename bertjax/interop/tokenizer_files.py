@@ -101,8 +101,9 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Tokenizer:
     folder, vocabulary_file = named.folder, named.folder / VOCABULARY_FILES[WORDPIECE]
     named.check_class((_BERT_CLASS, *PLAIN_CLASSES))
-    rules = _rules_in(named.config, {name: name for name in _RULES})
+    rules, nfc = _rules_in(named.config, {name: name for name in _RULES}), False
     if library is not None:
+        library, nfc = _without_nfc(library)
         _check_is_bert(folder / LIBRARY_FILE, library)
         said = _rules_in(library["normalizer"], _RULES)
         rules = said if named.class_name in PLAIN_CLASSES else said | rules
@@ -120,7 +121,15 @@ def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Token
         )
     lower_case = rules.pop("do_lower_case", None)
     cased = None if lower_case is None else not lower_case
-    return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, **rules)
+    return Tokenizer(WORDPIECE, vocabulary, str(origin), cased=cased, nfc=nfc, **rules)
+
+
+def _without_nfc(library: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The file without a first step to Unicode's form NFC, and whether it has one."""
+    match library.get("normalizer"):
+        case {"type": "Sequence", "normalizers": [{"type": "NFC"}, second]}:
+            return library | {"normalizer": second}, True
+    return library, False
 
 
 def _rules_in(said: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
@@ -243,7 +252,8 @@ def write_tokenizer(
     }
     if tokenizer.kind == WORDPIECE:
         config |= {
-            "tokenizer_class": "BertTokenizer",
+            # transformers makes a BertTokenizer anew, without the step to NFC.
+            "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.nfc else _BERT_CLASS,
             "strip_accents": tokenizer.strip_accents,
             "tokenize_chinese_chars": tokenizer.tokenize_chinese_chars,
             "clean_up_tokenization_spaces": True,
@@ -279,6 +289,7 @@ def _serialized(tokenizer: Tokenizer) -> str:
                 cased=tokenizer.cased,
                 strip_accents=tokenizer.strip_accents,
                 tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
+                nfc=tokenizer.nfc,
             )
         else:
             library = sentencepiece_model.as_library(tokenizer)

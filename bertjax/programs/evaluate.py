@@ -1,6 +1,7 @@
 """Evaluates a run on held-out documents."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
@@ -12,6 +13,7 @@ from bertjax.runs.assembly import held_out_examples
 from bertjax.runs.initialize import frozen_params, open_sources
 from bertjax.runs.run_folder import EVALUATION_FILE, load_run, source_of
 from bertjax.training.evaluation import Evaluator
+from bertjax.training.verdict import name_in
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
@@ -36,7 +38,9 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     loaded = load_run(model)
     recipe, objective = loaded.recipe, loaded.objective
     corpora = [corpus] if corpus else recipe.corpus
-    store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=loaded.tokenizer.identity)
+    alpha = 1.0 if corpus else recipe.language_alpha
+    identity = loaded.tokenizer.identity
+    store = TokenStore.open(corpora, HELDOUT, alpha=alpha, tokenizer_identity=identity)
     evaluator = Evaluator(objective, loaded.model, loaded.placement)
     given = open_sources(recipe, begun=True)
     frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
@@ -53,6 +57,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     _print_table(
         results,
         objective,
+        store.languages if len(store.languages) > 1 else (),
         f"step {loaded.step}, held-out text of {', '.join(corpora)}, "
         f"{batches * recipe.eval_batch_size:,} sequences of each length",
     )
@@ -61,13 +66,19 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
 
 
 def _print_table(
-    results: dict[str, dict[str, float]], objective: PretrainingObjective, title: str
+    results: dict[str, dict[str, float]],
+    objective: PretrainingObjective,
+    languages: Sequence[str],
+    title: str,
 ) -> None:
     names = objective.columns
     print(title)
-    print("length  " + "  ".join(f"{name:>{_WIDTH}}" for name in names))
+    print(f"{'length':<12}" + "  ".join(f"{name:>{_WIDTH}}" for name in names))
     for length, metrics in results.items():
-        print(f"{length:>6}  " + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
+        print(f"{length:<12}" + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
+        for language in languages:
+            cells = (_shown(metrics, name_in(language, name)) for name in names)
+            print(f"  {language:<10}" + "  ".join(f"{cell:>{_WIDTH}}" for cell in cells))
     for length, metrics in results.items():
         if warning := objective.warning(metrics):
             print(f"length {length}: {warning}")

@@ -5,12 +5,13 @@ vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, re
 request domain_words.json and installed-docs.txt. The same arguments again do only what is missing.
 """
 
+import dataclasses
 import os
 import shutil
 import time
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from bertjax.corpus.build import (
     make_plan,
     read_shards,
 )
+from bertjax.corpus.frequencies import word_frequencies
 from bertjax.corpus.installed_docs import write_installed_docs
+from bertjax.corpus.languages import language_shares, split_language, table
 from bertjax.corpus.manifest import is_finished, read_manifest
 from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
+from bertjax.corpus.store import TokenStore
 from bertjax.text.byte_level import BYTES
 from bertjax.text.domain_words import (
     choose_words,
@@ -91,6 +95,7 @@ def run(
     held_out: float = 0.01,
     workers: int | None = None,
     language: str = "en",
+    language_alpha: float = 1.0,
     undecodable: str = "error",
     verify: bool = False,
     runner: str = "local",
@@ -111,7 +116,9 @@ def run(
         is cased; and a given one is used as it is.
       held_out: the fraction of the documents for evaluation.
       workers: the number of processes; None for one per CPU.
-      language: the language of the sentence splitter.
+      language: the language of the sentence splitter, for sources that name none with rules.
+      language_alpha: the power by which languages are drawn for the vocabulary, by the sizes of
+        their files (`bertjax.corpus.languages.language_shares`). Below 1, sources name theirs.
       undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
       verify: whether to compare all checksums at the end.
       runner: "local" processes or "beam".
@@ -139,6 +146,7 @@ def run(
     weighted = parse_sources(list(sources))
     request = _vocabulary_request(learn_vocabulary, vocabulary, tokenizer, model_type, cased)
     request |= _domain_words_request(domain_words, vocabulary, cased)
+    request |= _alpha_request(language_alpha, request, [spec for spec, _ in weighted])
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     asked: dict[str, Any] = {
@@ -151,7 +159,8 @@ def run(
     _check_claim(output, asked)
 
     installed_docs = output / "installed-docs.txt"
-    if INSTALLED_DOCS in asked["source"] and not installed_docs.exists():
+    unnamed = [split_language(spec)[1] for spec, _ in weighted]
+    if INSTALLED_DOCS in unnamed and not installed_docs.exists():
         with exclusive(output):
             write_installed_docs(installed_docs, workers)
     plan = make_plan(
@@ -191,6 +200,8 @@ def run(
             new_store = build_store(output, plan, workers=workers)
         seconds["store"] = time.monotonic() - stage
         read_manifest(output, verify=verify)
+        if new_vocabulary or new_store:
+            _remember_usual(output, given)
 
         report_file = output / _REPORT_FILE
         if new_vocabulary or new_store or not report_file.exists():
@@ -248,6 +259,22 @@ def _vocabulary_request(
     cased = kind == BPE if cased is None else cased
     request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn}
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
+
+
+def _alpha_request(alpha: float, request: dict[str, Any], specs: list[str]) -> dict[str, float]:
+    """The field of plan.json for --language_alpha; {} if it is 1."""
+    if alpha == 1.0:
+        return {}
+    if not 0 < alpha < 1:
+        raise InputError(f"--language_alpha={alpha}: must be in (0, 1].")
+    if "learn" not in request:
+        raise InputError(f"--language_alpha={alpha}: is for a vocabulary that is learned here.")
+    if unnamed := [spec for spec in specs if not split_language(spec)[0]]:
+        raise InputError(
+            f"--language_alpha={alpha}: {unnamed[0]} names no language: write sw=text:... "
+            "(its code) before each source."
+        )
+    return {"language_alpha": alpha}
 
 
 def _domain_words_request(
@@ -340,13 +367,14 @@ def _is_mark(character: str) -> bool:
 def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     """Learns the requested vocabulary, and saves its tokenizer."""
     kind, cased, size = request["kind"], request["cased"], request["learn"]
-    texts = _sample(plan, kind)
+    texts = _sample_by_language(plan, kind, request.get("language_alpha", 1.0))
     path = output / VOCABULARY_FILES[kind]
     characters = sum(map(len, texts))
     print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
-    learned = size
+    learned, rules = size, {}
     if kind == WORDPIECE:
         learned = learn_wordpiece(texts, path, size=size, cased=cased)
+        rules = {"nfc": cased}
     elif kind == BPE:
         learned = learn_byte_level_bpe(texts, path, size=size, cased=cased)
     else:
@@ -360,12 +388,23 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
         learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
     if learned < size:
         print(f"The text has only {learned} pieces to learn, not {size}.")
-    Tokenizer.open(path, cased).save(output)
+    Tokenizer(kind, path.read_bytes(), str(path), cased=cased, **rules).save(output)
+
+
+def _remember_usual(output: Path, given: Tokenizer | None) -> None:
+    """Writes with the vocabulary how it splits this text; warns if that is unlike its own text."""
+    tokenizer, store = Tokenizer.open(output), TokenStore.open(output)
+    pieces = set(tokenizer.special_ids) - {tokenizer.roles.get("unk")}
+    found = tokenizer.shares(word_frequencies(store, pieces))
+    if given and given.usual and (difference := given.usual.difference(found)):
+        print(f"warning: {difference}: learn a vocabulary of this text", flush=True)
+    tokenizer.usual = found
+    tokenizer.save_description(output)
 
 
 def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -> Tokenizer:
     """Adds the best `number` words of the sample to a tokenizer, and writes what that saves."""
-    counts = count_words(_sample(plan, given.kind), given)
+    counts = count_words(_sample(plan, _SAMPLE_BYTES[given.kind]), given)
     words = choose_words(counts, given, number)
     if len(words) < number:
         print(f"The text has only {len(words)} domain words to put in, not {number}.")
@@ -381,9 +420,38 @@ def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -
     return changed
 
 
-def _sample(plan: Plan, kind: str) -> list[str]:
-    """The sample of training text from which a vocabulary of this kind is learned."""
-    most = _SAMPLE_BYTES[kind]
+def _sample_by_language(plan: Plan, kind: str, alpha: float) -> list[str]:
+    """The sample of training text from which a vocabulary of this kind is learned.
+
+    With alpha below 1 each language has its share of the bytes; the documents of one that has not
+    so much text are repeated.
+    """
+    if alpha == 1.0:
+        return _sample(plan, _SAMPLE_BYTES[kind])
+    languages = [split_language(spec)[0] for spec, _ in plan.sources]
+    sizes = [0] * len(languages)
+    for shard in plan.shards:
+        sizes[shard.source] += shard.size
+    shares = language_shares(languages, sizes, alpha)
+    print(table(languages, sizes, shares), flush=True)
+    texts: list[str] = []
+    for language in dict.fromkeys(languages):
+        mine = [number for number, each in enumerate(languages) if each == language]
+        shards = tuple(shard for shard in plan.shards if shard.source in mine)
+        own = dataclasses.replace(plan, shards=shards)
+        share = sum(shares[number] for number in mine)
+        wanted = round(share * min(_SAMPLE_BYTES[kind], plan.size))
+        found = _sample(own, wanted)
+        for text in cycle(found):
+            texts.append(text)
+            wanted -= len(text.encode())
+            if wanted <= 0:
+                break
+    return texts
+
+
+def _sample(plan: Plan, most: int) -> list[str]:
+    """About `most` bytes of the training text of a plan."""
     documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
     return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
 

@@ -8,7 +8,7 @@ import jax
 
 from bertjax.base.errors import EXIT_STOPPED, NonFiniteLoss
 from bertjax.base.files import exclusive, write_json
-from bertjax.runs.health import health_of, unigram_baseline, write_health
+from bertjax.runs.health import health_of, unigram_baselines, write_health
 from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.run_folder import checkpoints_folder, source_of
@@ -77,19 +77,18 @@ def _train(job: Job) -> int:
         journal, step = None, int(state.step)
         if is_first:
             job.tokenizer.save(folder)
-            baseline = unigram_baseline(recipe, job.tokenizer, job.train)
-            write_health(folder, baseline)
+            health = health_of(recipe, unigram_baselines(recipe, job.tokenizer, job.train))
+            write_health(folder, health)
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             if branches:
                 copy_lines(source_of(recipe.decay_from)[0], folder, step)
-            health = health_of(recipe, baseline)
             journal = Journal(folder, step, last_line(step, window), health)
             stack.enter_context(contextlib.closing(journal))
         try:
             state, _ = job.trainer.train(state, job.course, checkpoints, journal, window)
         except NonFiniteLoss as error:
             if is_first:
-                write_health(folder, baseline, diverged=str(error))
+                write_health(folder, health, diverged=str(error))
             raise
     step = int(state.step)
     complete = step == job.course.last_step

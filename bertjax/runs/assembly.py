@@ -96,7 +96,12 @@ def held_out_examples(
     """The same held-out examples at every evaluation, masked by config.masking in all phases."""
     phase = dataclasses.replace(phase, masking=recipe.masking, accumulate=1)
     spec = recipe.example_spec(phase, f"heldout {phase.length}", recipe.eval_batch_size)
-    return HeldOut(Examples(store, tokenizer, spec).batch, spec.batch_size)
+
+    def of(text: TokenStore, **languages: HeldOut) -> HeldOut:
+        return HeldOut(Examples(text, tokenizer, spec).batch, spec.batch_size, languages)
+
+    several = store.languages if len(store.languages) > 1 else ()
+    return of(store, **{name: of(store.of_language(name)) for name in several})
 
 
 def make_experiment(

@@ -1,5 +1,6 @@
 """The verdict on a run, and the file with what the verdict needs besides the lines of metrics."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bertjax.base.cloud_storage import checked_path
@@ -15,35 +16,51 @@ from bertjax.training.verdict import DIVERGING, Health, PhaseSteps, Verdict
 
 HEALTH_FILE = "health.json"
 
-_KIND = optional(unigram_baseline=float, diverged=str)
+_WHOLE = ""  # the text of all languages
+Baselines = Mapping[str, float | None]
+_KIND = optional(unigram_baseline=float, languages=dict[str, float], diverged=str)
 
 
-def unigram_baseline(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> float | None:
+def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -> Baselines:
     """The headline (nats) of the best guess that reads no context; None if it is not known.
 
     Args:
       train: the text of the run.
+
+    Returns:
+      "" -> that of the whole text; if it has several languages, each -> that of its text.
     """
-    frequencies = word_frequencies(train, tokenizer.special_ids)
-    return recipe.objective.unigram_baseline(frequencies, recipe.masking)
+
+    def of(store: TokenStore) -> float | None:
+        frequencies = word_frequencies(store, tokenizer.special_ids)
+        return recipe.objective.unigram_baseline(frequencies, recipe.masking)
+
+    several = train.languages if len(train.languages) > 1 else ()
+    return {_WHOLE: of(train)} | {each: of(train.of_language(each)) for each in several}
 
 
-def health_of(recipe: Recipe, baseline: float | None) -> Health:
+def health_of(recipe: Recipe, baselines: Baselines) -> Health:
     """The rules for a run.
 
     Args:
-      baseline: the result of `unigram_baseline`.
+      baselines: the result of `unigram_baselines`.
     """
     stages = tuple(
         PhaseSteps(steps.stop, phase.batch_size * phase.length)
         for _, phase, steps in recipe.steps()
     )
-    return Health(recipe.objective, stages, recipe.optimizer.warmup_steps, baseline)
+    languages = {name: each for name, each in baselines.items() if name and each is not None}
+    whole = baselines.get(_WHOLE)
+    return Health(recipe.objective, stages, recipe.optimizer.warmup_steps, whole, languages)
 
 
-def write_health(run: Path, baseline: float | None, diverged: str = "") -> None:
+def write_health(run: Path, health: Health, diverged: str = "") -> None:
     """Writes HEALTH_FILE; with the error that ended the run, if its loss became infinite or nan."""
-    content = {"unigram_baseline": baseline} | ({"diverged": diverged} if diverged else {})
+    content = {
+        "unigram_baseline": health.unigram_baseline,
+        **({"languages": dict(health.languages)} if health.languages else {}),
+        **({"diverged": diverged} if diverged else {}),
+    }
     write_json(run / HEALTH_FILE, content)
 
 
@@ -59,4 +76,5 @@ def verdict_of_run(run: str | Path) -> Verdict:
     if about.get("diverged"):
         return Verdict(DIVERGING, about["diverged"])
     recipe = Recipe.from_config(read_config(run))
-    return health_of(recipe, about.get("unigram_baseline")).verdict(read_metrics(run))
+    baselines = {_WHOLE: about.get("unigram_baseline")} | (about.get("languages") or {})
+    return health_of(recipe, baselines).verdict(read_metrics(run))

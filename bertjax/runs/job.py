@@ -97,7 +97,8 @@ class Job:
                 f"{folder} holds a run with another vocabulary than {recipe.corpus[0]}: choose "
                 "another --workdir, or the corpus it was begun with"
             )
-        open_store = partial(TokenStore.open, tokenizer_identity=identity)
+        alpha = recipe.language_alpha
+        open_store = partial(TokenStore.open, alpha=alpha, tokenizer_identity=identity)
         train = open_store(recipe.corpus, TRAIN, verify=verify)
         held_out = open_store(recipe.corpus, HELDOUT)
         own = {
@@ -202,6 +203,7 @@ class Job:
             f"attention {lengths}",
             f"{recipe.total_steps:,} steps, {seen / self.train.token_count:.1f} times the corpus's "
             f"{self.train.token_count:,} tokens",
+            *filter(None, [self.train.table_of_languages()]),
         ]
         return "\n".join(lines)
 

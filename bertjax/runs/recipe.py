@@ -94,6 +94,7 @@ class Recipe:
     packed: bool = False
     decay_from: str = ""
     budget: str = ""
+    language_alpha: float = 1.0
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":
@@ -131,6 +132,8 @@ class Recipe:
                 raise InputError(f"config.{name}={getattr(self, name)}: must be at least {value}")
         if not 0 <= self.ema < 1:
             raise InputError(f"config.ema={self.ema}: must be in [0, 1)")
+        if not 0 < self.language_alpha <= 1:
+            raise InputError(f"config.language_alpha={self.language_alpha}: must be in (0, 1]")
         if self.budget:
             with about_config():
                 Budget.of(self.budget)

@@ -78,7 +78,12 @@ def _measured(stage: Stage, given: Given, at_once: int) -> Pace:
     begin = time.perf_counter()
     tokenizer = open_tokenizer(recipe.corpus[0])
     train, held_out = (
-        TokenStore.open(recipe.corpus, split, tokenizer_identity=tokenizer.identity)
+        TokenStore.open(
+            recipe.corpus,
+            split,
+            alpha=recipe.language_alpha,
+            tokenizer_identity=tokenizer.identity,
+        )
         for split in (shards.TRAIN, shards.HELDOUT)
     )
     spec = recipe.spec_for(tokenizer)

@@ -9,8 +9,9 @@ BertTokenizerLegacy, which follows it:
 * Character classes are those of Unicode 8: punctuation that came later does not split words, later
   accents are not stripped, and characters without an assignment are not removed.
 * CJK characters U+2B820 to U+2B91F stand in words, not alone.
-* Where accents are kept, a letter and its accent are not made one character first. (Only
-  BertTokenizerLegacy does that.)
+* Where accents are kept, a letter and its accent are made one character first (Unicode's NFC) only
+  with the rule `nfc`, which cased vocabularies that are learned here have. (BertTokenizerLegacy
+  does that always.)
 
 Half a surrogate pair is no character: it is refused here, and dropped by the Python code.
 """
@@ -37,6 +38,7 @@ from bertjax.text.offsets import behind_marks
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
 from bertjax.text.template import Template
 from bertjax.text.unigram import WORD_MARK, Unigram
+from bertjax.text.usual import Usual
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -56,8 +58,10 @@ VOCABULARY_FILES = {
     UNIGRAM: "unigram.json",
 }
 # Keys of a vocabulary's description, which it has if their values are not BERT's.
-_RULES = ("strip_accents", "tokenize_chinese_chars")
+_RULES = ("strip_accents", "tokenize_chinese_chars", "nfc")
 _SPECIAL_TOKENS, _TEMPLATE = "special_tokens", "template"
+_USUAL = "usual"  # a key that the identity does not depend on
+_FEWEST = 1_000  # pieces of text; fewer say little about it
 _OWN = {
     **dict.fromkeys(_RULES, bool),
     _SPECIAL_TOKENS: dict[str, str],
@@ -73,6 +77,8 @@ class Tokenizer:
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
+      nfc: whether WordPiece brings text into Unicode's form NFC; BERT does not.
+      usual: how it splits the text of its corpus; None: not known.
       keeps_spaces: whether pieces have the white space of a text (byte-level BPE). Then the ids of
         two texts together are those of the joined text only if the second text begins with the
         space between them.
@@ -102,8 +108,10 @@ class Tokenizer:
         cased: bool | None = None,
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
+        nfc: bool = False,
         special_tokens: Mapping[str, str] | None = None,
         template: Template | None = None,
+        usual: Usual | None = None,
     ):
         """Use `Tokenizer.open`, or `bertjax.interop.tokenizer_files.read_tokenizer`.
 
@@ -113,10 +121,11 @@ class Tokenizer:
           origin: its name, for messages.
           cased: see `open`.
           strip_accents: of WordPiece; None: if text is lower-cased.
-          tokenize_chinese_chars: of WordPiece.
+          tokenize_chinese_chars, nfc: of WordPiece.
           special_tokens: of a BPE or unigram model, the names of special tokens by role that other
             files give. The vocabulary file and the usual names give the rest.
           template: None: that of the file, or the usual one for its special tokens.
+          usual: see above.
 
         Raises:
           InputError: see `open`.
@@ -131,7 +140,7 @@ class Tokenizer:
             cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(vocabulary, origin))
         self.kind, self.cased, self.vocabulary = kind, cased, vocabulary
         self.strip_accents = not cased if strip_accents is None else strip_accents
-        self.tokenize_chinese_chars = tokenize_chinese_chars
+        self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
         if kind == WORDPIECE:
             pieces = _WordPiece(
                 vocabulary,
@@ -139,6 +148,7 @@ class Tokenizer:
                 cased=cased,
                 strip_accents=self.strip_accents,
                 tokenize_chinese_chars=tokenize_chinese_chars,
+                nfc=nfc,
             )
         elif kind == SENTENCEPIECE:
             pieces = _SentencePiece(vocabulary, cased, origin)
@@ -163,7 +173,7 @@ class Tokenizer:
 
     def _own(self) -> dict[str, Any]:
         """The rules, special tokens and template that are not BERT's or not usual; often {}."""
-        berts = {"strip_accents": not self.cased, "tokenize_chinese_chars": True}
+        berts = dict(zip(_RULES, (not self.cased, True, False), strict=True))
         own = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
         names = {role: self.tokens[number] for role, number in self.roles.items()}
         if self.kind in _LIBRARY_KINDS and names != BERT:
@@ -239,7 +249,8 @@ class Tokenizer:
                 f"{folder}: no {DESCRIPTION_FILE} in this folder: name the vocabulary file itself, "
                 "or a folder that launch/prepare_corpus.py or launch/pretrain.py wrote."
             )
-        own_fields = {name: NotRequired[each | None] for name, each in _OWN.items()}
+        optional = _OWN | {_USUAL: dict[str, float]}
+        own_fields = {name: NotRequired[each | None] for name, each in optional.items()}
         fields = record(kind=str, cased=bool, file=str, sha256=str, **own_fields)
         cure = "it does not describe a tokenizer of ours: name the vocabulary file itself"
         description = read_json(file, fields, cure=cure)
@@ -257,17 +268,41 @@ class Tokenizer:
         own = {name: description[name] for name in _OWN if name in description}
         if _TEMPLATE in own:
             own[_TEMPLATE] = converted(own[_TEMPLATE], Template)
+        if usual := description.get(_USUAL):
+            own[_USUAL] = converted([usual.get(field) for field in Usual._fields], Usual)
         return cls(kind, data, str(path), cased=saved_cased, **own)
 
     def save(self, directory: str | os.PathLike) -> None:
         """Writes the vocabulary file and its description into `directory`, for `open`."""
-        directory = path_of(directory)
-        name = VOCABULARY_FILES[self.kind]
-        with atomic_write(directory / name) as file:
+        with atomic_write(path_of(directory) / VOCABULARY_FILES[self.kind]) as file:
             file.write(self.vocabulary)
+        self.save_description(directory)
+
+    def save_description(self, directory: str | os.PathLike) -> None:
+        """Writes the description alone, into a folder with the vocabulary file."""
+        name = VOCABULARY_FILES[self.kind]
         sha256 = hashlib.sha256(self.vocabulary).hexdigest()
         description = {"kind": self.kind, "cased": self.cased, "file": name, "sha256": sha256}
-        write_json(directory / DESCRIPTION_FILE, description | self._own())
+        usual = {_USUAL: self.usual._asdict()} if self.usual else {}
+        write_json(path_of(directory) / DESCRIPTION_FILE, description | self._own() | usual)
+
+    def shares(self, counts: np.ndarray) -> Usual:
+        """How a text is split.
+
+        Args:
+          counts: [vocabulary_size], of its pieces.
+        """
+        unknown = counts[self.roles["unk"]] if "unk" in self.roles else 0
+        total = max(counts[self.ordinary].sum() + unknown, 1)
+        split = counts[self.continues_word & self.ordinary].sum()
+        return Usual(float(split / total), float(unknown / total))
+
+    def unusual(self, ids: np.ndarray) -> str:
+        """Says how a text with these ids differs from the usual; "" if it does not, or is short."""
+        counts = np.bincount(ids, minlength=self.vocabulary_size)
+        if self.usual is None or counts[self.ordinary].sum() < _FEWEST:
+            return ""
+        return self.usual.difference(self.shares(counts))
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """The ids of each text, without special tokens around them.
@@ -414,7 +449,7 @@ class _WordPiece(_Pieces):
         self.continues_word = np.array([token.startswith("##") for token in self.tokens])
         ids = {token: line - 1 for token, line in lines.items()}
         self._library = bert_wordpiece(ids, **rules)
-        self._strip_accents = rules["strip_accents"]
+        self._joins_marks = rules["strip_accents"] or rules["nfc"]
         self._cache: dict[str, tuple[int, ...]] = {}
         self._cached_bytes = 0
 
@@ -440,7 +475,7 @@ class _WordPiece(_Pieces):
             encodings = self._library.encode_batch(some, add_special_tokens=False)
             for text, encoding in zip(some, encodings, strict=True):
                 offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-                if self._strip_accents and not text.isascii():
+                if self._joins_marks and not text.isascii():
                     offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
                 yield encoding.ids, offsets
 
@@ -458,6 +493,7 @@ def bert_wordpiece(
     cased: bool,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
+    nfc: bool = False,
 ) -> "Library":
     """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
     from tokenizers import Tokenizer as Library
@@ -470,6 +506,9 @@ def bert_wordpiece(
         strip_accents=strip_accents,
         lowercase=not cased,
     )
+    if nfc:
+        steps = [normalizers.NFC(), library.normalizer]
+        library.normalizer = normalizers.Sequence(steps)  # type: ignore[arg-type]
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece(prefix="##")
     return library

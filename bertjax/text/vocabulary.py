@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -44,17 +45,18 @@ def learn_wordpiece(
     a word, so a word with only these characters never becomes [UNK].
 
     Args:
-      texts: the sample; it is read twice.
+      texts: the sample.
       path: the file to write.
       size: the wanted number of pieces.
-      cased: whether upper case is kept.
+      cased: whether upper case is kept. Then text is brought into the form NFC.
 
     Returns:
       The number of pieces, which is below `size` if the text is too small.
     """
     from tokenizers.trainers import WordPieceTrainer
 
-    library = bert_wordpiece(None, cased=cased)
+    library = bert_wordpiece(None, cased=cased, nfc=cased)
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
     alphabet = _alphabet(texts, library.normalizer, int(size * _MAX_ALPHABET_SHARE))
     if not alphabet:
         raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")

@@ -1,7 +1,7 @@
 """Losses and accuracies on held-out batches, as means over all that is counted."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +13,21 @@ from bertjax.training.feed import Feed
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import HostSums, Objective, Rngs, Sums
 from bertjax.training.step import add_sums, means, weighted
+from bertjax.training.verdict import name_in
 
 
 class HeldOut(NamedTuple):
-    """The batches of an evaluation: `batch(number, rows)` makes rows of one, always the same."""
+    """The batches of an evaluation.
+
+    Attributes:
+      batch: `batch(number, rows)` makes rows of one, always the same.
+      batch_size: their rows.
+      languages: language -> the batches in it, if the text has several.
+    """
 
     batch: Callable[[int, slice], HostBatch]
     batch_size: int
+    languages: Mapping[str, "HeldOut"] = {}
 
 
 class Evaluator:
@@ -43,7 +51,8 @@ class Evaluator:
         """Means over the first `batches` batches; "loss" is what training minimizes.
 
         For each accuracy NAME, "NAME_stderr" is its standard error, on the assumption that the
-        answers are independent (those in one sequence are not quite).
+        answers are independent (those in one sequence are not quite). With several languages,
+        `name_in(language, NAME)` is each of the objective's columns in one of them.
 
         Args:
           params: the parameters of all parts of the model.
@@ -73,4 +82,11 @@ class Evaluator:
             for name, (_, count) in total.items()
             if name.endswith("_accuracy") and count
         }
-        return {"loss": loss, **metrics, **errors, **self._objective.derived(metrics)}
+        by_language = {
+            name_in(language, name): value
+            for language, own in held_out.languages.items()
+            for name, value in self.evaluate(params, own, batches).items()
+            if name in self._objective.columns
+        }
+        derived = self._objective.derived(metrics)
+        return {"loss": loss, **metrics, **errors, **derived, **by_language}

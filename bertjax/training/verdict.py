@@ -74,12 +74,14 @@ class Health:
       warmup_steps: the optimizer's.
       unigram_baseline: the headline (nats) of the best guess that reads no context; None: not
         known.
+      languages: the same for each language of the text, if it has several.
     """
 
     objective: Judged
     stages: tuple[PhaseSteps, ...]
     warmup_steps: int
     unigram_baseline: float | None
+    languages: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def verdict(self, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         """The verdict after the last of some lines of metrics.jsonl, which are in order."""
@@ -192,5 +194,20 @@ class Health:
         tokens = self.tokens(row["step"]) / 1e6
         return (
             f"held-out {self.objective.headline} {self._loss(row):.2f}{baseline}{accuracy}, "
-            f"after {tokens:,.1f} M tokens"
+            f"after {tokens:,.1f} M tokens{self._by_language(row)}"
         )
+
+    def _by_language(self, row: Mapping[str, Any]) -> str:
+        """The headline of each language beside its baseline; "" if there is none."""
+        parts = []
+        for language, baseline in self.languages.items():
+            loss = row.get(name_in(language, self.objective.headline))
+            if loss is not None:
+                unused = "" if loss < baseline - _NEAR else ", the context is not used"
+                parts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
+        return f"; by language: {', '.join(parts)}" if parts else ""
+
+
+def name_in(language: str, metric: str) -> str:
+    """The name of a metric in one language, such as "mlm_loss_sw"."""
+    return f"{metric}_{language}"

@@ -124,8 +124,8 @@ def test_sources_share_by_tokens_or_by_weight(tmp_path, sources, directory):
     counts = [len(expected_documents([source], TRAIN)) for source in sources]
     assert [source.name for source in store.sources] == ["a", "b"]
     assert [source.share for source in store.sources] == [each / sum(tokens) for each in tokens]
-    assert store.sources[0][2:] == (0, counts[0])
-    assert store.sources[1][2:] == (counts[0], sum(counts))
+    assert store.sources[0][2:] == (tokens[0], 0, counts[0])
+    assert store.sources[1][2:] == (tokens[1], counts[0], sum(counts))
 
     weighted = [(name, weight, d) for (name, _, d), weight in zip(sources, [1.0, 3.0], strict=True)]
     write_store(tmp_path / "weighted", weighted)

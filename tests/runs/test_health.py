@@ -8,7 +8,7 @@ import pytest
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.programs import pretrain
-from bertjax.runs.health import health_of, unigram_baseline, verdict_of_run
+from bertjax.runs.health import health_of, unigram_baselines, verdict_of_run
 from bertjax.runs.recipe import Recipe
 from bertjax.training.loop import Trainer
 from bertjax.training.verdict import HEALTHY, UNKNOWN
@@ -28,7 +28,7 @@ def test_a_real_run_gives_no_alarm():
     for row in rows:  # 136 of the 256 pairs at length 128 have one answer
         constant = row["nsp_accuracy"] in (136 / 256, 120 / 256)
         row["nsp_random_answers"] = 1.0 if constant else 0.5
-    health = health_of(Recipe.from_config(config), 6.6064)
+    health = health_of(Recipe.from_config(config), {"": 6.6064})
     assert {health.verdict(rows[:end]).kind for end in range(len(rows) + 1)} == {UNKNOWN}
     assert str(health.verdict(rows)) == (
         "unknown: held-out mlm_loss 6.70 (unigram baseline 6.61), mlm_accuracy 13.7%, "
@@ -40,7 +40,7 @@ def test_a_run_says_at_its_end_whether_it_is_healthy(tiny_run, tiny_corpus, tmp_
     health = json.loads((tiny_run / "health.json").read_text())
     recipe = Recipe.from_config(json.loads((tiny_run / "config.json").read_text()))
     tokenizer, train = open_tokenizer(str(tiny_corpus)), TokenStore.open(tiny_corpus)
-    assert health == {"unigram_baseline": unigram_baseline(recipe, tokenizer, train)}
+    assert health == {"unigram_baseline": unigram_baselines(recipe, tokenizer, train)[""]}
     verdict = verdict_of_run(tiny_run)
     assert verdict.kind == HEALTHY
     run = shutil.copytree(tiny_run, tmp_path / "run")
@@ -73,9 +73,9 @@ def test_each_objective_has_its_baseline(tiny_corpus):
     """Of next tokens none is shown, so a guess by frequencies alone has the whole entropy."""
     tokenizer, train = open_tokenizer(str(tiny_corpus)), TokenStore.open(tiny_corpus)
     baselines = {
-        name: unigram_baseline(
+        name: unigram_baselines(
             Recipe.from_config(tiny_config(tiny_corpus, objective=name)), tokenizer, train
-        )
+        )[""]
         for name in ("masked_lm", "masked_lm_next_sentence", "left_to_right")
     }
     assert baselines["masked_lm"] == baselines["masked_lm_next_sentence"]
