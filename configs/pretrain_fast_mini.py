@@ -18,13 +18,13 @@ def get_config() -> ml_collections.ConfigDict:
     """ModernBERT, left to right first: many small updates by Muon, of larger fresh weights."""
     config = modern_config()
     config.total_steps = 4_000
-    half = section(PhaseSpec, share=0.5, length=128, batch_size=8)
+    rows = dict(length=128, batch_size=8)
     del config.phase_1, config.phase_2
-    config.phase_1 = {**half, "objective": "left_to_right"}
-    config.phase_2 = {**half, "masking": dict(rate=0.4)}
+    config.phase_1 = {**section(PhaseSpec, share=0.3, **rows), "objective": "left_to_right"}
+    config.phase_2 = {**section(PhaseSpec, share=0.7, **rows), "masking": dict(rate=0.4)}
     config.model.update(size="mini", compute_dtype="float32", vocab_multiple=1)
     config.model.update(max_position_embeddings=512, initializer_range=0.06)
-    config.optimizer.update(name="muon", learning_rate=2e-3, weight_decay=0.01)
+    config.optimizer.update(name="muon", learning_rate=4e-3, weight_decay=0.01)
     config.optimizer.update(warmup_steps=400, decay_steps=1_300)
     config.intervals.update(log=20, evaluate=500, checkpoint=500, eval_batches=8)
     config.eval_batch_size = 16
