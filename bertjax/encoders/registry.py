@@ -6,12 +6,13 @@ from flax import linen as nn
 
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.encoders.distilbert.family import DISTILBERT
 from bertjax.encoders.electra.family import ELECTRA
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
-_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA)
+_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT)
 ENCODERS = {family.name: family for family in _FAMILIES}
 
 

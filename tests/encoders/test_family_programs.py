@@ -1,4 +1,4 @@
-"""The families beside BERT through every program: ModernBERT and RoBERTa.
+"""The families beside BERT through every program: ModernBERT, RoBERTa and DistilBERT.
 
 This holds what a new family is promised: one folder, and one line in the registry.
 """
@@ -93,6 +93,21 @@ CASES = {
         ),
         parts={"local attention", "feed-forward", "layer norm"},
         task="NER",
+    ),
+    "distilbert": Case(
+        model=dict(
+            encoder="distilbert",
+            size="mini",
+            hidden_size=32,
+            intermediate_size=48,
+            max_position_embeddings=64,
+            initializer_range=0.15,
+        ),
+        objective="masked_lm",
+        packed="masked_lm",
+        split=("tensor_fsdp", ("distilbert/embeddings/token", 1, ("model", "data"))),
+        parts={"feed-forward", "layer norm"},
+        task="CoLA",
     ),
 }
 

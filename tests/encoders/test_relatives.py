@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA: the names and the functions of transformers."""
+"""The families that derive from BERT: the names and the functions of transformers."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.text.tokenizer import Tokenizer
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-NAMES |= {"electra": "Electra"}
+NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
 SIZES = dict(
     hidden_size=24,
     num_hidden_layers=2,
@@ -32,13 +32,13 @@ SIZES = dict(
 )
 CASES = [(name, kind) for name in NAMES for kind in ENCODERS[name].hugging_face.classes]
 CLASSES = tuple(f"class {i}" for i in range(5))
+OTHERS = {"electra": {"embedding_size": 16}, "distilbert": {}}  # than RoBERTa's architecture
 WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
 
 
 def _spec(name: str, **changes):
-    narrow = {"embedding_size": 16} if name == "electra" else {}
-    sizes = SIZES | narrow | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
+    sizes = SIZES | OTHERS.get(name, {}) | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
     return ENCODERS[name].spec(**sizes | changes)
 
 
@@ -106,15 +106,17 @@ def _peer(name: str, kind: str):
     import torch
     import transformers
 
-    changes = {"embedding_size": 16} if name == "electra" else {"type_vocab_size": 1}
-    rows = 62 if name == "electra" else 64
+    changes = OTHERS.get(name, {"type_vocab_size": 1})
+    if name == "distilbert":
+        sizes = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=56)
+    else:
+        sizes = SIZES | dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
+        sizes["is_decoder"] = kind == kinds.CAUSAL_LM
     config = getattr(transformers, f"{NAMES[name]}Config")(
-        **SIZES,
+        **sizes,
         **changes,
         vocab_size=VOCABULARY,
-        max_position_embeddings=rows,
-        layer_norm_eps=ENCODERS[name].spec.layer_norm_eps,
-        is_decoder=kind == kinds.CAUSAL_LM,
+        max_position_embeddings=62 if name in OTHERS else 64,
         num_labels=5 if kind in WITH_CLASSES else 2,
         pad_token_id=1,
     )
@@ -151,7 +153,7 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", ["roberta", "electra"])
+@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert"])
 def test_gradients_of_masked_lm(name, tokenizer):
     import torch
 

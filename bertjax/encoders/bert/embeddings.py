@@ -32,15 +32,17 @@ class Embeddings(nn.Module):
         gathered_as = spec.precision.gathered_as
         self.token = table("token", axes.VOCAB, spec.padded_vocab_size, gathered_as)
         self.position = table("position", axes.POSITIONS, spec.position_rows)
-        self.segment = table("segment", axes.SEGMENTS, spec.type_vocab_size)
+        if spec.type_vocab_size:
+            self.segment = table("segment", axes.SEGMENTS, spec.type_vocab_size)
         self.norm = LayerNorm(axes.EMBED, spec.layer_norm_eps)
         self.dropout = Dropout(spec.hidden_dropout_prob)
 
     def __call__(self, inputs: Mapping[str, jax.Array], deterministic: bool) -> jax.Array:
         x = look_up(self.token, inputs["input_ids"])  # [B, S, D]
-        # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
-        one_hot = jax.nn.one_hot(inputs["token_type_ids"], self.spec.type_vocab_size)
-        x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
+        if self.spec.type_vocab_size:  # 0 in encoders that derive from BERT and read no token types
+            # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
+            one_hot = jax.nn.one_hot(inputs["token_type_ids"], self.spec.type_vocab_size)
+            x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
         x += self.positions(inputs)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         x = self.dropout(self.norm(x), deterministic)
