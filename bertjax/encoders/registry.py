@@ -7,11 +7,12 @@ from flax import linen as nn
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.electra.family import ELECTRA
+from bertjax.encoders.gpt.family import GPT, GPT2
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
-_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA)
+_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, GPT, GPT2)
 ENCODERS = {family.name: family for family in _FAMILIES}
 
 
