@@ -128,6 +128,8 @@ class HuggingFace(NamedTuple):
       buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
       copies: names of arrays -> the array of `entries` that each repeats, such as a decoder that is
         tied to the embeddings.
+      last_token: whether classes of whole texts predict from the last token, as a model must that
+        reads left to right. Others predict from the first.
     """
 
     classes: Mapping[str, str]
@@ -140,6 +142,7 @@ class HuggingFace(NamedTuple):
     bare: str
     buffers: tuple[str, ...]
     copies: Mapping[str, str]
+    last_token: bool = False
 
 
 class EncoderFamily(NamedTuple):
@@ -170,6 +173,7 @@ class EncoderFamily(NamedTuple):
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
       token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
         they read the encoder's output.
+      unbiased: the kinds whose output layer has no bias.
       vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
     """
 
@@ -183,6 +187,7 @@ class EncoderFamily(NamedTuple):
     scopes: tuple[tuple[str, str], ...]
     vocabulary: tuple[str, ...]
     token_head: Callable[[Any], nn.Module] | None = None
+    unbiased: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -8,11 +8,15 @@ from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.distilbert.family import DISTILBERT
 from bertjax.encoders.electra.family import ELECTRA
+from bertjax.encoders.gpt.family import GPT, GPT2
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
-_FAMILIES = (BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT)
+_FAMILIES = (
+    *(BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT),
+    *(GPT, GPT2),
+)
 ENCODERS = {family.name: family for family in _FAMILIES}
 
 

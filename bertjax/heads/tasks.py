@@ -72,15 +72,19 @@ class _Model(nn.Module):
             states = self.bilstm(states, inputs["input_mask"], deterministic=deterministic)
         return states
 
-    def output_layer(self) -> Dense:
+    def output_layer(self, kind: str) -> Dense:
         """The only new parameters of a task (section 4.1), besides a BiLSTM.
 
         Its initializer is that of transformers and of most published fine-tuning.
+
+        Args:
+          kind: the kind of this model.
         """
         width = 2 * self.bilstm.hidden if self.bilstm else self.spec.hidden_size
         init = nn.initializers.normal(self.spec.initializer_range)
         sides = {axes.EMBED_OUT: width}, {axes.CLASSES: self.num_classes}
-        return Dense(*sides, init, self.spec.precision.exact)
+        use_bias = kind not in family_of(self.spec).unbiased
+        return Dense(*sides, init, self.spec.precision.exact, use_bias)
 
 
 class SequenceClassifier(_Model):
@@ -96,7 +100,7 @@ class SequenceClassifier(_Model):
         super().setup()
         if not self.bilstm:
             self.readout = family_of(self.spec).readout(self.spec, self.kind)
-        self.classifier = self.output_layer()
+        self.classifier = self.output_layer(self.kind)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states, mask = self.states(inputs, deterministic), inputs["input_mask"]
@@ -135,7 +139,7 @@ class TokenClassifier(_TokenModel):
 
     def setup(self) -> None:
         super().setup()
-        self.classifier = self.output_layer()
+        self.classifier = self.output_layer(kinds.TOKEN_CLASSIFICATION)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.states(inputs, deterministic)
@@ -151,7 +155,7 @@ class SpanFinder(_TokenModel):
 
     def setup(self) -> None:
         super().setup()
-        self.span = self.output_layer()
+        self.span = self.output_layer(kinds.QUESTION_ANSWERING)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.states(inputs, deterministic)

@@ -361,11 +361,12 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
 def has_model(spec: EncoderSpec, kind: str) -> bool:
     """Whether transformers has a model of this kind that computes the same.
 
-    It has none for whole texts that are read left to right: it predicts from [CLS], and
-    `bertjax.heads.tasks` from the last token.
+    For whole texts that are read left to right, most families have none: transformers predicts from
+    [CLS], and `bertjax.heads.tasks` from the last token.
     """
-    is_class = kind in family_of(spec).hugging_face.classes
-    return is_class and not (spec.causal and kind in kinds.OF_WHOLE_TEXTS)
+    theirs = family_of(spec).hugging_face
+    from_cls = spec.causal and kind in kinds.OF_WHOLE_TEXTS and not theirs.last_token
+    return kind in theirs.classes and not from_cls
 
 
 def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
@@ -387,9 +388,9 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
       InputError: transformers has no such model.
     """
     theirs, tokenizer = pretrained.family.hugging_face, pretrained.tokenizer
-    special = {"pad": tokenizer.pad_id, "cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
-    special |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
-    ids = {f"{role}_token_id": number for role, number in special.items()}
+    roles = dict(tokenizer.roles)
+    roles |= {to: roles[role] for role, to in (("cls", "bos"), ("sep", "eos")) if role in roles}
+    ids = {f"{role}_token_id": number for role, number in roles.items()}
     config = {
         "architectures": [pretrained.class_name],
         "model_type": pretrained.family.name,

@@ -73,6 +73,7 @@ SENTENCE_MODULE = optional(
 LIBRARY = optional(
     model=optional(
         **dict(type=str, unk_token=str, continuing_subword_prefix=str),
+        end_of_word_suffix=str,
         max_input_chars_per_word=int,
         vocab=dict[str, int] | list[tuple[str, float]],  # the second is Unigram's, with scores
     ),

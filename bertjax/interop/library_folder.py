@@ -1,7 +1,7 @@
-"""Byte-level BPE and unigram tokenizers in folders of transformers: RoBERTa's, GPT-2's, XLM-R's.
+"""BPE and unigram tokenizers in folders of transformers: RoBERTa's, GPT-2's, GPT's, XLM-R's.
 
-The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT-2 and
-RoBERTa, and sentencepiece.bpe.model of XLM-R and CamemBERT.
+The files are tokenizer.json, or older ones: vocab.json and merges.txt of GPT,
+GPT-2 and RoBERTa, and sentencepiece.bpe.model of XLM-R and CamemBERT.
 """
 
 import json
@@ -20,9 +20,10 @@ from bertjax.interop.named_tokens import (
     first_of,
 )
 from bertjax.text.library_file import steps_of
-from bertjax.text.special_tokens import ROBERTA, names_by_role
+from bertjax.text.special_tokens import GPT, ROBERTA, names_by_role
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import BPE, UNIGRAM, Tokenizer
+from bertjax.text.tokenizer import BPE, UNIGRAM, WORD_BPE, Tokenizer
+from bertjax.text.word_bpe import NORMALIZER, PRE_TOKENIZER, WORD_END
 
 LIBRARY_FILE = "tokenizer.json"
 PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"
@@ -34,23 +35,28 @@ _CAMEMBERT = "CamembertTokenizer"
 _LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
 _CLASSES = {
     BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
+    WORD_BPE: (*PLAIN_CLASSES, "OpenAIGPTTokenizer"),
     UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer"),
 }
 _PREFIX = "add_prefix_space"
 
 
 def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
-    """The kind of a folder's tokenizer; None if it is neither byte-level BPE nor unigram.
+    """The kind of a folder's tokenizer; None if it is neither BPE nor unigram.
 
     Args:
       library: its tokenizer.json, if it has one.
     """
     if library is not None:
-        if isinstance(library["model"]["vocab"], list):
+        model = library["model"]
+        if isinstance(model["vocab"], list):
             return UNIGRAM
-        return BPE if library["model"].get("type") == "BPE" else None
+        if model.get("type") != "BPE":
+            return None
+        return WORD_BPE if model.get("end_of_word_suffix") else BPE
     if (folder / PIECES_FILE).exists():
-        return BPE
+        pieces = read_optional(folder / PIECES_FILE, json_files.PIECES) or {}
+        return WORD_BPE if any(piece.endswith(WORD_END) for piece in pieces) else BPE
     return UNIGRAM if (folder / MODEL_FILE).exists() else None
 
 
@@ -70,8 +76,8 @@ def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Token
     named.check_class(_CLASSES[kind])
     if library is not None:
         return _read_library(named, kind, library)
-    if kind == BPE:
-        return _read_pieces_and_merges(named)
+    if kind in (BPE, WORD_BPE):
+        return _read_pieces_and_merges(named, kind)
     return _read_fairseq(named)
 
 
@@ -95,6 +101,8 @@ def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tok
                 f"{path}: it has {part} than {class_name} of {CONFIG_FILE}: write "
                 f"{PLAIN_CLASSES[0]} there if {path.name} is right"
             )
+    if kind == WORD_BPE:
+        return tokenizer
     written = kind == UNIGRAM or steps_of(library, "pre_tokenizer")[-1][_PREFIX]
     said = named.config.get(_PREFIX)
     if builds and said is None:
@@ -126,7 +134,7 @@ def _check_added(named: NamedTokens, known: set[str], where: str) -> None:
 # ----------------------------------------------------- files that are older than tokenizer.json
 
 
-def _read_pieces_and_merges(named: NamedTokens) -> Tokenizer:
+def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
     path, merges_file = named.folder / PIECES_FILE, named.folder / MERGES_FILE
     pieces = read_optional(path, json_files.PIECES) or {}
     if not merges_file.exists():
@@ -138,20 +146,20 @@ def _read_pieces_and_merges(named: NamedTokens) -> Tokenizer:
             f"{merges_file}: not UTF-8 at byte {error.start}: download it again"
         ) from error
     merges = [line for line in lines if line and not line.startswith("#version")]
-    roles = named.by_role()
-    names = names_by_role(set(pieces), {role: content_of(t) for role, t in roles.items()})
-    prefix = bool(named.config.get(_PREFIX))
-    content = {
-        "model": {"type": "BPE", "vocab": pieces, "merges": merges},
-        "pre_tokenizer": {
-            "type": "ByteLevel",
-            _PREFIX: prefix,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "added_tokens": _added_tokens(named, names | roles, pieces),
-    }
-    return Tokenizer(BPE, json.dumps(content).encode(), str(path), special_tokens=names)
+    roles, model = named.by_role(), {"type": "BPE", "vocab": pieces, "merges": merges}
+    given = {role: content_of(token) for role, token in roles.items()}
+    if kind == WORD_BPE:
+        names = GPT | given
+        model |= {"unk_token": names["unk"], "end_of_word_suffix": WORD_END}
+        steps = {"normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}
+    else:
+        names = names_by_role(set(pieces), given)
+        prefix = {_PREFIX: bool(named.config.get(_PREFIX))}
+        split = {"type": "ByteLevel", **prefix, "trim_offsets": True, "use_regex": True}
+        steps = {"pre_tokenizer": split}
+    added = _added_tokens(named, names | roles, pieces)
+    content = {"model": model, **steps, "added_tokens": added}
+    return Tokenizer(kind, json.dumps(content).encode(), str(path), special_tokens=names)
 
 
 def _read_fairseq(named: NamedTokens) -> Tokenizer:

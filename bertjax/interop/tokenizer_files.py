@@ -25,10 +25,9 @@ from bertjax.interop.named_tokens import (
 from bertjax.text.special_tokens import BERT
 from bertjax.text.template import TokenSequence
 from bertjax.text.tokenizer import (
-    BPE,
     DESCRIPTION_FILE,
+    LIBRARY_KINDS,
     SENTENCEPIECE,
-    UNIGRAM,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
@@ -72,13 +71,14 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     tokenizer_config.json says how text is normalized (lower case, accents, Chinese characters), as
     for transformers' BertTokenizer. What it does not say is taken from tokenizer.json. Without
     either, a vocabulary with upper case is cased. If a folder has both vocab.txt and
-    tokenizer.json, they must hold the same pieces. For byte-level BPE and unigram models, see
+    tokenizer.json, they must hold the same pieces. For BPE and unigram models, see
     `bertjax.interop.library_folder`.
 
     Raises:
       InputError: no tokenizer there; a damaged one; another kind than BERT's WordPiece, byte-level
-        BPE, unigram, or a SentencePiece written here; a WordPiece with added tokens, or special
-        tokens under other names than BERT's; another kind with added tokens outside its vocabulary.
+        BPE, GPT's BPE, unigram, or a SentencePiece written here; a WordPiece with added tokens, or
+        special tokens under other names than BERT's; another kind with added tokens outside its
+        vocabulary.
     """
     folder = Path(folder)
     named = NamedTokens.read(folder)
@@ -263,7 +263,7 @@ def write_tokenizer(
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
         }
-    if tokenizer.kind in (BPE, UNIGRAM):  # whose file is tokenizer.json
+    if tokenizer.kind in LIBRARY_KINDS:  # whose file is tokenizer.json
         if json.loads(tokenizer.vocabulary)["pre_tokenizer"].get("add_prefix_space"):
             config["add_prefix_space"] = True  # transformers 4 takes it from here
     else:
@@ -280,7 +280,7 @@ def _serialized(tokenizer: Tokenizer) -> str:
     from tokenizers import AddedToken
 
     names = _names(tokenizer)
-    if tokenizer.kind in (BPE, UNIGRAM):  # their vocabulary is this file without the template
+    if tokenizer.kind in LIBRARY_KINDS:  # their vocabulary is this file without the template
         content = json.loads(tokenizer.vocabulary)
     else:
         if tokenizer.kind == WORDPIECE:

@@ -14,8 +14,9 @@ def take_positions(states: jax.Array, positions: jax.Array) -> jax.Array:
 
 
 def last_token(states: jax.Array, mask: jax.Array) -> jax.Array:
-    """The vector of the last token before the padding: [B, S, D] and int [B, S] -> [B, D]."""
-    return take_positions(states, mask.sum(-1, keepdims=True) - 1)[:, 0]
+    """The vector of the last token that is no padding: [B, S, D] and int [B, S] -> [B, D]."""
+    place = jnp.where(mask > 0, jnp.arange(mask.shape[1]), 0).max(-1, keepdims=True)
+    return take_positions(states, place)[:, 0]
 
 
 def mean_of_tokens(states: jax.Array, mask: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.sharding.placement import Placement
 from bertjax.text.domain_words import unused_ids
-from bertjax.text.tokenizer import BPE, UNIGRAM, Tokenizer
+from bertjax.text.tokenizer import LIBRARY_KINDS, Tokenizer
 from bertjax.training.model import Model, parameters_at
 
 # Fields of a spec that say how a model is trained; given weights do not determine them.
@@ -64,8 +64,8 @@ def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
     """The settings and pieces that decide the ids of a text, whatever the form of the file."""
     normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
     used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
-    # The ids of a byte-level BPE depend on its merges, too, and those of a unigram on its scores.
-    rest = tokenizer.vocabulary if tokenizer.kind in (BPE, UNIGRAM) else b""
+    # The ids of a BPE depend on its merges, too, and those of a unigram on its scores.
+    rest = tokenizer.vocabulary if tokenizer.kind in LIBRARY_KINDS else b""
     return tokenizer.kind, *normalization, used, rest, tokenizer.template
 
 

@@ -17,6 +17,7 @@ from bertjax.base.errors import InputError
 from bertjax.text.library_file import (
     LibraryPieces,
     check_normalizers,
+    merges_of,
     refuse_others,
     steps_of,
 )
@@ -98,7 +99,7 @@ class ByteLevelBPE(LibraryPieces):
             "byte_fallback": False,
             "ignore_merges": bool(model.get("ignore_merges")),
             "vocab": model["vocab"],
-            "merges": _merges(model["merges"], origin),
+            "merges": merges_of(model, origin),
         }
         return plain, description["pre_tokenizer"], _DECODER
 
@@ -116,20 +117,6 @@ class ByteLevelBPE(LibraryPieces):
         following = np.searchsorted(starts, starts, side="right")  # the piece of the next character
         ends = np.maximum(ends, np.append(starts, len(text))[following])
         return without_white_space(text, starts, ends)
-
-
-def _merges(merges: list[list[str] | str], origin: str) -> list[list[str]]:
-    """The two pieces of each merge, which older files write as one text."""
-    found = []
-    for number, merge in enumerate(merges):
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
-            raise InputError(
-                f"{origin}: model.merges[{number}] is {merge!r}, must be two pieces with a space "
-                "between them: download it again"
-            )
-        found.append(list(parts))
-    return found
 
 
 def empty_library(*, cased: bool) -> "Library":

@@ -7,7 +7,7 @@ file for which bertjax cannot give these ids is refused.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired
 
 import numpy as np
 
@@ -148,11 +148,38 @@ def is_unigram(data: bytes) -> bool:
 
     Older files do not name the model; its vocabulary is a list.
     """
+    return _has_model(data, vocab=list, type=NotRequired[Literal["Unigram"] | None])
+
+
+def marks_word_ends(data: bytes) -> bool:
+    """Whether a tokenizer.json is of a BPE with a suffix at the end of words, as GPT's."""
+    return _has_model(data, end_of_word_suffix=Literal["</w>"])
+
+
+def _has_model(data: bytes, **fields: Any) -> bool:
     try:
-        model = parsed(data, record(model=record(vocab=list)), "tokenizer.json", "")["model"]
+        parsed(data, record(model=record(**fields)), "tokenizer.json", "")
     except InputError:
         return False
-    return model.get("type") in ("Unigram", None)
+    return True
+
+
+def merges_of(model: Mapping[str, Any], origin: str) -> list[list[str]]:
+    """The two pieces of each merge of a BPE, which older files write as one text.
+
+    Raises:
+      InputError: a merge of another number of pieces.
+    """
+    found = []
+    for number, merge in enumerate(model["merges"]):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise InputError(
+                f"{origin}: model.merges[{number}] is {merge!r}, must be two pieces with a space "
+                "between them: download it again"
+            )
+        found.append(list(parts))
+    return found
 
 
 def steps_of(description: dict[str, Any], part: str) -> list[dict[str, Any]]:

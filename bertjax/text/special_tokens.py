@@ -10,7 +10,9 @@ BERT = dict(zip(ROLES, SPECIAL_TOKENS, strict=False))
 _FAIRSEQ = {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>", "bos": "<s>", "eos": "</s>"}
 ROBERTA = _FAIRSEQ | {"cls": "<s>", "sep": "</s>"}
 XLNET = _FAIRSEQ | {"cls": "<cls>", "sep": "<sep>"}
-GPT2 = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+# GPT-2 and GPT have no padding; another token takes its place, and the mask tells it apart.
+GPT2 = dict.fromkeys(("pad", "unk", "bos", "eos"), "<|endoftext|>")
+GPT = dict.fromkeys(("pad", "unk"), "<unk>")
 _USUAL = (BERT, XLNET, ROBERTA, GPT2)  # XLNet's files have RoBERTa's names, too
 
 

@@ -1,4 +1,4 @@
-"""One interface to WordPiece, SentencePiece, byte-level BPE and unigram: text to ids and back.
+"""One interface to all kinds of vocabularies: text to ids and back.
 
 WordPiece gives the ids of transformers' BertTokenizer, which uses the library `tokenizers`. It has
 the cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
@@ -33,12 +33,13 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
 from bertjax.base.validation import converted, record
 from bertjax.text.byte_level import ByteLevelBPE
-from bertjax.text.library_file import LibraryPieces, is_unigram
+from bertjax.text.library_file import LibraryPieces, is_unigram, marks_word_ends
 from bertjax.text.offsets import behind_marks
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
 from bertjax.text.template import Template
 from bertjax.text.unigram import WORD_MARK, Unigram
 from bertjax.text.usual import Usual
+from bertjax.text.word_bpe import WordBPE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -47,8 +48,10 @@ WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
 BPE = "bpe"  # byte-level
 UNIGRAM = "unigram"  # SentencePiece's kind of model, in the form of the library `tokenizers`
+WORD_BPE = "word_bpe"  # GPT's
 KINDS = (WORDPIECE, SENTENCEPIECE, BPE)  # that can be learned
-_LIBRARY_KINDS = {BPE: ByteLevelBPE, UNIGRAM: Unigram}
+# Their vocabulary file is a tokenizer.json of the library `tokenizers`.
+LIBRARY_KINDS = {BPE: ByteLevelBPE, UNIGRAM: Unigram, WORD_BPE: WordBPE}
 
 DESCRIPTION_FILE = "vocabulary.json"
 VOCABULARY_FILES = {
@@ -56,6 +59,7 @@ VOCABULARY_FILES = {
     SENTENCEPIECE: "sentencepiece.model",
     BPE: "bpe.json",
     UNIGRAM: "unigram.json",
+    WORD_BPE: "word_bpe.json",
 }
 # Keys of a vocabulary's description, which it has if their values are not BERT's.
 _RULES = ("strip_accents", "tokenize_chinese_chars", "nfc")
@@ -73,7 +77,7 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: "wordpiece", "sentencepiece", "bpe" or "unigram".
+      kind: "wordpiece", "sentencepiece", "bpe", "unigram" or "word_bpe".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
@@ -131,8 +135,8 @@ class Tokenizer:
           InputError: see `open`.
         """
         pieces: LibraryPieces | _WordPiece | _SentencePiece
-        if kind in _LIBRARY_KINDS:
-            pieces = _LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
+        if kind in LIBRARY_KINDS:
+            pieces = LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
             if cased not in (None, pieces.cased):
                 raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
             vocabulary, cased = pieces.vocabulary, pieces.cased
@@ -176,7 +180,7 @@ class Tokenizer:
         berts = dict(zip(_RULES, (not self.cased, True, False), strict=True))
         own = {rule: getattr(self, rule) for rule in _RULES if getattr(self, rule) != berts[rule]}
         names = {role: self.tokens[number] for role, number in self.roles.items()}
-        if self.kind in _LIBRARY_KINDS and names != BERT:
+        if self.kind in LIBRARY_KINDS and names != BERT:
             own[_SPECIAL_TOKENS] = names
         if self.template != Template.usual(self.roles):
             own[_TEMPLATE] = dataclasses.asdict(self.template)
@@ -193,7 +197,7 @@ class Tokenizer:
 
     @property
     def pad_id(self) -> int:
-        """The id of padding. This property and the next four raise InputError without the role."""
+        """The id of padding. This property and the next five raise InputError without the role."""
         return self._id("pad")
 
     @property
@@ -210,6 +214,11 @@ class Tokenizer:
     def sep_id(self) -> int:
         """The id of the token that separates texts."""
         return self._id("sep")
+
+    @property
+    def end_id(self) -> int:
+        """The id of the token between documents: that of eos, or else of sep."""
+        return self._id("eos" if "eos" in self.roles else "sep")
 
     @property
     def mask_id(self) -> int:
@@ -239,6 +248,8 @@ class Tokenizer:
         kind = {".model": SENTENCEPIECE, ".json": BPE}.get(path.suffix, WORDPIECE)
         if kind == BPE and is_unigram(data):
             kind = UNIGRAM
+        elif kind == BPE and marks_word_ends(data):
+            kind = WORD_BPE
         return cls(kind, data, str(path), cased=cased)
 
     @classmethod

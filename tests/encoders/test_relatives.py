@@ -1,4 +1,4 @@
-"""The families that derive from BERT: the names and the functions of transformers."""
+"""The families that are like BERT: the names and the functions of transformers."""
 
 import dataclasses
 
@@ -24,6 +24,10 @@ from bertjax.text.tokenizer import Tokenizer
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
+NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+# Sizes of single families. GPT's feed-forward has four times its width, in transformers always.
+OWN = {"electra": {"embedding_size": 16}, "openai-gpt": {"intermediate_size": 96}}
 SIZES = dict(
     hidden_size=24,
     num_hidden_layers=2,
@@ -32,13 +36,12 @@ SIZES = dict(
 )
 CASES = [(name, kind) for name in NAMES for kind in ENCODERS[name].hugging_face.classes]
 CLASSES = tuple(f"class {i}" for i in range(5))
-OTHERS = {"electra": {"embedding_size": 16}, "distilbert": {}}  # than RoBERTa's architecture
 WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
 
 
 def _spec(name: str, **changes):
-    sizes = SIZES | OTHERS.get(name, {}) | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
+    sizes = SIZES | OWN.get(name, {}) | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
     return ENCODERS[name].spec(**sizes | changes)
 
 
@@ -53,7 +56,8 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 def _model(name: str, kind: str, tokenizer: Tokenizer) -> Pretrained:
     """Random numbers in every array."""
-    spec, rng = _spec(name, causal=kind == kinds.CAUSAL_LM), np.random.default_rng(3)
+    always = ENCODERS[name].spec.causal
+    spec, rng = _spec(name, causal=always or kind == kinds.CAUSAL_LM), np.random.default_rng(3)
     classes = CLASSES if kind in WITH_CLASSES else ()
     classes = ("LABEL_0",) if kind == kinds.MULTIPLE_CHOICE else classes
     entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, len(classes))
@@ -106,17 +110,18 @@ def _peer(name: str, kind: str):
     import torch
     import transformers
 
-    changes = OTHERS.get(name, {"type_vocab_size": 1})
+    like_roberta = name in LIKE_ROBERTA
+    sizes = SIZES | OWN.get(name, {}) | ({"type_vocab_size": 1} if like_roberta else {})
+    sizes |= dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
+    sizes["is_decoder"] = kind == kinds.CAUSAL_LM
+    if name == "gpt2":
+        sizes["n_inner"] = sizes.pop("intermediate_size")
     if name == "distilbert":
         sizes = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=56)
-    else:
-        sizes = SIZES | dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
-        sizes["is_decoder"] = kind == kinds.CAUSAL_LM
     config = getattr(transformers, f"{NAMES[name]}Config")(
         **sizes,
-        **changes,
         vocab_size=VOCABULARY,
-        max_position_embeddings=62 if name in OTHERS else 64,
+        max_position_embeddings=64 if like_roberta else 62,
         num_labels=5 if kind in WITH_CLASSES else 2,
         pad_token_id=1,
     )
@@ -153,16 +158,23 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert"])
-def test_gradients_of_masked_lm(name, tokenizer):
+@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2"])
+def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
 
-    peer, config, arrays = _peer(name, kinds.MASKED_LM)
+    reads_on = ENCODERS[name].spec.causal
+    kind = kinds.CAUSAL_LM if reads_on else kinds.MASKED_LM
+    peer, config, arrays = _peer(name, kind)
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
-    model = hugging_face.assemble(arrays, spec, kinds.MASKED_LM, tokenizer, "test")
+    model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")
     inputs = random_inputs(model)
-    labels = np.random.default_rng(1).integers(0, VOCABULARY, inputs["input_ids"].shape)
-    mask = inputs["input_mask"] > 0
+    drawn = np.random.default_rng(1).integers(0, VOCABULARY, inputs["input_ids"].shape)
+    mask, labels = inputs["input_mask"] > 0, drawn
+    if reads_on:  # transformers compares each output with the label of the next place
+        mask = np.pad(mask[:, :-1] & mask[:, 1:], [(0, 0), (1, 0)])
+    wanted = np.where(mask, drawn, -100)
+    if reads_on:
+        mask, labels = np.roll(mask, -1, axis=1), np.roll(labels, -1, axis=1)
 
     def loss(params):
         logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
@@ -173,7 +185,7 @@ def test_gradients_of_masked_lm(name, tokenizer):
     )
     given = {name: torch.tensor(array).long() for name, array in inputs.items()}
     given["attention_mask"] = given.pop("input_mask")
-    peer(**given, labels=torch.tensor(np.where(mask, labels, -100))).loss.backward()
+    peer(**given, labels=torch.tensor(wanted)).loss.backward()
     theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
     padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
     for key, gradient in theirs.items():
@@ -207,3 +219,40 @@ def test_a_summary_that_is_computed_in_another_way_is_refused():
     config = {"model_type": "electra", "summary_type": "mean"}
     with pytest.raises(InputError, match="summary_type='mean': only 'first' can be read"):
         hugging_face.spec_of(config, ENCODERS["electra"], "test")
+
+
+def test_a_config_without_the_fields_that_have_usual_values():
+    """As OpenAI's published models have it, from before these fields."""
+    fields = {"n_embd": 24, "n_head": 3, "n_inner": None, "vocab_size": VOCABULARY}
+    spec = hugging_face.spec_of(fields, ENCODERS["gpt2"], "test")
+    assert (spec.intermediate_size, spec.hidden_act, spec.causal) == (96, "gelu_tanh", True)
+    for name, wrong in (("gpt2", {"scale_attn_weights": False}), ("openai-gpt", {"afn": "relu"})):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: only .* can be read"):
+            hugging_face.spec_of(fields | wrong, ENCODERS[name], "test")
+    with pytest.raises(ValueError, match="no openai-gpt with intermediate_size=56, only 96"):
+        spec = _spec("openai-gpt", intermediate_size=56)
+        family_of(spec).hugging_face.write_config(spec)
+
+
+def test_gpt_reads_left_to_right_only():
+    with pytest.raises(ValueError, match="causal=False: gpt2 reads left to right only"):
+        _spec("gpt2", causal=False)
+
+
+@pytest.mark.parametrize("name", ["openai-gpt", "gpt2"])
+def test_fresh_kernels_into_the_residual(name):
+    """GPT-2 scales them by the root of the number of its residual layers."""
+    spec = _spec(name, hidden_size=96, intermediate_size=384, num_hidden_layers=8)
+    module = ARCHITECTURES[kinds.CAUSAL_LM].build(spec, 0)
+    inputs = {name: jnp.zeros(x.shape, x.dtype) for name, x in text_inputs(spec, B=1, S=3).items()}
+    params = nn.unbox(module.init(jax.random.key(0), inputs, deterministic=True))["params"]
+    layer = params[name]["encoder"]["layer_3"]
+    whole = 0.88 * 0.02
+    scaled = whole / 4 if name == "gpt2" else whole
+    for kernel, deviation in (
+        (layer["attention"]["qkv"]["kernel"], whole),
+        (layer["attention"]["output"]["kernel"], scaled),
+        (layer["intermediate"]["kernel"], whole),
+        (layer["output"]["kernel"], scaled),
+    ):
+        assert float(kernel.std()) == pytest.approx(deviation, rel=0.05)

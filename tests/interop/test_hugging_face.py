@@ -216,7 +216,7 @@ def test_two_spellings_of_one_array(written):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model_type": "gpt2"}, "model_type='gpt2'"),
+        ({"model_type": "llama"}, "model_type='llama'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"add_cross_attention": True}, "add_cross_attention=True"),
         ({"hidden_act": "relu"}, "hidden_act='relu'"),

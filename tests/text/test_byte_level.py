@@ -367,7 +367,7 @@ SEQUENCE = {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type"
         (["model", "merges", 3], ["a", "zz"], r"cannot read it: Token `zz` out of vocabulary"),
         (["model", "byte_fallback"], True, "model.byte_fallback is True, where"),
         (["model", "dropout"], 0.1, "model.dropout is 0.1, where .* has None"),
-        (["model", "end_of_word_suffix"], "</w>", "model.end_of_word_suffix is '</w>'"),
+        (["model", "end_of_word_suffix"], "@", "model.end_of_word_suffix is '@'"),
         (["pre_tokenizer"], None, "last type of its pre_tokenizer is None, where"),
         (["pre_tokenizer"], SEQUENCE, "last type of its pre_tokenizer is 'Digits'"),
         (["pre_tokenizer"], {"type": "ByteLevel"}, "add_prefix_space is None, where"),

@@ -1,10 +1,11 @@
-"""Folders of RoBERTa, GPT-2, XLM-R, CamemBERT and their like: equal to transformers, or refused."""
+"""Folders of RoBERTa, GPT, GPT-2, XLM-R, CamemBERT: equal to transformers, or refused."""
 
 import base64
 import io
 import json
 import lzma
 import shutil
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tokenizers import Tokenizer as Library
 
 from bertjax.base.errors import InputError
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
-from bertjax.text.special_tokens import ROBERTA
+from bertjax.text.special_tokens import GPT, GPT2, ROBERTA
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
+from tests.text.gpt_vocabulary import learn_gpt
 from tests.text.hard_texts import HARD_TEXTS
 
 SENTENCES = [
@@ -29,6 +31,7 @@ CLASSES = {
     "roberta": "RobertaTokenizer",
     "roberta with prefix": "RobertaTokenizer",
     "gpt2": "GPT2Tokenizer",
+    "gpt": "OpenAIGPTTokenizer",
     "xlmr": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
 }
@@ -37,7 +40,7 @@ ROBERTAS = Template((0,), (2, 2), (2,), second_type=0)
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory) -> Path:
-    """vocab.json and merges.txt of RoBERTa's and GPT-2's form, and a model of fairseq's."""
+    """vocab.json and merges.txt of the forms of RoBERTa, GPT-2 and GPT; a model of fairseq's."""
     from sentencepiece import SentencePieceTrainer
 
     folder = tmp_path_factory.mktemp("sources")
@@ -53,6 +56,7 @@ def sources(tmp_path_factory) -> Path:
         (folder / name / "vocab.json").write_text(json.dumps(ids))
         merges = "\n".join(["#version: 0.2", *map(" ".join, model["merges"])])
         (folder / name / "merges.txt").write_text(merges + "\n")
+    learn_gpt(SENTENCES, folder / "gpt", size=200)
     data = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_writer=data, vocab_size=90, minloglevel=2
@@ -188,11 +192,17 @@ def test_settings_of_a_token(folder):
     assert_equal(ours, theirs_of(folder), MARKED)
 
 
+def lines_of(data: Path, path: str, most: int) -> Iterator[str]:
+    """The first lines of a compressed file."""
+    with lzma.open(data / path, "rt", encoding="utf-8") as file:
+        yield from islice(filter(str.strip, file), most)
+
+
 @pytest.mark.peers
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["roberta", "xlmr"])
+@pytest.mark.parametrize("kind", ["roberta", "gpt2", "gpt", "xlmr"])
 def test_100_000_lines(shared_data, tmp_path, kind):
-    """GPT-2's pieces in RoBERTa's order; and a model of fairseq's with its map of characters."""
+    """GPT-2's pieces, also in RoBERTa's order; and a model of fairseq's with its characters."""
     tokenizers = shared_data / "tokenizers"
     change(tmp_path / "tokenizer_config.json", tokenizer_class=CLASSES[kind])
     if kind == "roberta":
@@ -202,6 +212,12 @@ def test_100_000_lines(shared_data, tmp_path, kind):
         ids = {name: number for number, name in enumerate(names)}
         (tmp_path / "vocab.json").write_text(json.dumps(ids))
         shutil.copy(tokenizers / "gpt2" / "vocab.bpe", tmp_path / "merges.txt")
+    elif kind == "gpt2":
+        shutil.copy(tokenizers / "gpt2" / "encoder.json", tmp_path / "vocab.json")
+        shutil.copy(tokenizers / "gpt2" / "vocab.bpe", tmp_path / "merges.txt")
+        assert read_tokenizer(tmp_path).encode(["Hello world"]) == [[15496, 995]]
+    elif kind == "gpt":
+        learn_gpt(list(lines_of(shared_data, "corpus/enwiki/enwiki-01.txt.xz", 5000)), tmp_path)
     else:
         source = tokenizers / "fairseq_unigram"
         shutil.copy(source / "sentencepiece.bpe.model", tmp_path)
@@ -216,13 +232,12 @@ def test_100_000_lines(shared_data, tmp_path, kind):
         ("multilingual/text/swahili.txt.xz", 5_000),
         ("corpus/enwiki/enwiki-00.txt.xz", 75_000),
     ):
-        with lzma.open(shared_data / path, "rt", encoding="utf-8") as file:
-            lines = islice(filter(str.strip, file), most)
-            while some := list(islice(lines, 5000)):
-                expected = theirs.backend_tokenizer.encode_batch_fast(some)
-                for line, ids, encoding in zip(some, ours.encode(some), expected, strict=True):
-                    assert ours.template.sequence(ids).ids == encoding.ids, line
-                count += len(some)
+        lines = lines_of(shared_data, path, most)
+        while some := list(islice(lines, 5000)):
+            expected = theirs.backend_tokenizer.encode_batch_fast(some)
+            for line, ids, encoding in zip(some, ours.encode(some), expected, strict=True):
+                assert ours.template.sequence(ids).ids == encoding.ids, line
+            count += len(some)
     assert count == 100_000
 
 
@@ -236,24 +251,25 @@ def test_100_000_lines(shared_data, tmp_path, kind):
         ("xlmr", "<s> <pad> </s> <unk>", "<mask>"),
         ("camembert", "<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED <s> </s>", "<mask>"),
         ("gpt2", '! "', "<|endoftext|>"),
+        ("gpt", "<unk>", "cat</w>"),
     ],
     indirect=["folder"],
 )
 def test_ids_of_special_tokens(folder, first, last):
     tokenizer = read_tokenizer(folder)
     first = first.split()
-    assert tokenizer.tokens[: len(first)] == first and tokenizer.tokens[-1] == last
+    assert tokenizer.tokens[: len(first)] == first and last in tokenizer.tokens[-150:]
     names = {role: tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
     if last == "<mask>":
         assert names == ROBERTA
         cls, sep = tokenizer.cls_id, tokenizer.sep_id
         assert tokenizer.template == Template((cls,), (sep, sep), (sep,), second_type=0)
     else:
-        assert names == dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+        assert names == (GPT2 if last in GPT2.values() else GPT)
         assert tokenizer.template == Template()
 
 
-@pytest.mark.parametrize("folder", ["roberta", "gpt2", "xlmr"], indirect=True)
+@pytest.mark.parametrize("folder", ["roberta", "gpt2", "gpt", "xlmr"], indirect=True)
 def test_names_are_found_without_a_class(folder):
     expected = read_tokenizer(folder)
     (folder / "tokenizer_config.json").unlink()

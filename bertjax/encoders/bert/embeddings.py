@@ -21,21 +21,22 @@ class Embeddings(nn.Module):
     spec: BertSpec
 
     def setup(self) -> None:
-        spec, width = self.spec, self.spec.embedding_size
-        # The normal distribution is cut at two deviations and not rescaled, so that the result has
-        # 0.88 of the deviation, as in the reference (modeling.py, create_initializer).
-        init = nn.initializers.truncated_normal(spec.initializer_range)
-
-        def table(name: str, axis: str, rows: int, gathered_as: str = "float32") -> jax.Array:
-            return parameter(self, name, (axis, axes.EMBED), (rows, width), init, gathered_as)
-
+        spec = self.spec
         gathered_as = spec.precision.gathered_as
-        self.token = table("token", axes.VOCAB, spec.padded_vocab_size, gathered_as)
-        self.position = table("position", axes.POSITIONS, spec.position_rows)
+        self.token = self.table("token", axes.VOCAB, spec.padded_vocab_size, gathered_as)
+        self.position = self.table("position", axes.POSITIONS, spec.position_rows)
         if spec.type_vocab_size:
-            self.segment = table("segment", axes.SEGMENTS, spec.type_vocab_size)
+            self.segment = self.table("segment", axes.SEGMENTS, spec.type_vocab_size)
         self.norm = LayerNorm(axes.EMBED, spec.layer_norm_eps)
         self.dropout = Dropout(spec.hidden_dropout_prob)
+
+    def table(self, name: str, axis: str, rows: int, gathered_as: str = "float32") -> jax.Array:
+        """A table of embeddings, [rows, E]."""
+        # The normal distribution is cut at two deviations and not rescaled, so that the result has
+        # 0.88 of the deviation, as in the reference (modeling.py, create_initializer).
+        init = nn.initializers.truncated_normal(self.spec.initializer_range)
+        shape = (rows, self.spec.embedding_size)
+        return parameter(self, name, (axis, axes.EMBED), shape, init, gathered_as)
 
     def __call__(self, inputs: Mapping[str, jax.Array], deterministic: bool) -> jax.Array:
         x = look_up(self.token, inputs["input_ids"])  # [B, S, D]

@@ -1,4 +1,4 @@
-"""BERT (section 3): post-norm blocks, unrolled or scanned, with or without remat."""
+"""BERT (section 3): its blocks, also those of its relatives, unrolled or scanned."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +19,9 @@ from bertjax.layers.norm import LayerNorm
 
 
 class Block(nn.Module):
-    """One encoder layer: attention and feed-forward, each added to its input and normalized.
+    """One encoder layer: attention and feed-forward, each added to its input.
+
+    The sums are normalized; or else, with `norm_first`, what attention and feed-forward read.
 
     Attributes:
       stacked: whether the output is returned a second time, for the scan to stack.
@@ -33,9 +35,10 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array, mask: Mask) -> tuple[jax.Array, jax.Array | None]:
         spec, deterministic = self.spec, self.deterministic
         init = nn.initializers.truncated_normal(spec.initializer_range)
+        into_residual = nn.initializers.truncated_normal(spec.residual_range)
         norm = partial(LayerNorm, axes.EMBED, spec.layer_norm_eps)
         drop = partial(Dropout, spec.hidden_dropout_prob)
-        dense = partial(Dense, kernel_init=init, precision=spec.precision)
+        dense = partial(Dense, precision=spec.precision)
         attend = SelfAttention(
             heads=spec.num_attention_heads,
             head_width=spec.head_width,
@@ -44,23 +47,25 @@ class Block(nn.Module):
             rate=spec.attention_probs_dropout_prob,
             dropout_bits=spec.dropout_bits,
             qkv_init=init,
-            output_init=init,
+            output_init=into_residual,
             precision=spec.precision,
             remat=spec.remat == "attention",
             name="attention",
         )
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
-        y = attend(x, mask, deterministic=deterministic)
-        y = drop(name="attention_dropout")(y, deterministic)
-        x = norm(name="attention_norm")(x + y)
+        attention_norm, output_norm = norm(name="attention_norm"), norm(name="output_norm")
+        y = attend(attention_norm(x) if spec.norm_first else x, mask, deterministic=deterministic)
+        x = x + drop(name="attention_dropout")(y, deterministic)
+        x = x if spec.norm_first else attention_norm(x)
 
         embed, mlp = {axes.EMBED: spec.hidden_size}, {axes.MLP: spec.intermediate_size}
-        y = dense(embed, mlp, name="intermediate")(x)  # [B, S, F]
+        y = output_norm(x) if spec.norm_first else x
+        y = dense(embed, mlp, init, name="intermediate")(y)  # [B, S, F]
         y = activation(spec.hidden_act, y, spec.keeps_slopes)
         y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_MLP))
-        y = dense(mlp, embed, name="output")(y)
-        y = drop(name="output_dropout")(y, deterministic)
-        x = norm(name="output_norm")(x + y)
+        y = dense(mlp, embed, into_residual, name="output")(y)
+        x = x + drop(name="output_dropout")(y, deterministic)
+        x = x if spec.norm_first else output_norm(x)
         return x, x if self.stacked else None
 
 

@@ -52,6 +52,7 @@ class BertSpec(AttentionComputation, BertArchitecture):
 
     encoder: ClassVar[str] = "bert"
     sizes: ClassVar[Mapping[str, tuple[int, ...]]] = SIZES
+    norm_first: ClassVar[bool] = False  # before attention and feed-forward, not after them
 
     def __post_init__(self):
         super().__post_init__()
@@ -62,6 +63,11 @@ class BertSpec(AttentionComputation, BertArchitecture):
     def embedding_size(self) -> int:
         """E, the width of the embeddings."""
         return self.hidden_size
+
+    @property
+    def residual_range(self) -> float:
+        """The standard deviation of fresh kernels whose products are added to the residual."""
+        return self.initializer_range
 
     @property
     def position_rows(self) -> int:
