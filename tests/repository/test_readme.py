@@ -146,7 +146,7 @@ _PROGRAMS = {
     *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
     *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
-    *("launch/score.py", "launch/scaling.py"),
+    *("launch/score.py", "launch/scaling.py", "launch/probe.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),

@@ -21,7 +21,7 @@ _BELOW_RUNS = [
     *["base", "text", "corpus", "examples", "tasks", "similarity"],
     *["layers", "attention", "encoders", "heads", "optimizers"],
     *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
-    *["features", "minimal_pairs"],
+    *["features", "minimal_pairs", "probes"],
 ]
 MAY_IMPORT = {
     "__init__": [],
@@ -59,6 +59,10 @@ MAY_IMPORT = {
         *["base", "text", "corpus", "examples", "tasks", "similarity", "encoders", "heads"],
         *["sharding", "training", "inference", "interop"],
     ],
+    # parse trees in the vectors of words: trees, probes, scores, pictures
+    "probes": [
+        *["base", "text", "corpus", "encoders", "heads", "training", "interop", "features"],
+    ],
     # the TPU compiler's estimates for a step
     "compile_report": ["base", "training"],
     # a run: its config as objects, its folder, its beginning
@@ -81,7 +85,7 @@ _DEVICE_FILES = [
     for part in (
         *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
-        *("contrastive", "studies", "minimal_pairs"),
+        *("contrastive", "studies", "minimal_pairs", "probes"),
     )
 ] + ["bertjax/optimizers/*"]
 OUTSIDE = {
@@ -94,7 +98,7 @@ OUTSIDE = {
         *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
         *["bertjax/sharding/*", "bertjax/training/*", "bertjax/objectives/*", "bertjax/runs/*"],
         *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
-        "bertjax/programs/show_sharding.py",
+        *["bertjax/programs/show_sharding.py", "bertjax/probes/vectors.py"],
     ],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
@@ -107,7 +111,7 @@ OUTSIDE = {
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "msgspec": ["bertjax/base/validation.py"],
     "numpy": ["bertjax/*"],
-    "optax": ["bertjax/optimizers/*", "bertjax/training/*"],
+    "optax": ["bertjax/probes/probe.py", "bertjax/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": [
         *["bertjax/corpus/sources.py", "bertjax/features/result.py", "bertjax/tasks/rows.py"],
@@ -115,7 +119,7 @@ OUTSIDE = {
     "safetensors": ["bertjax/interop/*"],
     "scipy": [
         *("bertjax/tasks/scores.py", "bertjax/studies/differences.py"),
-        "bertjax/studies/scaling_law.py",
+        *("bertjax/studies/scaling_law.py", "bertjax/probes/scores.py"),
     ],
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],

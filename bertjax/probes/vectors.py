@@ -1,0 +1,95 @@
+"""Vectors of the words of sentences, from every layer of an encoder."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from bertjax.base.errors import InputError
+from bertjax.base.progress import Progress
+from bertjax.encoders import kinds
+from bertjax.features.compute import Extractor
+from bertjax.features.texts import EncodedText
+from bertjax.heads.architectures import text_inputs
+from bertjax.interop.pretrained import Pretrained
+from bertjax.probes.trees import Tree
+from bertjax.text.pairs import SEPARATOR
+from bertjax.training.model import Model
+
+_AT_ONCE = 256  # sentences
+
+
+def word_vectors(trees: Sequence[Tree], extractor: Extractor, path: Path) -> np.ndarray:
+    """The mean of the vectors of each word's pieces.
+
+    Args:
+      extractor: for words, of one or more layers.
+      path: a file to keep them in, which is mapped.
+
+    Returns:
+      float16 [layers, N, D], of all words, sentence after sentence.
+
+    Raises:
+      InputError: a sentence is longer than the model reads.
+    """
+    layers = len(extractor.options.layers)
+    shape = layers, sum(len(tree.words) for tree in trees), extractor.width // layers
+    found = np.memmap(path, np.float16, "w+", shape=shape)
+    texts = extractor.encoder.encode(map(_text, trees))
+    done = 0
+    with Progress("vectors of words", len(trees), " sentences") as progress:
+        for start in range(0, len(trees), _AT_ONCE):
+            some = trees[start : start + _AT_ONCE]
+            encoded: list[EncodedText] = [next(texts) for _ in some]
+            for tree, text in zip(some, encoded, strict=True):
+                extractor.check(text, tree.where)
+                if text.vectors != len(tree.words):
+                    raise InputError(f"{tree.where}: a word of white space alone: remove it")
+            vectors = np.concatenate(extractor.vectors(encoded, progress))
+            parts = vectors.reshape(len(vectors), layers, -1).swapaxes(0, 1)
+            found[:, done : done + len(vectors)] = parts
+            done += len(vectors)
+    return found
+
+
+def fitting(trees: Sequence[Tree], extractor: Extractor, longest: int) -> list[Tree]:
+    """The sentences that have at most `longest` tokens, special ones included."""
+    texts = extractor.encoder.encode(map(_text, trees))
+    return [tree for tree, text in zip(trees, texts, strict=True) if text.length <= longest]
+
+
+def _text(tree: Tree) -> str:
+    """The words with spaces between them; a word has no space, and no text is a pair."""
+    bar = SEPARATOR.strip()
+    return " ".join("".join(word.split()).replace(bar, bar[0]) for word in tree.words)
+
+
+def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:
+    """The model with fresh weights in all layers, and its own embeddings."""
+    inputs = text_inputs(given.spec, B=1, S=8)
+    fresh = Model.of(given.model(kinds.ENCODER), inputs).init(jax.random.key(seed))
+    params = jax.device_get(nn.meta.unbox(fresh))
+    encoder = given.spec.encoder
+    own = {
+        name: part for name, part in given.params[encoder].items() if name.startswith("embeddings")
+    }
+    return dataclasses.replace(given, params={encoder: params[encoder] | own})
+
+
+def decayed(trees: Sequence[Tree], vectors: np.ndarray) -> np.ndarray:
+    """The mean of all words of the sentence, with weights 1 / 2^d at a distance of d words.
+
+    Args:
+      vectors: [N, D], of all words, sentence after sentence.
+    """
+    parts, done = [], 0
+    for tree in trees:
+        places = np.arange(len(tree.words))
+        weights = 0.5 ** np.abs(places[:, None] - places)
+        own = np.asarray(vectors[done : done + len(places)], np.float32)
+        parts.append(weights / weights.sum(1, keepdims=True) @ own)
+        done += len(places)
+    return np.concatenate(parts)
