@@ -9,13 +9,14 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
-from bertjax.programs import convert, evaluate, prepare, pretrain, show_sharding
+from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain, show_sharding
 from bertjax.programs.fill_mask import fill
 from bertjax.runs import initialize
 from bertjax.runs.job import Job
 from bertjax.runs.open_model import open_model
 from bertjax.training.checkpoint import newest_metadata
 from bertjax.training.journal import Journal
+from configs import pretrain_distil_tiny
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
 LEARNED = dict(total_steps=40, objective=dict(cosine_weight=20.0))
@@ -126,6 +127,37 @@ def test_a_teacher_without_its_head(tiny_corpus, tiny_run, tmp_path, monkeypatch
 def test_its_sharding_is_shown_without_a_teacher(tiny_corpus):
     rows = show_sharding.run(_config(tiny_corpus))
     assert {row.path.split("/")[0] for row in rows} == {"student"}
+
+
+def test_the_shipped_config(tiny_corpus, tiny_run, tmp_path):
+    config = pretrain_distil_tiny.get_config()
+    config.corpus, config.phase_1.length = str(tiny_corpus), 32
+    config.init_from = dict(teacher=str(tiny_run), student=f"{tiny_run}#0,0,0")
+    job = Job.of(config, str(tmp_path / "run"))
+    assert (job.spec.encoder, job.spec.num_hidden_layers) == ("distilbert", 3)
+    assert job.recipe.objective.loss_weights == {
+        "mlm_loss": 2.0,
+        "distil_loss": 5.0,
+        "cosine_loss": 1.0,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.needs("libtpu")
+def test_the_compile_report_has_both_models():
+    """The teacher's products, which have no backward pass, count beside the student's."""
+    model = dict(hidden_size=128, compute_dtype="bfloat16", vocab_multiple=128)
+    model["max_position_embeddings"] = 128
+    phase = {"phase_1": {"share": 1.0, "length": 128, "batch_size": 32}}
+
+    def seconds(layers):
+        teacher = dict(encoder="bert", size="mini", num_hidden_layers=layers)
+        objective = dict(cosine_weight=0.0, teacher=teacher)
+        config = _config("", model=model, objective=objective, **phase)
+        (report,) = compile_check.run(config, "v5e:4x4")
+        return report.estimate.parts["feed-forward", "forward"]
+
+    assert seconds(5) > 1.5 * seconds(1)
 
 
 @pytest.mark.slow
