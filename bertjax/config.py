@@ -52,7 +52,8 @@ def paper_config() -> ml_collections.ConfigDict:
     # Languages are drawn by their tokens to this power: below 1, those with little text come more
     # often (XLM: 0.7, XLM-R: 0.3). Then all sources of the corpus name their language.
     config.language_alpha = 1.0
-    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. The model gets their sizes.
+    # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; or SOURCE#0,2,4 for some layers.
+    # The model gets their sizes.
     config.init_from = ""
     # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from
     # its checkpoint in a folder of its own, with a rate that falls for optimizer.decay_steps.
@@ -60,8 +61,8 @@ def paper_config() -> ml_collections.ConfigDict:
     # Determines the fresh parameters, the order of the text, spans, masks and dropout.
     config.seed = 0
 
-    # The objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; or
-    # "electra". With settings it is a section: dict(name="masked_lm", text="full_sentences").
+    # The objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; "hybrid",
+    # "electra" or "distillation". With settings it is a section: dict(name="masked_lm", focal=1.0).
     config.objective = "masked_lm_next_sentence"
     # Whether a row has several documents, each of which sees only itself, and almost no padding. It
     # needs another objective than "masked_lm_next_sentence", and short_probability=0.

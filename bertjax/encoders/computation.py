@@ -151,6 +151,24 @@ def check_heads(spec: _Architecture) -> None:
         )
 
 
+# Fields of a spec that say how a model is trained; weights do not determine them.
+_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "causal")
+
+
+def how_computed(spec: EncoderSpec) -> dict[str, Any]:
+    """The fields of a spec that say how its model is computed."""
+    return {
+        field.name: getattr(spec, field.name) for field in dataclasses.fields(AttentionComputation)
+    }
+
+
+def determined(spec: EncoderSpec) -> dict[str, Any]:
+    """What the weights of a model determine, as `config.model` has it: its family and sizes."""
+    left = (*how_computed(spec), *_OF_TRAINING)
+    sizes = {name: value for name, value in vars(spec).items() if name not in left}
+    return sizes | {"encoder": spec.encoder}
+
+
 def plain(spec: EncoderSpec) -> EncoderSpec:
     """The same model in plain storage: see `bertjax.encoders.storage`."""
     return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="activation")

@@ -65,6 +65,12 @@ class PreTrainingModel(nn.Module):
           "masked_lm": [B, P, V]; "next_sentence": [B, 2] if the model has that head.
         """
         states = self.encoder(inputs, deterministic=deterministic)
+        return self.predictions(states, inputs, deterministic)
+
+    def predictions(
+        self, states: jax.Array, inputs: Mapping[str, jax.Array], deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """The outputs of the heads for states [B, S, D] of the encoder."""
         positions = inputs.get("masked_lm_positions")
         predicted = states if positions is None else take_positions(states, positions)
         logits = {"masked_lm": self.masked_lm(predicted, self.encoder.token_embedding)}

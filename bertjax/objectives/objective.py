@@ -8,7 +8,7 @@ else knows which objectives there are.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from flax import linen as nn
@@ -37,6 +37,7 @@ class PretrainingObjective(Objective):
         they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
+      needed: the parts that must begin with weights of `config.init_from`.
       warned: what `warning` says, as a verdict on a run (`bertjax.training.verdict`).
     """
 
@@ -49,6 +50,7 @@ class PretrainingObjective(Objective):
     kind: ClassVar[str] = ""
     exported: ClassVar[str] = ""
     others: ClassVar[Mapping[str, str]] = {}
+    needed: ClassVar[tuple[str, ...]] = ()
     warned: ClassVar[str] = "warned"
 
     @property
@@ -103,6 +105,15 @@ class PretrainingObjective(Objective):
     def model(self, spec: EncoderSpec) -> Model:
         """The model that is trained; it has one part, unless an objective needs more."""
         return Model.of(self.module(spec), text_inputs(spec, B=1, S=8))
+
+    def settings_of(self, part: str, spec: EncoderSpec) -> dict[str, Any]:
+        """The settings that weights of an encoder with `spec` decide, if a part begins with them.
+
+        Raises:
+          ValueError: the part cannot begin with these.
+        """
+        del part, spec
+        return {}
 
     def flops_per_token(
         self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None

@@ -5,6 +5,7 @@ from bertjax.objectives.classification import (
     SEQUENCE_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
 )
+from bertjax.objectives.distillation import Distillation
 from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.hybrid import Hybrid
@@ -16,7 +17,10 @@ from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
 
 # `config.objective.name` of pre-training.
-_OBJECTIVES = (MaskedLMNextSentence, MaskedLM, LeftToRight, Hybrid, ReplacedTokenDetection)
+_OBJECTIVES = (
+    *(MaskedLMNextSentence, MaskedLM, LeftToRight, Hybrid),
+    *(ReplacedTokenDetection, Distillation),
+)
 OBJECTIVES: dict[str, type[PretrainingObjective]] = {
     objective.name: objective for objective in _OBJECTIVES
 }

@@ -23,7 +23,7 @@ from bertjax.corpus.store import open_tokenizer
 from bertjax.encoders.registry import ENCODERS, family_of
 from bertjax.examples.documents import mean_context
 from bertjax.runs.assembly import make_experiment, phase_model
-from bertjax.runs.initialize import open_sources, with_sizes_of
+from bertjax.runs.initialize import open_sources, with_weights
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.training.loop import Trainer
@@ -86,9 +86,8 @@ class _Phase(NamedTuple):
 def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
-    if recipe.init_from:
-        if main := open_sources(recipe, begun=False).get(recipe.objective.exported):
-            recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
+    if recipe.sources:
+        recipe = Recipe.from_config(with_weights(recipe, open_sources(recipe, begun=False)))
     vocabulary = PAPER_VOCABULARY
     if recipe.corpus:
         vocabulary = open_tokenizer(recipe.corpus[0]).vocabulary_size

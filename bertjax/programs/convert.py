@@ -165,9 +165,8 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
     """A run's recipe and its figures, for the card."""
     corpora = ", ".join(Path(name).name for name in trained.recipe.corpus)
     recipe = {"steps done": trained.step, "corpus": corpora} | _recipe(trained.recipe.plain)
-    for key in ("init_from", "decay_from"):
-        if source := getattr(trained.recipe, key):
-            recipe[key] = Path(source).name
+    sources = {key: getattr(trained.recipe, key) for key in ("init_from", "decay_from")}
+    recipe |= {key: Path(source).name for key, source in flat(sources).items() if source}
     return recipe, _figures(folder, trained.step)
 
 

@@ -54,7 +54,7 @@ def run(config: Any) -> list[ShardingRow]:
       InputError: the config has an error, or does not fit the devices.
     """
     recipe = Recipe.from_config(config)
-    if recipe.init_from:
+    if recipe.sources:
         raise InputError("config.init_from: this program does not read weights: leave it empty")
     experiment = make_experiment(recipe, recipe.spec(PAPER_VOCABULARY))
     placement, state = experiment.placement, experiment.state

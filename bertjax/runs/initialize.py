@@ -1,6 +1,5 @@
 """Training that starts from given weights."""
 
-import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -11,21 +10,43 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders.computation import AttentionComputation
+from bertjax.encoders.computation import determined
 from bertjax.encoders.storage import from_plain
+from bertjax.interop.derived import as_family
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.open_model import open_model
-from bertjax.runs.recipe import Recipe
+from bertjax.runs.recipe import Recipe, phase_keys
+from bertjax.runs.sections import about_config
 from bertjax.sharding.placement import Placement
 from bertjax.text.domain_words import unused_ids
 from bertjax.text.tokenizer import LIBRARY_KINDS, Tokenizer
 from bertjax.training.model import Model, parameters_at
 
-# Fields of a spec that say how a model is trained; given weights do not determine them.
-_HOW = (
-    *(field.name for field in dataclasses.fields(AttentionComputation)),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "causal"),
-)
+
+def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, Any]:
+    """The config of a recipe, with what given weights decide of it.
+
+    The main part decides the sizes in config.model, and others settings of the objective.
+
+    Raises:
+      InputError: weights do not fit the config.
+    """
+    plain, settings = dict(recipe.plain), dict[str, Any]()
+    if main := given.get(recipe.objective.exported):
+        plain["model"] = with_sizes_of(main, plain["model"])
+    for part, each in given.items():
+        with about_config(f"init_from.{part}"):
+            settings |= recipe.objective.settings_of(part, each.spec)
+    if settings:
+        plain["objective"] = _section(plain["objective"]) | settings
+        for key in phase_keys(plain):
+            if own := plain[key].get("objective"):
+                plain[key] = {**plain[key], "objective": _section(own) | settings}
+    return plain
+
+
+def _section(objective: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": objective} if isinstance(objective, str) else dict(objective)
 
 
 def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,8 +61,7 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
             f"{model['encoder']!r}: take a config for {given.spec.encoder}, or other weights"
         )
     kept = {key: value for key, value in model.items() if key != "size"}
-    sizes = {key: value for key, value in vars(given.spec).items() if key not in _HOW}
-    return kept | sizes | {"encoder": given.spec.encoder}
+    return kept | determined(given.spec)
 
 
 def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
@@ -72,6 +92,8 @@ def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
 def open_sources(recipe: Recipe, *, begun: bool) -> dict[str, Pretrained]:
     """The weights that `config.init_from` names, by part of the model.
 
+    Those of the main part are made weights of the config's family, if they have all it needs.
+
     Args:
       begun: whether the run goes on, and so needs only the weights of frozen parts.
 
@@ -93,6 +115,8 @@ def open_sources(recipe: Recipe, *, begun: bool) -> dict[str, Pretrained]:
                 )
         if not begun or parts[part].frozen:
             given[part] = open_model(source)
+        if part in given and part == recipe.objective.exported:
+            given[part] = as_family(given[part], recipe.model["encoder"])
     return given
 
 
@@ -102,9 +126,18 @@ def frozen_params(
     """The parameters of the frozen parts on the devices, and their identities.
 
     A part without weights to start from has the fresh parameters of the seed.
+
+    Raises:
+      InputError: the weights of a part lack some of it, which would never be learned.
     """
     init = partial(model.init, frozen=True)
     shardings = placement.shardings(jax.eval_shape(init, jax.random.key(0)))
+    for part in shardings.keys() & given.keys():
+        if lacking := [name for name in shardings[part] if name not in given[part].params]:
+            raise InputError(
+                f"config.init_from.{part}: {given[part].origin} has no {' and no '.join(lacking)}, "
+                f"which a {part} must have learned: take other weights"
+            )
     fresh = jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)
     params, identities = fresh(jax.random.key(seed)), {}
     for part in shardings:

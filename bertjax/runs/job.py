@@ -23,7 +23,7 @@ from bertjax.runs.initialize import (
     frozen_params,
     load_into,
     open_sources,
-    with_sizes_of,
+    with_weights,
 )
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import (
@@ -213,20 +213,21 @@ def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str,
     recipe = Recipe.from_config(config)
     if steps := _begun_within(workdir, recipe):
         recipe = recipe.with_steps(steps)
-    if recipe.decay_from:
-        recipe = Recipe.from_config(branch_config(recipe, workdir, FREE))
-        return recipe, open_sources(recipe, begun=True)
-    if not recipe.init_from:
-        return recipe, {}
+    for part in recipe.objective.needed:
+        if part not in recipe.sources:
+            raise InputError(
+                f"config.init_from.{part} is empty: objective={recipe.objective.name!r} needs the "
+                f"weights of a {part}: give it RUN, hf:FOLDER or hf:NAME"
+            )
     # Once begun, a run has the sizes in its config and the weights in its checkpoints.
-    begun = _begun(workdir, recipe)
-    given = open_sources(recipe, begun=bool(begun))
-    main = given.get(recipe.objective.exported)
-    if begun:
-        recipe = recipe.with_model(begun["model"])
-    elif main:
-        recipe = recipe.with_model(with_sizes_of(main, recipe.plain["model"]))
-    return recipe, given
+    begun = None if recipe.decay_from or not recipe.sources else _begun(workdir, recipe)
+    given = open_sources(recipe, begun=bool(recipe.decay_from or begun))
+    plain = with_weights(recipe, given)
+    if recipe.decay_from:
+        plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir, FREE)
+    elif begun:
+        plain["model"] = begun["model"]
+    return Recipe.from_config(plain), given
 
 
 def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:

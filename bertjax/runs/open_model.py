@@ -1,5 +1,6 @@
 """Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:FOLDER."""
 
+import re
 from pathlib import Path
 
 from bertjax.base.cloud_storage import in_bucket, path_of
@@ -7,6 +8,7 @@ from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
 from bertjax.interop import own_folder, sentence_transformers
+from bertjax.interop.derived import with_layers
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
@@ -29,11 +31,13 @@ def open_model(source: str) -> Pretrained:
     Args:
       source: the folder of a run, here or in a bucket, or RUN@STEP for one of its checkpoints;
         "hf:" and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and
-        the folder of a release of google-research/bert.
+        the folder of a release of google-research/bert. SOURCE#0,2,4 has only these layers of it.
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.
     """
+    if chosen := re.fullmatch(r"(.+)#(\d+(?:,\d+)*)", source):
+        return with_layers(open_model(chosen[1]), list(map(int, chosen[2].split(","))))
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):
         if source_of(source)[1] is not None:

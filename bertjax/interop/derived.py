@@ -1,0 +1,84 @@
+"""Weights of another encoder, made of a model's: some of its layers, or a relative's arrays."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import jax
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.encoders.registry import ENCODERS
+from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.interop.pretrained import Pretrained
+
+
+def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
+    """The model with some of its layers, in this order (DistilBERT, section 3).
+
+    Args:
+      layers: their numbers, from 0.
+
+    Raises:
+      InputError: there is no such layer, or it has other parameters than the one whose place it
+        takes.
+    """
+    name, count = given.family.name, given.spec.num_hidden_layers
+    stack = given.params[name]["encoder"]
+    chosen = {key: value for key, value in stack.items() if not re.fullmatch(r"layer_\d+", key)}
+    for place, layer in enumerate(layers):
+        if layer >= count:
+            raise InputError(f"{given.origin}: no layer {layer}: there are 0 to {count - 1}")
+        chosen[f"layer_{place}"] = stack[f"layer_{layer}"]
+        before = stack[f"layer_{min(place, count - 1)}"]
+        if flatten_dict(before).keys() != flatten_dict(chosen[f"layer_{place}"]).keys():
+            raise InputError(
+                f"{given.origin}: layer {layer} has other parameters than layer {place}, whose "
+                "place it would take: begin with layer 0"
+            )
+    return dataclasses.replace(
+        given,
+        origin=f"layers {', '.join(map(str, layers))} of {given.origin}",
+        spec=dataclasses.replace(given.spec, num_hidden_layers=len(layers)),
+        params={**given.params, name: {**given.params[name], "encoder": chosen}},
+    )
+
+
+def as_family(given: Pretrained, name: str) -> Pretrained:
+    """The weights as those of another family, such as a DistilBERT's of a BERT.
+
+    Returns:
+      A model of the family `name`, if all its parameters are among the given ones, under the same
+      names and of the same shapes; otherwise `given`.
+    """
+    if name == given.family.name:
+        return given
+    family = ENCODERS[name]
+    fields = [field.name for field in dataclasses.fields(family.spec)]
+    spec = family.spec(**{key: value for key, value in vars(given.spec).items() if key in fields})
+    kind = kinds.MASKED_LM if "masked_lm" in given.params else kinds.ENCODER
+    module = ARCHITECTURES[kind].build(spec, 0)
+
+    def init(inputs: dict[str, jax.Array]) -> dict:
+        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    wanted = flatten_dict(jax.eval_shape(init, text_inputs(spec, B=1, S=8)))
+    arrays = {
+        (name, *path[1:]) if path[0] == given.family.name else path: array
+        for path, array in flatten_dict(dict(given.params)).items()
+    }
+    shapes = {path: array.shape for path, array in arrays.items()}
+    if any(shapes.get(path) != box.value.shape for path, box in wanted.items()):
+        return given
+    return dataclasses.replace(
+        given,
+        kind=kind,
+        spec=spec,
+        params=unflatten_dict({path: arrays[path] for path in wanted}),
+        classes=(),
+        left_out={
+            **given.left_out,
+            **{"/".join(path): f"not a part of a {name}" for path in arrays if path not in wanted},
+        },
+    )

@@ -1,0 +1,74 @@
+"""Some layers of a model, and the weights of a relative."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.interop.derived import as_family, with_layers
+from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.proof import outputs, random_inputs
+from bertjax.runs.open_model import open_model
+from tests.encoders import modernbert_models
+from tests.helpers.small_models import SPEC
+
+THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
+
+
+def test_some_layers(make_pretrained, tmp_path):
+    given = make_pretrained(spec=THREE)
+    some = with_layers(given, (0, 2))
+    assert some.spec == SPEC and some.kind == given.kind
+    ours, theirs = (each.params["bert"]["encoder"] for each in (some, given))
+    assert ours == {"layer_0": theirs["layer_0"], "layer_1": theirs["layer_2"]}
+    inputs = random_inputs(some)
+    turned = with_layers(given, (2, 0))
+    states, others = (
+        outputs(each.model(kinds.ENCODER), each.params, inputs)["sequence"]
+        for each in (some, turned)
+    )
+    assert np.abs(others - states).max() > 0.1
+
+    write_hugging_face(given, tmp_path)
+    again = open_model(f"hf:{tmp_path}#0,2")
+    assert again.origin == f"layers 0, 2 of hf:{tmp_path}" and again.spec == SPEC
+    jax.tree.map(np.testing.assert_array_equal, again.params, dict(some.params))
+    with pytest.raises(InputError, match=r"no layer 3: there are 0 to 2"):
+        open_model(f"hf:{tmp_path}#0,3")
+
+
+def test_a_layer_with_other_parameters_than_its_place(vocabulary):
+    """The first layer of a ModernBERT has no norm before its attention."""
+    given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    with pytest.raises(InputError, match="layer 1 has other parameters than layer 0"):
+        with_layers(given, (1,))
+
+
+def test_a_distilbert_of_a_bert(make_pretrained):
+    """It is the BERT of texts without token types whose embedding is 0."""
+    given = make_pretrained()
+    params = jax.tree.map(np.copy, dict(given.params))
+    params["bert"]["embeddings"]["segment"][:] = 0
+    given = dataclasses.replace(given, params=params)
+    found = as_family(given, "distilbert")
+    assert (found.family.name, found.kind) == ("distilbert", kinds.MASKED_LM)
+    assert found.spec.hidden_act == SPEC.hidden_act and found.missing == ()
+    assert {name.split("/")[0] for name in found.left_out} == {
+        *("distilbert", "pooler", "next_sentence_head")
+    }
+    assert "distilbert/embeddings/segment" in found.left_out
+    inputs = random_inputs(given)
+    np.testing.assert_array_equal(
+        outputs(found.model(), found.params, inputs)["masked_lm"],
+        outputs(given.model(kinds.MASKED_LM), given.params, inputs)["masked_lm"],
+    )
+
+
+@pytest.mark.parametrize("name", ["modernbert", "roberta", "electra"])
+def test_weights_that_another_family_cannot_have(make_pretrained, name):
+    given = make_pretrained()
+    assert as_family(given, name) is given
+    assert as_family(as_family(given, "distilbert"), "bert").family.name == "distilbert"

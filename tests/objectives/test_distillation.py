@@ -1,0 +1,228 @@
+"""Distillation: its losses beside PyTorch's, its settings, and what it refuses."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.distilbert.spec import DistilBertSpec
+from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.encoders.names import to_ours, to_theirs
+from bertjax.encoders.registry import array_names
+from bertjax.objectives.distillation import Distillation, divergence
+from bertjax.runs.recipe import Recipe
+from bertjax.training.objective import Rngs
+from bertjax.training.step import means
+from tests.helpers.sums import sums_of
+from tests.helpers.tiny_run import tiny_config
+
+SIZES = dict(hidden_size=24, num_attention_heads=3, vocab_size=29, max_position_embeddings=13)
+STUDENT = DistilBertSpec(**SIZES, num_hidden_layers=2, intermediate_size=40)
+TEACHER = dict(encoder="bert", num_hidden_layers=3, intermediate_size=56)
+STILL = Rngs(jax.random.key(0), deterministic=True)
+
+
+def _teacher(**changes) -> dict:
+    return {**SIZES, **TEACHER, **changes}
+
+
+def _kl(student, teacher, temperature):
+    """In float64, term by term."""
+    ours, theirs = (np.asarray(x, np.float64) / temperature for x in (student, teacher))
+    ours, theirs = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (ours, theirs))
+    return temperature**2 * (np.exp(theirs) * (theirs - ours)).sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0, 7.0])
+def test_the_divergence(temperature):
+    rng = np.random.default_rng(0)
+    student, teacher = (rng.normal(0, 3, (2, 3, width)).astype(np.float32) for width in (13, 11))
+    counted = jnp.arange(11) < 7
+    found = divergence(student, teacher, counted, temperature)
+    wanted = _kl(student[..., :7], teacher[..., :7], temperature)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert (wanted > 0.1).all()
+    np.testing.assert_allclose(divergence(teacher, teacher, counted, temperature), 0, atol=1e-6)
+
+    def cross_entropy(student):
+        soft = jax.nn.softmax(teacher[..., :7] / temperature)
+        return -(temperature**2) * (soft * jax.nn.log_softmax(student / temperature)).sum()
+
+    gradient = jax.grad(lambda x: divergence(x, teacher, counted, temperature).sum())(student)
+    np.testing.assert_allclose(
+        gradient[..., :7], jax.grad(cross_entropy)(student[..., :7]), atol=1e-5
+    )
+    assert not gradient[..., 7:].any()
+
+
+def test_padding_of_a_vocabulary_counts_for_nothing():
+    """The lowest logits of `decode`, and a teacher with more rows."""
+    rng = np.random.default_rng(1)
+    student, teacher = (rng.normal(size=(1, 2, 9)).astype(np.float32) for _ in range(2))
+    low = np.finfo(np.float32).min
+    wide = np.concatenate([student, np.full((1, 2, 3), low, np.float32)], -1)
+    other = np.concatenate([teacher, np.full((1, 2, 7), 5.0, np.float32)], -1)
+    found = divergence(wide, other, jnp.arange(12) < 9, 0.25)
+    np.testing.assert_allclose(found, _kl(student, teacher, 0.25), rtol=1e-4)
+
+
+def test_the_means_are_of_predicted_tokens_and_of_all_tokens(monkeypatch):
+    rng, objective = np.random.default_rng(2), Distillation()
+    batch = {
+        "masked_lm_ids": jnp.array([[3, 1], [0, 2]]),
+        "masked_lm_weights": jnp.array([[1.0, 1.0], [1.0, 0.0]]),
+        "input_mask": jnp.array([[1, 1, 1], [1, 1, 0]]),
+    }
+    logits = rng.normal(size=(2, 2, 2, 5)).astype(np.float32)
+    states = rng.normal(size=(2, 2, 3, 4)).astype(np.float32)
+    outputs = dict(
+        masked_lm=logits[0],
+        teacher_masked_lm=logits[1],
+        sequence=states[0],
+        teacher_sequence=states[1],
+        pieces=jnp.ones(5, bool),
+    )
+    monkeypatch.setattr(Distillation, "outputs", lambda *_: outputs)
+    found = means(sums_of(objective, outputs, batch))
+    of_token = _kl(*logits, 2.0)
+    assert found["distil_loss"] == pytest.approx((of_token.sum() - of_token[1, 1]) / 3, rel=1e-5)
+    a, b = states
+    cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+    assert found["cosine_loss"] == pytest.approx(1 - (cosine.sum() - cosine[1, 2]) / 5, rel=1e-5)
+    right = logits[1].argmax(-1) == batch["masked_lm_ids"]
+    assert found["teacher_accuracy"] == pytest.approx((right.sum() - right[1, 1]) / 3)
+    assert objective.loss_weights == {"mlm_loss": 2.0, "distil_loss": 5.0, "cosine_loss": 1.0}
+    without = Distillation(cosine_weight=0.0)
+    assert "cosine_loss" not in means(sums_of(without, outputs, batch)) | without.loss_weights
+
+
+@pytest.mark.peers
+def test_losses_and_gradients_are_those_of_pytorch():
+    """DistilBERT of transformers learns from its BERT, by the losses of the paper's code."""
+    import torch
+    import transformers
+    from torch.nn.functional import cosine_embedding_loss, kl_div, log_softmax, softmax
+
+    shared = dict(vocab_size=29, max_position_embeddings=13)
+    torch.manual_seed(3)
+    student = transformers.DistilBertForMaskedLM(
+        transformers.DistilBertConfig(dim=24, n_heads=3, n_layers=2, hidden_dim=40, **shared)
+    ).eval()
+    teacher = transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            hidden_size=24,
+            num_attention_heads=3,
+            num_hidden_layers=3,
+            intermediate_size=56,
+            **shared,
+        )
+    ).eval()
+    with torch.no_grad():
+        for array in (*student.parameters(), *teacher.parameters()):
+            array += 0.1 * torch.randn_like(array)
+
+    rng, length = np.random.default_rng(4), 11
+    mask = np.arange(length) < np.array([[11], [7], [4]])
+    ids = rng.integers(1, 29, mask.shape) * mask
+    labels = rng.integers(1, 29, (3, 2))
+    places, used = np.array([[2, 5], [1, 6], [3, 0]]), np.array([[1, 1], [1, 1], [1, 0]])
+    batch = dict(
+        input_ids=ids,
+        input_mask=mask.astype(np.int32),
+        token_type_ids=np.zeros_like(ids),
+        masked_lm_positions=places,
+        masked_lm_ids=labels,
+        masked_lm_weights=used.astype(np.float32),
+    )
+
+    given = dict(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long())
+    ours = student(**given, output_hidden_states=True)
+    with torch.no_grad():
+        theirs = teacher(**given, output_hidden_states=True)
+    rows, columns = np.nonzero(used)
+    s, t = (each.logits[rows, places[rows, columns]] for each in (ours, theirs))
+    distil = kl_div(log_softmax(s / 2, -1), softmax(t / 2, -1), reduction="batchmean") * 4
+    a, b = (each.hidden_states[-1][torch.tensor(mask)] for each in (ours, theirs))
+    cosine = cosine_embedding_loss(a, b, torch.ones(len(a)))
+    mlm = torch.nn.functional.cross_entropy(s, torch.tensor(labels[rows, columns]))
+    (5 * distil + 2 * mlm + cosine).backward()
+
+    objective = Distillation(teacher=_teacher())
+    model = objective.model(STUDENT)
+    params, entries = {}, {}
+    for (name, part), peer in zip(model.parts.items(), (student, teacher), strict=True):
+        spec = part.module.spec
+        entries[name] = array_names((spec.encoder, "masked_lm"), spec, kinds.MASKED_LM, 0)
+        arrays = {key: array.detach().numpy() for key, array in peer.state_dict().items()}
+        params[name] = to_ours(arrays, entries[name], "transformers")
+
+    def loss(trained):
+        found = objective.sums(model, {**params, "student": trained}, batch, STILL)[0]
+        found = {name: total / count for name, (total, count) in found.items()}
+        weights = objective.loss_weights
+        return sum(weight * found[name] for name, weight in weights.items()), found
+
+    (_, found), grads = jax.value_and_grad(loss, has_aux=True)(params["student"])
+    for name, value in dict(distil_loss=distil, mlm_loss=mlm, cosine_loss=cosine).items():
+        assert found[name] == pytest.approx(value.item(), rel=1e-5), name
+    grads = to_theirs(jax.tree.map(np.asarray, grads), entries["student"])
+    for key, array in student.named_parameters():
+        wanted, ours = array.grad.numpy(), grads[key].copy()
+        if key.endswith("word_embeddings.weight"):
+            ours[0] = wanted[0]  # torch gives the row of padding no gradient
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=2e-6, err_msg=key)
+
+
+def test_the_teacher_is_frozen_and_computes_as_the_student():
+    student = dataclasses.replace(STUDENT, vocab_multiple=8, scan_layers=True)
+    objective = Distillation(teacher=_teacher(vocab_size=30))
+    model = objective.model(student)
+    assert {name: part.frozen for name, part in model.parts.items()} == {
+        "student": False,
+        "teacher": True,
+    }
+    teacher = model.parts["teacher"].module.spec
+    assert teacher == BertSpec(
+        **SIZES | dict(vocab_size=30),
+        num_hidden_layers=3,
+        intermediate_size=56,
+        vocab_multiple=8,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    assert model.init(jax.random.key(0)).keys() == {"student"}
+    flops = [spec.flops_per_token(13, 2) for spec in (student, teacher)]
+    assert objective.flops_per_token(student, 13, 2) == flops[0] + flops[1] / 3
+    sized = Distillation(teacher=dict(encoder="modernbert", size="base"))
+    assert sized.teacher_spec(STUDENT) == ModernBertSpec.named(
+        "base", vocab_size=29, max_position_embeddings=13
+    )
+    assert Distillation().teacher_spec(STUDENT) == dataclasses.replace(
+        STUDENT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(temperature=0.0), "temperature=0.0: must be positive"),
+        (dict(mlm_weight=-1.0), "mlm_weight=-1.0: must not be negative"),
+        (dict(distil_weight=0.0, cosine_weight=0.0), "nothing to learn from a teacher"),
+        (dict(teacher=dict(encoder="brt")), r"teacher\.encoder='brt': must be one of bert"),
+        (dict(teacher=dict(encoder="bert", dim=3)), r"teacher\.dim: a bert has no such field"),
+        (dict(teacher=dict(hidden_size=48)), "teacher are 48 wide and the student's 32"),
+        (
+            dict(teacher=dict(hidden_size=32, num_attention_heads=2, max_position_embeddings=50)),
+            "the teacher takes 50 tokens",
+        ),
+    ],
+)
+def test_what_is_refused(settings, message):
+    config = tiny_config("", objective=dict(name="distillation") | settings)
+    with pytest.raises(InputError, match=message):
+        Recipe.from_config(config)
