@@ -17,17 +17,16 @@ _SOURCE = flags.DEFINE_multi_string(
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 _LEARN = flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
 _VOCABULARY = flags.DEFINE_string(
-    "vocabulary", None, "Use this vocab.txt, SentencePiece .model or tokenizer.json (BPE, unigram)."
+    "vocabulary", None, "Use that of hf:FOLDER, hf:NAME, a vocab.txt, .model or tokenizer.json."
 )
 _DOMAIN_WORDS = flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
 )
+_EXTEND = flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind its own.")
 _TOKENIZER = flags.DEFINE_enum(
     "tokenizer", None, ["wordpiece", "sentencepiece", "bpe"], "Kind learned (wordpiece by default)."
 )
-_MODEL_TYPE = flags.DEFINE_enum(
-    "model_type", "unigram", ["unigram", "bpe"], "The kind of SentencePiece model to learn."
-)
+_MODEL_TYPE = flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
 _CASED = flags.DEFINE_boolean(
     "cased", None, "Keep upper case. By default bpe does, others learned do not, a given one as is."
 )
@@ -53,6 +52,7 @@ def main(_: list[str]) -> None:
         learn_vocabulary=_LEARN.value,
         vocabulary=_VOCABULARY.value,
         domain_words=_DOMAIN_WORDS.value,
+        extend_vocabulary=_EXTEND.value,
         tokenizer=_TOKENIZER.value,
         model_type=_MODEL_TYPE.value,
         cased=_CASED.value,
