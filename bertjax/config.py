@@ -55,6 +55,9 @@ def paper_config() -> ml_collections.ConfigDict:
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER; or SOURCE#0,2,4 for some layers.
     # The model gets their sizes.
     config.init_from = ""
+    # Whether those weights get the corpus's vocabulary, whatever it is: the row of a piece is the
+    # mean of its old pieces' rows. A vocabulary with more pieces behind theirs needs no flag.
+    config.exchange_vocabulary = False
     # Another run whose rate is constant (schedule "wsd"), as RUN or RUN@STEP: this run goes on from
     # its checkpoint in a folder of its own, with a rate that falls for optimizer.decay_steps.
     config.decay_from = ""

@@ -8,10 +8,14 @@ from absl import flags
 from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "RUN: a folder that launch/pretrain.py made; with --on also hf:FOLDER, hf:NAME."
+    "model", None, "RUN of launch/pretrain.py; with --on or --same_text also hf:FOLDER, hf:NAME."
 )
 _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
-_SAME_TEXT = flags.DEFINE_boolean("same_text", False, "The loss on text masked for all alike.")
+_SAME_TEXT = flags.DEFINE_boolean(
+    "same_text",
+    False,
+    "The loss of pieces and of words on text masked alike; of --corpus=A,B, too.",
+)
 _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
 _ON = flags.DEFINE_string(
     "on", None, "Pairs of texts: pairs:DIR, likeness:FILE or retrieval:DIR, with commas between."

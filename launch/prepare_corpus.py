@@ -18,17 +18,16 @@ _SOURCE = flags.DEFINE_multi_string(
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
 flags.DEFINE_string(
-    "vocabulary", None, "Use this vocab.txt, SentencePiece .model or tokenizer.json (BPE, unigram)."
+    "vocabulary", None, "Use that of hf:FOLDER, hf:NAME, a vocab.txt, .model or tokenizer.json."
 )
 flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
 )
+flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind its own.")
 flags.DEFINE_enum(
     "tokenizer", None, ["wordpiece", "sentencepiece", "bpe"], "Kind learned (wordpiece by default)."
 )
-flags.DEFINE_enum(
-    "model_type", "unigram", ["unigram", "bpe"], "The kind of SentencePiece model to learn."
-)
+flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
 flags.DEFINE_boolean(
     "cased", None, "Keep upper case. By default bpe does, others learned do not, a given one as is."
 )
@@ -52,8 +51,9 @@ def main(_: list[str]) -> None:
     from bertjax.programs import prepare
 
     names = (
-        *("learn_vocabulary", "vocabulary", "domain_words", "tokenizer", "model_type", "cased"),
-        *("held_out", "workers", "language", "language_alpha", "undecodable", "verify", "runner"),
+        *("learn_vocabulary", "vocabulary", "domain_words", "extend_vocabulary", "tokenizer"),
+        *("model_type", "cased", "held_out", "workers", "language", "language_alpha"),
+        *("undecodable", "verify", "runner"),
     )
     options = {name: flags.FLAGS[name].value for name in names}
     prepare.run(_SOURCE.value, _OUTPUT.value, **options, beam_options=_BEAM_OPTION.value)

@@ -40,6 +40,7 @@ class Pretrained:
         on its dev set.
       bilstm: the BiLSTM over the encoder, if there is one.
       embedding: how it makes vectors of texts, if it has learned to.
+      rows: where the rows of its pieces come from, if it had another vocabulary.
     """
 
     origin: str
@@ -52,6 +53,7 @@ class Pretrained:
     task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bilstm: BiLstm | None = None
     embedding: Embedding | None = None
+    rows: str = ""
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:
@@ -172,6 +174,8 @@ class Pretrained:
             f"{self.origin}: {self.class_name}, {self.spec.num_hidden_layers} layers of "
             f"{self.spec.hidden_size}, {sum(array.size for array in arrays):,} parameters"
         ]
+        if self.rows:
+            lines.append(f"  vocabulary: {self.rows}")
         if self.spec.causal:
             lines.append("  reads left to right")
         if self.bilstm:

@@ -86,11 +86,11 @@ class _Phase(NamedTuple):
 def _phases(config: Any, where: Slice, document: float) -> list[_Phase]:
     """The phases of a config of pre-training that have steps."""
     recipe = Recipe.from_config(config)
+    tokenizer = open_tokenizer(recipe.corpus[0]) if recipe.corpus else None
     if recipe.sources:
-        recipe = Recipe.from_config(with_weights(recipe, open_sources(recipe, begun=False)))
-    vocabulary = PAPER_VOCABULARY
-    if recipe.corpus:
-        vocabulary = open_tokenizer(recipe.corpus[0]).vocabulary_size
+        given = open_sources(recipe, tokenizer, begun=False)
+        recipe = Recipe.from_config(with_weights(recipe, given))
+    vocabulary = tokenizer.vocabulary_size if tokenizer else PAPER_VOCABULARY
     spec = recipe.spec(vocabulary)
     trainer = Trainer(make_experiment(recipe, spec, where.devices))
     found = []

@@ -42,7 +42,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     identity = loaded.tokenizer.identity
     store = TokenStore.open(corpora, HELDOUT, alpha=alpha, tokenizer_identity=identity)
     evaluator = Evaluator(objective, loaded.model, loaded.placement)
-    given = open_sources(recipe, begun=True)
+    given = open_sources(recipe, loaded.tokenizer, begun=True)
     frozen, identities = frozen_params(loaded.model, loaded.placement, given, recipe.seed)
     if not identities.items() <= loaded.data.items():
         raise InputError(

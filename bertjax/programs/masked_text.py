@@ -3,12 +3,18 @@
 The text is spans of 128 tokens of held-out documents of a corpus. 15 % of the tokens are predicted:
 80 % of these become [MASK], 10 % another token, and 10 % stay (section 3.1). Other ways of masking
 change the loss by up to a nat.
+
+The loss of a piece says nothing across vocabularies, because a word that is cut into more pieces
+has easier ones. The loss of a word does: whole words are masked, and the loss of their pieces is
+multiplied by the pieces of a word in the held-out text (words are what stands between white space).
 """
 
 import jax
 
 from bertjax.base.cloud_storage import checked_path
+from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
+from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.shards import HELDOUT
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders import kinds
@@ -18,7 +24,7 @@ from bertjax.examples.layout import SINGLE_SPANS
 from bertjax.examples.masking import MaskingRule
 from bertjax.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.runs.open_model import open_model
+from bertjax.runs.open_model import is_run, open_model
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, load_run, source_of
 from bertjax.sharding.placement import data_parallel
 from bertjax.training.evaluation import Evaluator, HeldOut
@@ -27,49 +33,82 @@ from bertjax.training.model import Model
 LENGTH, BATCH, BATCHES = 128, 32, 40
 
 
-def run(model: str, corpus: str | None) -> dict[str, float]:
-    """Evaluates a run, and writes RUN/masked_text.json.
+def run(model: str, corpus: str | None) -> dict[str, dict[str, float]]:
+    """Evaluates a model on corpora; for a run, writes RUN/masked_text.json.
+
+    The file has the figures of the first corpus, and under "others" those of the others.
 
     Args:
-      model: RUN, or RUN@STEP.
-      corpus: a corpus made with the same vocabulary; None for the run's own.
+      model: RUN, or RUN@STEP; or hf:FOLDER or hf:NAME, of a masked LM.
+      corpus: corpora made with the same vocabulary, with commas between; None for the run's own.
+
+    Returns:
+      The result of `evaluate` for each corpus.
 
     Raises:
-      InputError: no such run, or a corpus of another tokenizer.
+      InputError: no such model, a corpus of another tokenizer, or a model without a corpus.
     """
-    folder = checked_path(source_of(model)[0], write=True)
-    loaded = load_run(model)
-    of_corpus = corpus or loaded.recipe.corpus[0]
-    found = evaluate(model, of_corpus)
-    print(
-        f"step {loaded.step}, {BATCHES * BATCH:,} spans of {LENGTH} held-out tokens of "
-        f"{of_corpus}: masked-LM loss {found['mlm_loss']:.4f}, "
-        f"accuracy {found['mlm_accuracy']:.4f} ± {found['mlm_accuracy_stderr']:.4f}"
-    )
-    write_json(folder / MASKED_TEXT_FILE, {"step": loaded.step, "corpus": of_corpus, **found})
+    folder = checked_path(source_of(model)[0], write=True) if is_run(model) else None
+    loaded = load_run(model) if folder else None
+    if loaded and not corpus:
+        corpus = loaded.recipe.corpus[0]
+    if not corpus:
+        raise InputError(f"{model}: no run, which has a corpus of its own: give --corpus=DIR")
+    found = {each: evaluate(model, each) for each in corpus.split(",")}
+    where = f"step {loaded.step}, " if loaded else ""
+    for name, each in found.items():
+        print(
+            f"{where}{BATCHES * BATCH:,} spans of {LENGTH} held-out tokens of {name}: masked-LM "
+            f"loss {each['mlm_loss']:.4f}, accuracy {each['mlm_accuracy']:.4f} ± "
+            f"{each['mlm_accuracy_stderr']:.4f}; {each['tokens_per_word']:.3f} pieces a word, loss "
+            f"of a whole word {each['word_loss']:.4f}"
+        )
+    if folder and loaded:
+        (first, figures), *rest = found.items()
+        content = {"step": loaded.step, "corpus": first, **figures, "others": dict(rest)}
+        write_json(folder / MASKED_TEXT_FILE, content)
     return found
 
 
 def evaluate(model: str, corpus: str) -> dict[str, float]:
-    """The masked-LM loss (nats) and accuracy of a model, with the accuracy's standard error.
+    """The figures of a model on one corpus.
 
     Args:
       model: a RUN, or hf:FOLDER, with the vocabulary of the corpus.
+
+    Returns:
+      "mlm_loss" (nats of a piece), "mlm_accuracy" with its standard error "mlm_accuracy_stderr",
+      "tokens_per_word", and "word_loss" (nats of a word that is masked whole).
+
+    Raises:
+      InputError: a model without a masked LM or with fewer positions, or a corpus of another
+        tokenizer or without held-out text.
     """
     given = open_model(model)
-    store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=given.tokenizer.identity)
-    spec = ExampleSpec(
-        layout=SINGLE_SPANS,
-        corruption=MaskedTokens(MaskingRule()),
-        length=LENGTH,
-        batch_size=BATCH,
-        seed=0,
-        stream="masked text",
-        short_probability=0.0,
-    )
-    held_out = HeldOut(Examples(store, given.tokenizer, spec).batch, BATCH)
+    if (longest := given.spec.max_position_embeddings) < LENGTH:
+        raise InputError(f"{model}: reads at most {longest} tokens, and the spans have {LENGTH}")
+    identity = given.tokenizer.identity
+    store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=identity)
     placement = data_parallel()
     params = jax.device_put(given.params, placement.replicated)
     masked_lm = Model.of(given.model(kinds.MASKED_LM), text_inputs(given.spec, B=1, S=LENGTH))
-    metrics = Evaluator(MaskedLM(), masked_lm, placement).evaluate(params, held_out, BATCHES)
-    return {name: metrics[name] for name in ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")}
+    evaluator = Evaluator(MaskedLM(), masked_lm, placement)
+
+    def metrics(rule: MaskingRule) -> dict[str, float]:
+        spec = ExampleSpec(
+            layout=SINGLE_SPANS,
+            corruption=MaskedTokens(rule),
+            length=LENGTH,
+            batch_size=BATCH,
+            seed=0,
+            stream="masked text",
+            short_probability=0.0,
+        )
+        held_out = HeldOut(Examples(store, given.tokenizer, spec).batch, BATCH)
+        return evaluator.evaluate(params, held_out, BATCHES)
+
+    pieces, words = metrics(MaskingRule()), metrics(MaskingRule(whole_words=True))
+    found = {name: pieces[name] for name in ("mlm_loss", "mlm_accuracy", "mlm_accuracy_stderr")}
+    counts = [shard["splits"][HELDOUT] for shard in read_manifest(corpus)["shards"]]
+    each_word = sum(each["tokens"] for each in counts) / sum(each["words"] for each in counts)
+    return found | {"tokens_per_word": each_word, "word_loss": words["mlm_loss"] * each_word}

@@ -2,7 +2,7 @@
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
 vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, report.json, and on
-request domain_words.json and installed-docs.txt. The same arguments again do only what is missing.
+request new_pieces.json and installed-docs.txt. The same arguments again do only what is missing.
 """
 
 import dataclasses
@@ -35,6 +35,8 @@ from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.corpus.store import TokenStore
+from bertjax.interop.hub import model_folder
+from bertjax.interop.tokenizer_files import read_tokenizer
 from bertjax.text.byte_level import BYTES
 from bertjax.text.domain_words import (
     choose_words,
@@ -43,6 +45,7 @@ from bertjax.text.domain_words import (
     unused_ids,
     with_words,
 )
+from bertjax.text.extension import check_extensible, extended
 from bertjax.text.sentences import check_language, split_sentences
 from bertjax.text.tokenizer import (
     BPE,
@@ -64,9 +67,9 @@ from bertjax.text.vocabulary import (
 RUNNERS = ("local", "beam")
 PLAN_FILE = "plan.json"
 _REPORT_FILE = "report.json"
-_DOMAIN_WORDS_FILE = "domain_words.json"
-_DOMAIN_WORDS = record(
-    words=list[str],
+_NEW_PIECES_FILE = "new_pieces.json"
+_NEW_PIECES = record(
+    pieces=list[str],
     sample_pieces_before=int,
     sample_pieces_after=int,
     saved_percent=float | None,
@@ -77,6 +80,7 @@ _DOMAIN_WORDS = record(
 _SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20, BPE: 128 << 20}
 # At most this multiple of the sample is read, to choose the sample from it.
 _READ_PER_SAMPLED = 8
+_SHOWN = 100  # new pieces that are printed; the report has all
 # In so many documents words with accents or other marks are counted. A warning is printed if they
 # have more than this share.
 _DOCUMENTS_READ, _MANY_MARKED = 1000, 0.02
@@ -89,6 +93,7 @@ def run(
     learn_vocabulary: int | None = None,
     vocabulary: str | os.PathLike | None = None,
     domain_words: int = 0,
+    extend_vocabulary: int = 0,
     tokenizer: str | None = None,
     model_type: str = "unigram",
     cased: bool | None = None,
@@ -107,9 +112,10 @@ def run(
       sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
-      vocabulary: a vocab.txt, a SentencePiece .model, or the tokenizer.json of a byte-level BPE or
-        a unigram model.
+      vocabulary: a vocab.txt, a SentencePiece .model, the tokenizer.json of a byte-level BPE or a
+        unigram model, the folder of a run or a corpus, or a model as hf:FOLDER or hf:NAME.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
+      extend_vocabulary: how many pieces of the text are added behind those of that vocabulary.
       tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece" or "bpe".
       model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
       cased: whether upper case is kept. None: a learned vocabulary is uncased, but a byte-level BPE
@@ -144,8 +150,13 @@ def run(
         )
     check_language(language)
     weighted = parse_sources(list(sources))
-    request = _vocabulary_request(learn_vocabulary, vocabulary, tokenizer, model_type, cased)
-    request |= _domain_words_request(domain_words, vocabulary, cased)
+    if (learn_vocabulary is None) == (vocabulary is None):
+        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
+    # It is opened now, because it may lie in an unfinished corpus that is removed below.
+    given = None if vocabulary is None else _open_vocabulary(vocabulary, cased)
+    request = _vocabulary_request(learn_vocabulary, given, vocabulary, tokenizer, model_type, cased)
+    request |= _domain_words_request(domain_words, given, vocabulary)
+    request |= _extension_request(extend_vocabulary, given, vocabulary)
     request |= _alpha_request(language_alpha, request, [spec for spec, _ in weighted])
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
@@ -173,8 +184,6 @@ def run(
     if not is_finished(output):
         check_documents(plan)
         _warn_of_marks(plan, request)
-    # It is opened now, because it may lie in the unfinished corpus that is removed below.
-    given = None if vocabulary is None else Tokenizer.open(vocabulary, cased)
     with exclusive(output):
         asked["files"] = plan.identity
         if _check_claim(output, asked):
@@ -186,8 +195,8 @@ def run(
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
             if given:
-                if domain_words:
-                    given = _put_domain_words(plan, output, given, domain_words)
+                if domain_words or extend_vocabulary:
+                    given = _with_pieces(plan, output, given, domain_words, extend_vocabulary)
                 given.save(output)
             else:
                 _learn(plan, output, request)
@@ -234,21 +243,31 @@ def _check_numbers(held_out: float, workers: int) -> None:
     check_numbers("--workers", workers)
 
 
+def _open_vocabulary(path: str | os.PathLike, cased: bool | None) -> Tokenizer:
+    """The vocabulary of --vocabulary: a file, a folder of ours, or a model of Hugging Face."""
+    kind, _, name = str(path).partition(":")
+    if kind != "hf":
+        return Tokenizer.open(path, cased)
+    given = read_tokenizer(model_folder(name))
+    if cased not in (None, given.cased):
+        raise InputError(f"--vocabulary={path}: says cased={given.cased}, asked for {cased}.")
+    return given
+
+
 def _vocabulary_request(
     learn: int | None,
+    given: Tokenizer | None,
     path: str | os.PathLike | None,
     kind: str | None,
     model_type: str,
     cased: bool | None,
 ) -> dict[str, Any]:
     """The requested vocabulary, in the form of plan.json."""
-    if path is not None and learn is None:
-        given = Tokenizer.open(path, cased)
+    if given:
         if kind not in (None, given.kind):
             raise InputError(f"--vocabulary={path}: is a {given.kind} one, not --tokenizer={kind}.")
         return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
-    if path is not None or learn is None:
-        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
+    assert learn is not None
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
     if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
@@ -278,19 +297,18 @@ def _alpha_request(alpha: float, request: dict[str, Any], specs: list[str]) -> d
 
 
 def _domain_words_request(
-    number: int, path: str | os.PathLike | None, cased: bool | None
+    number: int, given: Tokenizer | None, path: str | os.PathLike | None
 ) -> dict[str, int]:
     """The fields of plan.json for --domain_words; {} without domain words."""
     if not number:
         return {}
     if number < 0:
         raise InputError(f"--domain_words={number}: a number of words, from 0.")
-    if path is None:
+    if given is None:
         raise InputError(
             f"--domain_words={number}: they go into the [unusedN] pieces of a given vocabulary: "
             "give --vocabulary=vocab.txt."
         )
-    given = Tokenizer.open(path, cased)
     if given.kind != WORDPIECE:
         raise InputError(
             f"--domain_words={number}: --vocabulary={path} is a {given.kind} one, and only a "
@@ -302,6 +320,24 @@ def _domain_words_request(
             "put them in: request at most that number."
         )
     return {"domain_words": number}
+
+
+def _extension_request(
+    number: int, given: Tokenizer | None, path: str | os.PathLike | None
+) -> dict[str, int]:
+    """The fields of plan.json for --extend_vocabulary; {} without it."""
+    if not number:
+        return {}
+    check_numbers("--extend_vocabulary", number)
+    if number < 0:
+        raise InputError(f"--extend_vocabulary={number}: a number of pieces, from 0.")
+    if given is None:
+        raise InputError(
+            f"--extend_vocabulary={number}: the new pieces come behind those of a given "
+            "vocabulary: give --vocabulary=hf:FOLDER, or a file."
+        )
+    check_extensible(given, f"--vocabulary={path}")
+    return {"extend_vocabulary": number}
 
 
 def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
@@ -334,7 +370,7 @@ def _clear(output: Path) -> None:
     """Removes what an unfinished corpus of another request has left."""
     print(f"{output}: removing the unfinished corpus of another request", flush=True)
     vocabulary = (*VOCABULARY_FILES.values(), DESCRIPTION_FILE)
-    for name in (*vocabulary, _DOMAIN_WORDS_FILE, _REPORT_FILE):
+    for name in (*vocabulary, _NEW_PIECES_FILE, _REPORT_FILE):
         (output / name).unlink(missing_ok=True)
     if (store := store_directory(output)).exists():
         shutil.rmtree(store)
@@ -402,21 +438,33 @@ def _remember_usual(output: Path, given: Tokenizer | None) -> None:
     tokenizer.save_description(output)
 
 
-def _put_domain_words(plan: Plan, output: Path, given: Tokenizer, number: int) -> Tokenizer:
-    """Adds the best `number` words of the sample to a tokenizer, and writes what that saves."""
-    counts = count_words(_sample(plan, _SAMPLE_BYTES[given.kind]), given)
-    words = choose_words(counts, given, number)
-    if len(words) < number:
-        print(f"The text has only {len(words)} domain words to put in, not {number}.")
-    changed = with_words(given, words)
+def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: int) -> Tokenizer:
+    """Gives a tokenizer pieces of the sample, and writes what that saves.
+
+    Args:
+      words: how many words go into its [unusedN] places.
+      more: how many pieces come behind its own.
+    """
+    texts = _sample(plan, _SAMPLE_BYTES[given.kind])
+    counts = count_words(texts, given)
+    changed = with_words(given, choose_words(counts, given, words))
+    changed = extended(changed, texts, counts, more)
+    old = set(given.tokens)
+    pieces = [
+        readable
+        for piece, readable in zip(changed.tokens, changed.readable, strict=True)
+        if piece not in old
+    ]
+    if len(pieces) < words + more:
+        print(f"The text has only {len(pieces)} pieces to add, not {words + more}.")
     before, after = count_pieces(counts, given), count_pieces(counts, changed)
     saved = {
-        "words": words,
+        "pieces": pieces,
         "sample_pieces_before": before,
         "sample_pieces_after": after,
         "saved_percent": 100 * (before - after) / before if before else None,
     }
-    write_json(output / _DOMAIN_WORDS_FILE, saved)
+    write_json(output / _NEW_PIECES_FILE, saved)
     return changed
 
 
@@ -486,11 +534,11 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
         sources.append({"source": spec, "weight": weight, **_counts(its_shards)})
     peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
     tokenizer = Tokenizer.open(output)
-    words_file = output / _DOMAIN_WORDS_FILE
-    domain = {}
-    if words_file.exists():
+    pieces_file = output / _NEW_PIECES_FILE
+    new = {}
+    if pieces_file.exists():
         cure = "delete the folder and prepare the corpus again, or restore it from a copy"
-        domain["domain_words"] = read_json(words_file, _DOMAIN_WORDS, cure=cure)
+        new["new_pieces"] = read_json(pieces_file, _NEW_PIECES, cure=cure)
     return {
         "tokenizer": {
             "kind": tokenizer.kind,
@@ -498,7 +546,7 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
             "vocabulary_size": tokenizer.vocabulary_size,
             "identity": tokenizer.identity,
         },
-        **domain,
+        **new,
         **_counts(shards),
         "sources": sources,
         "shards": len(shards),
@@ -530,12 +578,12 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
         f"{output}: {tokenizer['vocabulary_size']:,} {tokenizer['kind']} pieces, "
         f"{'cased' if tokenizer['cased'] else 'uncased'}"
     ]
-    if domain := report.get("domain_words"):
-        before, after = domain["sample_pieces_before"], domain["sample_pieces_after"]
-        percent = f" ({domain['saved_percent']:.2f}%)" if before else ""
+    if new := report.get("new_pieces"):
+        before, after = new["sample_pieces_before"], new["sample_pieces_after"]
+        percent = f" ({new['saved_percent']:.2f}%)" if before else ""
         lines.append(
-            f"  {len(domain['words']):,} domain words save {before - after:,}{percent} of the "
-            f"sample's {before:,} pieces: {' '.join(domain['words'])}"
+            f"  {len(new['pieces']):,} new pieces save {before - after:,}{percent} of the "
+            f"sample's {before:,} pieces: {' '.join(new['pieces'][:_SHOWN])}"
         )
     for split in SPLITS:
         counts = report[split]

@@ -14,12 +14,13 @@ from bertjax.encoders.computation import determined
 from bertjax.encoders.storage import from_plain
 from bertjax.interop.derived import as_family
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.sections import about_config
 from bertjax.sharding.placement import Placement
-from bertjax.text.domain_words import unused_ids
-from bertjax.text.tokenizer import LIBRARY_KINDS, Tokenizer
+from bertjax.text.extension import extends
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, parameters_at
 
 
@@ -64,42 +65,53 @@ def with_sizes_of(given: Pretrained, model: Mapping[str, Any]) -> dict[str, Any]
     return kept | determined(given.spec)
 
 
-def check_tokenizer(given: Pretrained, tokenizer: Tokenizer, corpus: str) -> None:
-    """Checks that an id means the same in the weights and in a corpus.
+def in_vocabulary(
+    given: Pretrained, tokenizer: Tokenizer, *, exchange: bool, frozen: bool
+) -> Pretrained:
+    """The given weights with the vocabulary of a corpus.
 
-    Where the weights have an [unusedN] piece, the corpus may have a word of its own.
+    If that is the weights' own, they stay as they are; if it has more pieces behind those, or words
+    in [unusedN] places, these get rows (`bertjax.interop.vocabulary_change`).
+
+    Args:
+      exchange: whether the corpus may have any other vocabulary.
+      frozen: whether the weights are not trained; then they keep their vocabulary.
 
     Raises:
-      InputError: it does not.
+      InputError: an id has another meaning in the corpus, and may not.
     """
-    unused = set(unused_ids(given.tokenizer))
-    if _meaning(given.tokenizer, unused) != _meaning(tokenizer, unused):
+    own = given.tokenizer
+    is_extension = extends(tokenizer, own)
+    if is_extension and tokenizer.tokens == own.tokens:
+        return given
+    if frozen:
         raise InputError(
-            f"{given.origin} and {corpus} have different vocabularies: prepare the corpus with "
-            "--vocabulary set to that of the weights"
+            f"{given.origin}: weights that are not trained keep their vocabulary, and the corpus "
+            "has another one: prepare it with --vocabulary set to that of the weights"
         )
+    if not (is_extension or exchange):
+        raise InputError(
+            f"{given.origin} and the corpus have different vocabularies: prepare the corpus with "
+            "--vocabulary set to that of the weights (--extend_vocabulary=N adds pieces to it), or "
+            "give the weights the corpus's vocabulary by config.exchange_vocabulary=True"
+        )
+    return with_vocabulary(given, tokenizer)
 
 
-def _meaning(tokenizer: Tokenizer, unused: set[int]) -> tuple:
-    """The settings and pieces that decide the ids of a text, whatever the form of the file."""
-    normalization = tokenizer.cased, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
-    used = [None if i in unused else piece for i, piece in enumerate(tokenizer.tokens)]
-    # The ids of a BPE depend on its merges, too, and those of a unigram on its scores.
-    rest = tokenizer.vocabulary if tokenizer.kind in LIBRARY_KINDS else b""
-    return tokenizer.kind, *normalization, used, rest, tokenizer.template
-
-
-def open_sources(recipe: Recipe, *, begun: bool) -> dict[str, Pretrained]:
+def open_sources(
+    recipe: Recipe, tokenizer: Tokenizer | None, *, begun: bool
+) -> dict[str, Pretrained]:
     """The weights that `config.init_from` names, by part of the model.
 
     Those of the main part are made weights of the config's family, if they have all it needs.
 
     Args:
+      tokenizer: the corpus's, which they get (`in_vocabulary`); None: they keep their own.
       begun: whether the run goes on, and so needs only the weights of frozen parts.
 
     Raises:
       InputError: the model does not have the part, or the part shares parameters with one without
-        weights; or a source cannot be read.
+        weights; or a source cannot be read, or cannot have the tokenizer.
     """
     parts = recipe.objective.model(recipe.spec(vocab_size=1)).parts
     names = ", ".join(filter(None, parts)) or "one without a name: give its weights as a text"
@@ -117,6 +129,9 @@ def open_sources(recipe: Recipe, *, begun: bool) -> dict[str, Pretrained]:
             given[part] = open_model(source)
         if part in given and part == recipe.objective.exported:
             given[part] = as_family(given[part], recipe.model["encoder"])
+        if part in given and tokenizer:
+            exchange, frozen = recipe.exchange_vocabulary, parts[part].frozen
+            given[part] = in_vocabulary(given[part], tokenizer, exchange=exchange, frozen=frozen)
     return given
 
 

@@ -19,7 +19,6 @@ from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget
 from bertjax.runs.initialize import (
-    check_tokenizer,
     frozen_params,
     load_into,
     open_sources,
@@ -83,13 +82,8 @@ class Job:
         """
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
-        recipe, given = _recipe_and_weights(config, workdir)
-        if not recipe.corpus:
-            raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+        recipe, tokenizer, given = _recipe_and_weights(config, workdir)
         folder = checked_path(workdir, write=True)
-        tokenizer = open_tokenizer(recipe.corpus[0])
-        for each in given.values():
-            check_tokenizer(each, tokenizer, recipe.corpus[0])
         check_same_config(folder, recipe.plain, FREE)
         identity = tokenizer.identity
         if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
@@ -208,8 +202,13 @@ class Job:
         return "\n".join(lines)
 
 
-def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str, Pretrained]]:
-    """The recipe, and the weights that a new run starts from; they bring the model's sizes."""
+def _recipe_and_weights(
+    config: Config, workdir: str
+) -> tuple[Recipe, Tokenizer, dict[str, Pretrained]]:
+    """The recipe, the corpus's tokenizer, and the weights that a new run starts from.
+
+    The weights bring the model's sizes, and have the tokenizer.
+    """
     recipe = Recipe.from_config(config)
     if steps := _begun_within(workdir, recipe):
         recipe = recipe.with_steps(steps)
@@ -219,15 +218,18 @@ def _recipe_and_weights(config: Config, workdir: str) -> tuple[Recipe, dict[str,
                 f"config.init_from.{part} is empty: objective={recipe.objective.name!r} needs the "
                 f"weights of a {part}: give it RUN, hf:FOLDER or hf:NAME"
             )
+    if not recipe.corpus:
+        raise InputError("config.corpus is empty: set --config.corpus=DIR, prepared beforehand")
+    tokenizer = open_tokenizer(recipe.corpus[0])
     # Once begun, a run has the sizes in its config and the weights in its checkpoints.
     begun = None if recipe.decay_from or not recipe.sources else _begun(workdir, recipe)
-    given = open_sources(recipe, begun=bool(recipe.decay_from or begun))
+    given = open_sources(recipe, tokenizer, begun=bool(recipe.decay_from or begun))
     plain = with_weights(recipe, given)
     if recipe.decay_from:
         plain = branch_config(dataclasses.replace(recipe, plain=plain), workdir, FREE)
     elif begun:
         plain["model"] = begun["model"]
-    return Recipe.from_config(plain), given
+    return Recipe.from_config(plain), tokenizer, given
 
 
 def _begun_within(folder: str | Path, recipe: Recipe) -> int | None:

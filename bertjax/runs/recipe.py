@@ -91,6 +91,7 @@ class Recipe:
     keep_checkpoint_every: int
     ema: float = 0.0
     init_from: str | Mapping[str, str] = ""
+    exchange_vocabulary: bool = False
     packed: bool = False
     decay_from: str = ""
     budget: str = ""

@@ -54,7 +54,7 @@ class ByteLevelBPE(LibraryPieces):
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
         super().__init__(data, origin, named)
-        pieces = [None if piece in self.added else _bytes_of(piece) for piece in self.tokens]
+        pieces = [None if piece in self.added else bytes_of(piece) for piece in self.tokens]
         self.readable = [
             _readable(token.encode() if piece is None else piece)
             for token, piece in zip(self.tokens, pieces, strict=True)
@@ -147,14 +147,20 @@ def _byte_of_character() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_of_character()
+_CHARACTER_OF = {byte: character for character, byte in _BYTE_OF.items()}
 
 
-def _bytes_of(piece: str) -> bytes:
+def bytes_of(piece: str) -> bytes:
     """The bytes that a piece of the vocabulary stands for."""
     try:
         return bytes(map(_BYTE_OF.__getitem__, piece))
     except KeyError:  # no text becomes this piece
         return piece.encode()
+
+
+def spelled(piece: bytes) -> str:
+    """The characters by which the vocabulary writes bytes. The inverse of `bytes_of`."""
+    return "".join(map(_CHARACTER_OF.__getitem__, piece))
 
 
 def _readable(piece: bytes) -> str:

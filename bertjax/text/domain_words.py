@@ -6,14 +6,18 @@ that were trained with the old vocabulary can be trained further with the new on
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from bertjax.text.tokenizer import Tokenizer, bert_wordpiece
+from bertjax.text.tokenizer import WORDPIECE, Tokenizer, bert_wordpiece
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
+
+MIN_OCCURRENCES = 3  # what is rarer becomes no piece
 _UNUSED = re.compile(r"\[unused\d+\]")
-
-_MIN_OCCURRENCES = 3
 
 
 def unused_ids(tokenizer: Tokenizer) -> list[int]:
@@ -21,23 +25,42 @@ def unused_ids(tokenizer: Tokenizer) -> list[int]:
     return [number for number, piece in enumerate(tokenizer.tokens) if _UNUSED.fullmatch(piece)]
 
 
-def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
-    """Counts the words of `texts`, which are normalized and split as WordPiece does it."""
-    library = bert_wordpiece(
+def library_of(tokenizer: Tokenizer) -> "Library":
+    """The library's tokenizer with the normalization and words of one of ours.
+
+    For a WordPiece it has no pieces. There is none for a SentencePiece .model.
+    """
+    from tokenizers import Tokenizer as Library
+
+    if tokenizer.kind != WORDPIECE:
+        return Library.from_buffer(tokenizer.vocabulary)
+    return bert_wordpiece(
         None,
         cased=tokenizer.cased,
         strip_accents=tokenizer.strip_accents,
         tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
     )
+
+
+def count_words(texts: Iterable[str], tokenizer: Tokenizer) -> Counter[str]:
+    """Counts the words of `texts`, which are normalized and split as the tokenizer does it.
+
+    Words of a tokenizer that keeps spaces have the space before them.
+    """
+    library = library_of(tokenizer)
     # A newline or a space always ends a word. Each distinct string between them is split only once.
     strings = Counter[str]()
     for text in texts:
         strings.update(text.replace("\n", " ").split(" "))
+    del strings[""]
+    space = " " if tokenizer.keeps_spaces else ""
     words = Counter[str]()
     for string, count in strings.items():
-        normalized = library.normalizer.normalize_str(string)
-        for word, _ in library.pre_tokenizer.pre_tokenize_str(normalized):
-            words[word] += count
+        normalized = space + string
+        if library.normalizer:
+            normalized = library.normalizer.normalize_str(normalized)
+        for _, (start, end) in library.pre_tokenizer.pre_tokenize_str(normalized):
+            words[normalized[start:end]] += count
     return words
 
 
@@ -45,16 +68,21 @@ def choose_words(counts: Counter[str], tokenizer: Tokenizer, number: int) -> lis
     """Chooses the words that save the most pieces if they become pieces themselves, best first.
 
     A word of k > 1 pieces saves k - 1 pieces at each occurrence; equal words are in alphabetical
-    order. It chooses only words that consist of letters and occur at least three times, so the
-    result may be shorter than `number`.
+    order. It chooses only words that consist of letters, with their marks, and occur at least three
+    times, so the result may be shorter than `number`.
     """
-    words = [w for w, count in counts.items() if count >= _MIN_OCCURRENCES and w.isalpha()]
+    words = [w for w, count in counts.items() if count >= MIN_OCCURRENCES and _is_letters(w)]
     saved = {
         word: counts[word] * (len(ids) - 1)
         for word, ids in zip(words, tokenizer.encode(words), strict=True)
         if len(ids) > 1
     }
     return sorted(saved, key=lambda word: (-saved[word], word))[:number]
+
+
+def _is_letters(word: str) -> bool:
+    """Whether a word consists of letters, and of marks after them such as vowel signs."""
+    return word[:1].isalpha() and all(unicodedata.category(each)[0] in "LM" for each in word)
 
 
 def count_pieces(counts: Counter[str], tokenizer: Tokenizer) -> int:
@@ -69,11 +97,20 @@ def with_words(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
     places = unused_ids(tokenizer)[: len(words)]
     for place, word in zip(places, words, strict=True):
         lines[place] = lines[place].replace(tokenizer.tokens[place].encode(), word.encode())
-    return Tokenizer(
-        tokenizer.kind,
-        b"\n".join(lines),
-        "the vocabulary with domain words",
-        cased=tokenizer.cased,
-        strip_accents=tokenizer.strip_accents,
-        tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
-    )
+    return changed_vocabulary(tokenizer, b"\n".join(lines))
+
+
+def changed_vocabulary(tokenizer: Tokenizer, vocabulary: bytes) -> Tokenizer:
+    """A tokenizer with the rules, special tokens and template of another, and its own pieces."""
+    rules: dict = {}
+    if tokenizer.kind == WORDPIECE:
+        rules = dict(
+            cased=tokenizer.cased,
+            strip_accents=tokenizer.strip_accents,
+            tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
+            nfc=tokenizer.nfc,
+        )
+    else:
+        names = {role: tokenizer.tokens[number] for role, number in tokenizer.roles.items()}
+        rules = dict(special_tokens=names, template=tokenizer.template)
+    return Tokenizer(tokenizer.kind, vocabulary, "the vocabulary with new pieces", **rules)

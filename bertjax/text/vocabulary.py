@@ -82,6 +82,11 @@ def learn_wordpiece(
 
 def _alphabet(texts: Iterable[str], normalizer: "Normalizer", limit: int) -> list[str]:
     """The most frequent characters after normalization, at most `limit`, in code order."""
+    return sorted(_frequent_characters(texts, normalizer)[:limit])
+
+
+def _frequent_characters(texts: Iterable[str], normalizer: "Normalizer") -> list[str]:
+    """The characters that cover the text after normalization, the most frequent first."""
     counts = np.zeros(0x110000, np.int64)
     for batch in _batches(texts):
         counts += np.bincount(np.frombuffer(batch.encode("utf-32-le"), "<u4"), minlength=0x110000)
@@ -92,7 +97,25 @@ def _alphabet(texts: Iterable[str], normalizer: "Normalizer", limit: int) -> lis
     kept = sorted(frequency, key=lambda character: (-frequency[character], character))
     covered = np.cumsum([frequency[character] for character in kept])
     needed = np.count_nonzero(covered < _CHARACTER_COVERAGE * covered[-1:]) + 1
-    return sorted(kept[: min(int(needed), limit)])
+    return kept[: int(needed)]
+
+
+def missing_characters(
+    texts: Iterable[str], library: "Library", tokens: Sequence[str], limit: int
+) -> list[str]:
+    """The WordPiece pieces of a text's characters that a vocabulary lacks, frequent ones first.
+
+    A character has one piece for the start of a word, and one for the rest if it stands there.
+
+    Args:
+      library: BERT's normalization and words.
+      tokens: the vocabulary.
+      limit: the most pieces.
+    """
+    known = set(tokens)
+    frequent = _frequent_characters(texts, library.normalizer)
+    wanted = [(c, f"##{c}") if _continues_word(c, library) else (c,) for c in frequent]
+    return [piece for piece in chain.from_iterable(wanted) if piece not in known][:limit]
 
 
 def _batches(texts: Iterable[str], characters: int = 1 << 22) -> Iterator[str]:

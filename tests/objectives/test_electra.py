@@ -390,7 +390,7 @@ def test_weights_for_a_generator_need_those_of_what_it_shares():
     config = pretrain_electra_tiny.get_config().to_dict()
     recipe = Recipe.from_config(config | {"init_from": {GENERATOR: "hf:nowhere"}})
     with pytest.raises(InputError, match="electra/embeddings are those of discriminator.*, too"):
-        open_sources(recipe, begun=False)
+        open_sources(recipe, None, begun=False)
 
 
 @pytest.mark.parametrize("family", [BertSpec, ModernBertSpec])

@@ -123,6 +123,12 @@ def test_it_resumes_as_any_run(tiny_corpus, exported, tmp_path, monkeypatch):
     assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
 
 
+def write_other_text(path):
+    """The easy language with a new word."""
+    write_text(path, documents=40, seed=9)
+    path.write_text(path.read_text().replace("growl", "growlings"), "utf-8")
+
+
 def test_another_vocabulary(tiny_run, tmp_path):
     write_text(tmp_path / "text.txt", documents=40, seed=9)
     source = f"text:{tmp_path / 'text.txt'}"
@@ -131,6 +137,59 @@ def test_another_vocabulary(tiny_run, tmp_path):
     with pytest.raises(InputError, match="have different vocabularies: prepare the corpus with"):
         pretrain.run(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "asked, exchange, storage",
+    others_slow(
+        [
+            (dict(extend_vocabulary=9), False, _STACKED),
+            (dict(extend_vocabulary=9), False, {}),
+            (dict(learn_vocabulary=120), True, {}),
+        ],
+        (dict(extend_vocabulary=9), False, _STACKED),
+    ),
+)
+def test_weights_in_another_vocabulary(
+    tiny_run, exported, tmp_path, capsys, asked, exchange, storage
+):
+    """Old pieces keep their rows, and new ones have the means; the run goes on as any."""
+    write_other_text(tmp_path / "text.txt")
+    if "learn_vocabulary" not in asked:
+        asked = asked | dict(vocabulary=f"hf:{exported}")
+    source = f"text:{tmp_path / 'text.txt'}"
+    prepare.run([source], tmp_path / "corpus", **asked, held_out=0.2, workers=1)
+    source = str(tiny_run) if exchange else f"hf:{exported}"
+    config = tiny_config(
+        tmp_path / "corpus",
+        init_from=source,
+        exchange_vocabulary=exchange,
+        total_steps=2,
+        model=storage,
+        optimizer=_STILL,
+    )
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    old, new = open_model(source), open_model(str(tmp_path / "run"))
+    assert f"{new.tokenizer.vocabulary_size:,} pieces instead of" in capsys.readouterr().out
+    assert new.spec.vocab_size == new.tokenizer.vocabulary_size != old.tokenizer.vocabulary_size
+    before, after = (
+        old.params["bert"]["embeddings"]["token"],
+        new.params["bert"]["embeddings"]["token"],
+    )
+    ids = {piece: number for number, piece in enumerate(old.tokenizer.tokens)}
+    copied = 0
+    for number, piece in enumerate(new.tokenizer.tokens):
+        if piece in ids:
+            copied += 1
+            np.testing.assert_allclose(after[number], before[ids[piece]], atol=1e-9, err_msg=piece)
+            assert exchange or ids[piece] == number
+    word = new.tokenizer.tokens.index("growlings")
+    (pieces,) = old.tokenizer.encode(["growlings"])
+    assert copied > 30 and len(pieces) > 1
+    np.testing.assert_allclose(after[word], before[pieces].mean(axis=0), atol=1e-6)
+    # The same command goes on, and another of the same folder starts from its weights.
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    evaluate.run(str(tmp_path / "run"), None, 2)
 
 
 @pytest.mark.parametrize(

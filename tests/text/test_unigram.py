@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 from bertjax.base.errors import InputError
 from bertjax.features.texts import TextEncoder
-from bertjax.runs.initialize import _meaning
+from bertjax.text.extension import extends
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from tests.text.hard_texts import HARD_TEXTS
@@ -190,12 +190,12 @@ def test_another_template_is_another_identity(tmp_path, file):
     other.save(tmp_path)
     again = Tokenizer.open(tmp_path)
     assert again.template == other.template and again.identity == other.identity
-    assert _meaning(other, set()) == _meaning(again, set()) != _meaning(tokenizer, set())
+    assert extends(other, again) and not extends(other, tokenizer)
 
     changed = content()
     changed["model"]["vocab"][5][1] = -1.5
     path.write_text(json.dumps(changed), "utf-8")
-    assert _meaning(Tokenizer.open(path), set()) != _meaning(tokenizer, set())
+    assert not extends(Tokenizer.open(path), tokenizer)
 
 
 def test_a_role_that_is_absent(tmp_path):

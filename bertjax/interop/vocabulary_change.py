@@ -1,0 +1,62 @@
+"""Gives weights another vocabulary.
+
+The rows of a piece, in the embeddings and in the decoder, are the means of the rows of the old
+pieces that stand for it (`bertjax.text.correspondence`): for a piece that both vocabularies have,
+this is its own row. A piece that no old one stands for gets the mean of all pieces.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.correspondence import old_pieces
+from bertjax.text.tokenizer import Tokenizer
+
+_PAD = "pad_token_id"
+
+
+def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
+    """The same model with the pieces of another tokenizer.
+
+    Rows of the old embeddings that no piece had are left out.
+
+    Raises:
+      InputError: the encoder counts positions from the id of the padding, which is another one.
+    """
+    spec = given.spec
+    if getattr(spec, _PAD, tokenizer.pad_id) != tokenizer.pad_id:
+        raise InputError(
+            f"{given.origin}: its positions begin behind the id of the padding, "
+            f"{getattr(spec, _PAD)}, which is {tokenizer.pad_id} in the other vocabulary: extend "
+            "its own (--vocabulary, --extend_vocabulary)"
+        )
+    pieces = old_pieces(given.tokenizer, tokenizer)
+    ordinary = np.flatnonzero(given.tokenizer.ordinary)
+    flat = flatten_dict(dict(given.params), sep="/")
+    for path in given.family.vocabulary:
+        if path in flat:
+            flat[path] = _means(flat[path], pieces, ordinary)
+    lengths = [min(len(each), 2) for each in pieces]
+    copied, means, others = (lengths.count(length) for length in (1, 2, 0))
+    return dataclasses.replace(
+        given,
+        spec=dataclasses.replace(spec, vocab_size=tokenizer.vocabulary_size),
+        params=unflatten_dict(flat, sep="/"),
+        tokenizer=tokenizer,
+        rows=f"{len(pieces):,} pieces instead of {given.tokenizer.vocabulary_size:,}: rows of "
+        f"{copied:,} are copies, of {means:,} the means of their old pieces, of {others:,} the "
+        "mean of all",
+    )
+
+
+def _means(rows: np.ndarray, pieces: Sequence[Sequence[int]], ordinary: np.ndarray) -> np.ndarray:
+    """The mean of the rows of each piece's old ids; without any, that of the ordinary pieces."""
+    found = np.empty((len(pieces), *rows.shape[1:]), rows.dtype)
+    of_all = rows[ordinary].mean(axis=0)
+    for number, ids in enumerate(pieces):
+        found[number] = rows[list(ids)].mean(axis=0) if ids else of_all
+    return found

@@ -1,0 +1,103 @@
+"""Which pieces of an old vocabulary stand for each piece of a new one.
+
+A piece that both have stands for itself, and special tokens stand for those of the same role. Any
+other piece stands for the old pieces of its text. The two may be of different kinds, because the
+text says whether the piece begins a word: then a space stands before it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from bertjax.text.byte_level import bytes_of, spelled
+from bertjax.text.domain_words import library_of
+from bertjax.text.special_tokens import UNK
+from bertjax.text.tokenizer import BPE, SENTENCEPIECE, UNIGRAM, WORDPIECE, Tokenizer, bert_wordpiece
+from bertjax.text.unigram import WORD_MARK
+
+_INSIDE = "##"
+
+
+def old_pieces(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
+    """The old ids that stand for each new id, without the one for unknown text; perhaps none."""
+    of_role = {
+        number: [old.roles[role]] if role in old.roles else []
+        for role, number in reversed(new.roles.items())  # of two roles of a token, the first counts
+    }
+    own = {piece: [number] for number, piece in enumerate(old.tokens) if old.ordinary[number]}
+    known = of_role | {
+        number: own[piece]
+        for number, piece in enumerate(new.tokens)
+        if new.kind == old.kind and piece in own and number not in of_role
+    }
+    others = [number for number in range(new.vocabulary_size) if number not in known]
+    ids = _SPLIT[old.kind](old, [_text(new, number) for number in others])
+    special = set(old.special_ids)
+    split = ([each for each in piece if each not in special] for piece in ids)
+    known |= dict(zip(others, split, strict=True))
+    return [known[number] for number in range(new.vocabulary_size)]
+
+
+def _text(tokenizer: Tokenizer, number: int) -> bytes:
+    """The text of a piece, with a space before it if it begins a word; perhaps half a character."""
+    piece = tokenizer.tokens[number]
+    if tokenizer.kind == BPE:
+        return bytes_of(piece)
+    if tokenizer.kind == WORDPIECE:
+        inside = tokenizer.continues_word[number] or not piece[:1].isalnum()  # "," has no space
+        return (piece.removeprefix(_INSIDE) if inside else f" {piece}").encode()
+    return piece.replace(WORD_MARK, " ").encode()
+
+
+def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    ids = {piece: number for number, piece in enumerate(old.tokens)}
+    # To this library the start of a text is the inside of a word. Punctuation is always a word.
+    inside = {piece: number for piece, number in ids.items() if len(piece) == 1}
+    for piece, number in ids.items():
+        if piece.startswith(_INSIDE):
+            inside[piece] = inside[piece.removeprefix(_INSIDE)] = number
+    library = bert_wordpiece(
+        inside | {UNK: old.unk_id},
+        cased=old.cased,
+        strip_accents=old.strip_accents,
+        tokenize_chinese_chars=old.tokenize_chinese_chars,
+    )
+    return [
+        old.encode([text])[0] if text.startswith(" ") else library.encode(text).ids
+        for text in map(_decoded, texts)
+    ]
+
+
+def _by_bpe(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    library, found = library_of(old), []
+    for each in texts:
+        text = _decoded(each)
+        if text and library.normalizer:
+            each = library.normalizer.normalize_str(text).encode()
+        found.append([token.id for token in library.model.tokenize(spelled(each))])
+    return found
+
+
+def _by_sentencepiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    ids = {piece: number for number, piece in enumerate(old.tokens)}
+    decoded = list(map(_decoded, texts))
+    found = old.encode([text.strip() for text in decoded])
+    for text, pieces in zip(decoded, found, strict=True):
+        if pieces and not text.startswith(" "):  # inside a word, the first piece has no mark
+            first = old.tokens[pieces[0]].removeprefix(WORD_MARK)
+            pieces[:1] = [ids.get(first, pieces[0])] if first else []
+    return found
+
+
+def _decoded(text: bytes) -> str:
+    """The characters of a text; "" if it has half a character."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+_SPLIT: dict[str, Callable[[Tokenizer, Sequence[bytes]], list[list[int]]]] = {
+    WORDPIECE: _by_wordpiece,
+    BPE: _by_bpe,
+    SENTENCEPIECE: _by_sentencepiece,
+    UNIGRAM: _by_sentencepiece,
+}

@@ -1,0 +1,129 @@
+"""A published model made one's own: its pre-training goes on, and the figures before and after."""
+
+import json
+import shutil
+
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
+from bertjax.examples.masking import MaskingRule
+from bertjax.programs import convert, masked_text, prepare, pretrain
+from bertjax.runs.open_model import open_model
+from bertjax.training.evaluation import Evaluator
+from configs import pretrain_continue
+from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_run, tmp_path_factory):
+    """`tiny_run` as a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{folder}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpora(exported, tmp_path_factory):
+    """Another text, its vocabulary extended; and the old text in that vocabulary."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for name, seed, word in (("new", 5, "growlings"), ("old", 6, "growl")):
+        path = folder / f"{name}.txt"
+        write_text(path, documents=80, seed=seed)
+        path.write_text(path.read_text().replace("growl", word))
+    options = dict(held_out=0.2, workers=1)
+    source = [f"text:{folder}/new.txt"]
+    vocabulary = f"hf:{exported}"
+    prepare.run(source, folder / "plain", vocabulary=vocabulary, **options)
+    prepare.run(source, folder / "new", vocabulary=vocabulary, extend_vocabulary=9, **options)
+    prepare.run([f"text:{folder}/old.txt"], folder / "old", vocabulary=folder / "new", **options)
+    return folder
+
+
+def test_figures_of_several_corpora(
+    tiny_run, exported, tiny_corpus, corpora, tmp_path, capsys, monkeypatch
+):
+    with pytest.raises(InputError, match="reads at most 64 tokens, and the spans have 128"):
+        masked_text.run(f"hf:{exported}", str(corpora / "plain"))
+    monkeypatch.setattr(masked_text, "LENGTH", 33)
+    monkeypatch.setattr(masked_text, "BATCHES", 6)
+    seen, rules = [], []
+    evaluate, corrupt = Evaluator.evaluate, masked_text.MaskedTokens
+
+    def evaluated(*arguments):
+        metrics = evaluate(*arguments)
+        seen.append(metrics["mlm_loss"])
+        return metrics
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluated)
+    monkeypatch.setattr(masked_text, "MaskedTokens", lambda r: rules.append(r) or corrupt(r))
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    both = f"{tiny_corpus},{corpora / 'plain'}"
+    found = masked_text.run(str(run), both)
+    old, new = found[str(tiny_corpus)], found[str(corpora / "plain")]
+    said = capsys.readouterr().out
+    assert f"of {tiny_corpus}: masked-LM loss {old['mlm_loss']:.4f}, accuracy" in said
+    assert f"pieces a word, loss of a whole word {new['word_loss']:.4f}\n" in said
+    written = json.loads((run / "masked_text.json").read_text())
+    assert written == {
+        "step": 160,
+        "corpus": str(tiny_corpus),
+        **old,
+        "others": {str(corpora / "plain"): new},
+    }
+    report = json.loads((corpora / "plain" / "report.json").read_text())
+    assert new["tokens_per_word"] == pytest.approx(report["heldout"]["tokens_per_word"])
+    assert new["tokens_per_word"] > old["tokens_per_word"] > 1  # "growlings" is no piece
+    # The loss of a word is that of its pieces, which are masked together.
+    pieces, whole = seen[-2:]
+    assert new["mlm_loss"] == pieces and pieces != pytest.approx(whole, rel=0.01)
+    assert new["word_loss"] == pytest.approx(whole * new["tokens_per_word"])
+    assert rules[-2:] == [MaskingRule(), MaskingRule(whole_words=True)]
+    # The exported model has the same figures, and writes none.
+    again = masked_text.run(f"hf:{exported}", str(corpora / "plain"))
+    assert again[str(corpora / "plain")] == pytest.approx(new, rel=1e-4)
+    with pytest.raises(InputError, match="no run, which has a corpus of its own: give --corpus"):
+        masked_text.run(f"hf:{exported}", None)
+    with pytest.raises(InputError, match="built with another tokenizer"):
+        masked_text.run(str(run), str(corpora / "new"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, monkeypatch):
+    """Left to right first, then masked, on two corpora by share, with a longer vocabulary."""
+    source = exported
+    if family == "modernbert":
+        model = dict(encoder=family, size="tiny", hidden_size=32, intermediate_size=48)
+        model |= dict(max_position_embeddings=64, num_attention_heads=2, initializer_range=0.15)
+        config = tiny_config(
+            tiny_corpus, objective="masked_lm", short_probability=0.0, total_steps=40
+        ) | {"model": model}
+        assert pretrain.run(config, str(tmp_path / "first")) == 0
+        source = tmp_path / "hf"
+        convert.run(str(tmp_path / "first"), f"{convert.HUGGING_FACE}{source}")
+    config = pretrain_continue.get_config(family).to_dict()
+    for phase in ("phase_1", "phase_2"):
+        config[phase] |= dict(length=32, batch_size=8, accumulate=1)
+    config["model"] |= dict(compute_dtype="float32", vocab_multiple=1, hidden_dropout_prob=0.0)
+    config["optimizer"] |= dict(warmup_steps=2, learning_rate=3e-3)
+    config["intervals"] = dict(log=5, evaluate=20, checkpoint=20, eval_batches=4)
+    config |= dict(
+        corpus=f"{corpora / 'new'}@0.7,{corpora / 'old'}@0.3",
+        init_from=f"hf:{source}",
+        total_steps=100,
+        eval_batch_size=8,
+        keep_checkpoint_every=20,
+    )
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    assert open_model(f"{tmp_path / 'run'}@20").kind == kinds.CAUSAL_LM
+    own, given = open_model(str(tmp_path / "run")), open_model(f"hf:{source}")
+    assert own.kind == kinds.MASKED_LM and not own.spec.causal
+    assert own.spec.vocab_size == own.tokenizer.vocabulary_size > given.spec.vocab_size
+    monkeypatch.setattr(masked_text, "LENGTH", 32)
+    losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]
+    assert losses[-1] < losses[1] - 0.1  # the first is left to right
+    before = masked_text.evaluate(f"hf:{source}", str(corpora / "plain"))
+    after = masked_text.evaluate(str(tmp_path / "run"), str(corpora / "new"))
+    assert after["tokens_per_word"] < before["tokens_per_word"]
+    assert after["word_loss"] < before["word_loss"]
