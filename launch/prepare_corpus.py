@@ -23,7 +23,7 @@ _DOMAIN_WORDS = flags.DEFINE_integer(
     "domain_words", 0, "Frequent words of the text to put into [unusedN] pieces of that vocab.txt."
 )
 _TOKENIZER = flags.DEFINE_enum(
-    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe"], "Kind learned (wordpiece by default)."
+    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe", "gpt2"], "Kind to learn: docs/training"
 )
 _MODEL_TYPE = flags.DEFINE_enum(
     "model_type", "unigram", ["unigram", "bpe"], "The kind of SentencePiece model to learn."
