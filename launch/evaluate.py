@@ -8,7 +8,7 @@ from absl import flags
 from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "RUN of launch/pretrain.py; with --on or --same_text also hf:FOLDER, hf:NAME."
+    "model", None, "RUN of launch/pretrain.py; with --on, --same_text, --stride also hf:NAME."
 )
 _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own by default.")
 _SAME_TEXT = flags.DEFINE_boolean(
@@ -20,18 +20,24 @@ _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.
 _ON = flags.DEFINE_string(
     "on", None, "Pairs of texts: pairs:DIR, likeness:FILE or retrieval:DIR, with commas between."
 )
-_OUTPUT = flags.DEFINE_string("output", None, "With --on: a JSON file of all scores.")
+_STRIDE = flags.DEFINE_integer(
+    "stride", None, "Perplexity of a model that reads left to right: windows move on by so many."
+)
+_OUTPUT = flags.DEFINE_string("output", None, "With --on and --stride: a JSON file of the result.")
 flags.mark_flag_as_required("model")
 
 
 def main(_) -> None:
-    from bertjax.programs import evaluate, evaluate_similarity, masked_text
+    from bertjax.programs import evaluate, evaluate_similarity, masked_text, perplexity
 
     if _ON.value:
         evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value)
         return
     if _SAME_TEXT.value:
         masked_text.run(_MODEL.value, _CORPUS.value)
+        return
+    if _STRIDE.value is not None:
+        perplexity.run(_MODEL.value, _CORPUS.value, _STRIDE.value, _OUTPUT.value)
         return
     evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)
 

@@ -25,7 +25,7 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind its own.")
 flags.DEFINE_enum(
-    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe"], "Kind learned (wordpiece by default)."
+    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe", "gpt2"], "Kind to learn: docs/training"
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
 flags.DEFINE_boolean(

@@ -3,10 +3,11 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.attention.contract import Drop, Mask, Pattern
-from bertjax.attention.implementations import by_kernel, self_attention
+from bertjax.attention.implementations import attention, by_kernel, self_attention
 from bertjax.base import axes
 from bertjax.layers.dense import Dense, Precision
 from bertjax.layers.dropout import dropout_seed
@@ -44,7 +45,10 @@ class SelfAttention(nn.Module):
     def __call__(
         self, x: jax.Array, mask: Mask, rotation: Rotation | None = None, *, deterministic: bool
     ) -> jax.Array:
-        """If `rotation` is given, queries and keys are rotated by it, which marks positions."""
+        """If `rotation` is given, queries and keys are rotated by it, which marks positions.
+
+        With a cache (`bertjax.encoders.cache`), x is one token, the last of those in `mask.keys`.
+        """
         embed = {axes.EMBED: x.shape[-1]}
         heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
         kind = x.shape[1], self.head_width, x.dtype
@@ -59,6 +63,8 @@ class SelfAttention(nn.Module):
         qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
             qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
         )
+        if self.has_variable("cache", "keys"):
+            return dense(heads, embed, self.output_init, name="output")(self._go_on(qkv, mask.keys))
         dropping = self.rate > 0 and not deterministic
         drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
 
@@ -73,3 +79,22 @@ class SelfAttention(nn.Module):
             remat=self.remat,
         )
         return dense(heads, embed, self.output_init, name="output")(context)
+
+    def _go_on(self, qkv: jax.Array, mask: jax.Array) -> jax.Array:
+        """The attention of one token to itself and to those before it, which are in the cache.
+
+        Args:
+          qkv: [B, 1, 3, N, H].
+          mask: int [B, T], 1 on the token and on those before it.
+
+        Returns:
+          [B, 1, N, H].
+        """
+        rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
+        query, *new = (qkv[:, :, number] for number in range(3))
+        seen = []
+        for name, each in zip(("keys", "values"), new, strict=True):
+            cached: nn.Variable[jax.Array] = self.variable("cache", name)
+            cached.value = cached.value.at[rows, place].set(each[:, 0])
+            seen.append(cached.value)
+        return attention(query, *seen, mask=mask, implementation=self.implementation)

@@ -174,6 +174,7 @@ class EncoderFamily(NamedTuple):
       token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
         they read the encoder's output.
       unbiased: the kinds whose output layer has no bias.
+      goes_on: whether it reads token by token with a cache (`bertjax.encoders.cache`).
       vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
     """
 
@@ -188,6 +189,7 @@ class EncoderFamily(NamedTuple):
     vocabulary: tuple[str, ...]
     token_head: Callable[[Any], nn.Module] | None = None
     unbiased: tuple[str, ...] = ()
+    goes_on: bool = False
 
     @property
     def name(self) -> str:

@@ -32,8 +32,9 @@ class LaidOut(NamedTuple):
 class TextLayout(Protocol):
     """A way to put text into sequences.
 
-    There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); and one for
-    whole sentences (`bertjax.examples.sentence_layout`).
+    There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); one for
+    whole sentences (`bertjax.examples.sentence_layout`); and one for a stream
+    (`bertjax.examples.stream_layout`).
     """
 
     @property

@@ -62,7 +62,7 @@ def log_likelihoods(
             f"--masking={masking}: {pretrained.origin} reads left to right, and nothing is masked "
             "for it: leave the flag out"
         )
-    model = pretrained.model(kinds.MASKED_LM)
+    model = pretrained.model(kinds.CAUSAL_LM if spec.causal else kinds.MASKED_LM)
     encoded, number = _encoded(tokenizer, texts, spec.max_position_embeddings, where)
     rows: Rows
     if spec.causal:
@@ -75,7 +75,7 @@ def log_likelihoods(
         rows,
         encoded.lengths[rows.sentence],
         Batcher(placement, batch_tokens),
-        partial(_log_probabilities, model, tokenizer.vocabulary_size, params),
+        partial(log_probabilities, model, tokenizer.vocabulary_size, params),
     )
     sums = np.bincount(rows.sentence, values, len(encoded))
     if not np.isfinite(sums).all():
@@ -130,7 +130,7 @@ def _of_rows(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _log_probabilities(
+def log_probabilities(
     model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
 ) -> jax.Array:
     """The sum of the log-probabilities of each row's targets, float32 [B]."""

@@ -15,6 +15,7 @@ from bertjax.examples.layout import SINGLE_SPANS, TextLayout
 from bertjax.examples.masking import MaskingRule
 from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.examples.sentence_layout import DOC_SENTENCES, FULL_SENTENCES
+from bertjax.examples.stream_layout import STREAM
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy, label_logit
 from bertjax.objectives.objective import PretrainingObjective
@@ -31,8 +32,9 @@ class TokenPrediction(PretrainingObjective):
     Attributes:
       text: how text is laid out: "spans", one span of a document in a row; "packed", several
         documents in a row, each of which sees only itself (also `config.packed=True`);
-        "full_sentences", whole sentences also of several documents, which see each other; or
-        "doc_sentences", whole sentences of one document (RoBERTa, section 4.2).
+        "full_sentences", whole sentences also of several documents, which see each other;
+        "doc_sentences", whole sentences of one document (RoBERTa, section 4.2); or "stream", the
+        documents one after the other, cut into full rows without [CLS] and [SEP] (GPT-2).
       z_loss: the weight of the mean of log(Z)^2, Z the sum over the vocabulary of exp(logit), which
         keeps the logits near 0 (arXiv 2204.02311, section 5.1: 1e-4); 0: none.
       focal: the power of (1 - p) that weights each token's loss, p the probability of the right
@@ -58,6 +60,7 @@ class TokenPrediction(PretrainingObjective):
         PACKED: PACKED_DOCUMENTS,
         "full_sentences": FULL_SENTENCES,
         "doc_sentences": DOC_SENTENCES,
+        "stream": STREAM,
     }
     targets: ClassVar[tuple[str, str]]
 

@@ -47,6 +47,7 @@ from bertjax.text.domain_words import (
 )
 from bertjax.text.extension import check_extensible, extended
 from bertjax.text.sentences import check_language, split_sentences
+from bertjax.text.special_tokens import GPT2
 from bertjax.text.tokenizer import (
     BPE,
     DESCRIPTION_FILE,
@@ -65,6 +66,8 @@ from bertjax.text.vocabulary import (
 )
 
 RUNNERS = ("local", "beam")
+END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
+LEARNED = (*KINDS, END_OF_TEXT_ALONE)
 PLAN_FILE = "plan.json"
 _REPORT_FILE = "report.json"
 _NEW_PIECES_FILE = "new_pieces.json"
@@ -112,11 +115,12 @@ def run(
       sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
-      vocabulary: a vocab.txt, a SentencePiece .model, the tokenizer.json of a byte-level BPE or a
-        unigram model, the folder of a run or a corpus, or a model as hf:FOLDER or hf:NAME.
+      vocabulary: a vocab.txt, a SentencePiece .model, the tokenizer.json of a byte-level BPE, GPT's
+        BPE or a unigram model, the folder of a run or a corpus, or a model as hf:FOLDER or hf:NAME.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
       extend_vocabulary: how many pieces of the text are added behind those of that vocabulary.
-      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece" or "bpe".
+      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece", "bpe" or
+        "gpt2", a byte-level BPE whose only special token is <|endoftext|>.
       model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
       cased: whether upper case is kept. None: a learned vocabulary is uncased, but a byte-level BPE
         is cased; and a given one is used as it is.
@@ -137,7 +141,7 @@ def run(
     output = local_folder(output)
     workers = os.cpu_count() or 1 if workers is None else workers
     _check_choices(
-        tokenizer=(tokenizer or WORDPIECE, KINDS),
+        tokenizer=(tokenizer or WORDPIECE, LEARNED),
         model_type=(model_type, MODEL_TYPES),
         undecodable=(undecodable, ("error", "skip")),
         runner=(runner, RUNNERS),
@@ -270,13 +274,15 @@ def _vocabulary_request(
     assert learn is not None
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
+    special = {"special_tokens": sorted(set(GPT2.values()))} if kind == END_OF_TEXT_ALONE else {}
+    kind = BPE if special else kind
     if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
         raise InputError(
             f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
             f"make {first}; ModernBERT has 50368."
         )
     cased = kind == BPE if cased is None else cased
-    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn}
+    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn, **special}
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
 
 
@@ -412,7 +418,8 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
         learned = learn_wordpiece(texts, path, size=size, cased=cased)
         rules = {"nfc": cased}
     elif kind == BPE:
-        learned = learn_byte_level_bpe(texts, path, size=size, cased=cased)
+        special = request.get("special_tokens", SPECIAL_TOKENS)
+        learned = learn_byte_level_bpe(texts, path, size=size, cased=cased, special_tokens=special)
     else:
         sentences = (
             sentence

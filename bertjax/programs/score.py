@@ -49,7 +49,7 @@ def run(
         if most < 1:
             raise InputError(f"--most={most}: must be at least 1")
     if output:
-        _check_output(output)
+        check_output(output)
     pairs = read_pairs(data, most)
     opened = open_model(model)
     print(opened.summary(), flush=True)
@@ -82,7 +82,7 @@ def run(
     return result
 
 
-def _check_output(output: str) -> None:
+def check_output(output: str) -> None:
     """Raises InputError if a file cannot be written there, before the model computes."""
     path = path_of(output)
     checked_path(path.parent, write=True)

@@ -203,7 +203,12 @@ def learn_sentencepiece(
 
 
 def learn_byte_level_bpe(
-    texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool
+    texts: Sequence[str],
+    path: str | os.PathLike,
+    *,
+    size: int,
+    cased: bool,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
 ) -> int:
     """Learns a byte-level BPE and writes it as a tokenizer.json.
 
@@ -215,6 +220,7 @@ def learn_byte_level_bpe(
       path: the .json file to write.
       size: the wanted number of pieces, more than those first ones.
       cased: whether upper case is kept.
+      special_tokens: their names.
 
     Returns:
       The number of pieces, which is below `size` if the text is too small.
@@ -231,7 +237,7 @@ def learn_byte_level_bpe(
     library = empty_library(cased=cased)
     special = [
         AddedToken(name, special=True, normalized=False, lstrip=name == MASK)
-        for name in SPECIAL_TOKENS
+        for name in special_tokens
     ]
     trainer = BpeTrainer(
         vocab_size=size,

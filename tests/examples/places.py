@@ -132,6 +132,7 @@ def fake_tokenizer(size: int, continues_word: float = 0.0) -> types.SimpleNamesp
         vocabulary_size=size,
         pad_id=PAD,
         sep_id=SEP,
+        end_id=SEP,
         mask_id=MASK,
         template=Template((CLS,), (SEP,), (SEP,)),
         special_ids=(PAD, UNK, CLS, SEP, MASK),

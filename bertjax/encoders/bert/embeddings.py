@@ -50,8 +50,13 @@ class Embeddings(nn.Module):
         return x.astype(self.spec.compute_dtype)
 
     def positions(self, inputs: Mapping[str, jax.Array]) -> jax.Array:
-        """The embeddings of the positions: [S, E], or [B, S, E] where documents are packed."""
-        segment_ids = inputs.get("segment_ids")
+        """The embeddings of the positions: [S, E], or [B, S, E] where documents are packed.
+
+        With a cache (`bertjax.encoders.cache`), S is 1.
+        """
+        segment_ids, length = inputs.get("segment_ids"), inputs["input_ids"].shape[1]
+        if inputs["input_mask"].shape[1] != length:  # the tokens before are in a cache
+            return self.position[inputs["input_mask"].sum(1, keepdims=True) - 1]
         if segment_ids is None:
-            return self.position[: inputs["input_ids"].shape[1]]
+            return self.position[:length]
         return self.position[positions_of(segment_ids)]

@@ -35,4 +35,5 @@ BERT = EncoderFamily(
         (r"/embeddings/", "embeddings"),
     ),
     vocabulary=("bert/embeddings/token", "masked_lm/bias"),
+    goes_on=True,
 )

@@ -28,6 +28,7 @@ def _family(spec: type[GptSpec], module: type[Gpt], names: HuggingFace) -> Encod
         scopes=BERT.scopes,
         vocabulary=(f"{spec.encoder}/embeddings/token",),
         unbiased=kinds.OF_WHOLE_TEXTS,
+        goes_on=True,
     )
 
 

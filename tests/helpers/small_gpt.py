@@ -1,0 +1,39 @@
+"""A small GPT or GPT-2 with random numbers in every array, and a vocabulary of GPT-2's kind."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.encoders import kinds
+from bertjax.encoders.names import to_ours
+from bertjax.encoders.registry import ENCODERS, array_names
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.text.vocabulary import learn_byte_level_bpe
+
+TEXTS = [f"The cat number {n * n} sat on mat {n % 7}, isn't it? caf\u00e9 (no)." for n in range(99)]
+
+
+def gpt2_tokenizer(folder: Path, size: int = 300) -> Tokenizer:
+    """Its only special token is <|endoftext|>."""
+    path = folder / "bpe.json"
+    learn_byte_level_bpe(TEXTS, path, size=size, cased=True, special_tokens=["<|endoftext|>"])
+    return Tokenizer.open(path)
+
+
+def small_gpt(tokenizer: Tokenizer, name: str = "gpt2", **fields: int) -> Pretrained:
+    """A language model of two layers of 24, for 23 tokens."""
+    sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96)
+    sizes |= dict(vocab_size=tokenizer.vocabulary_size, max_position_embeddings=23) | fields
+    spec = ENCODERS[name].spec(**sizes)
+    entries = array_names((name,), spec, kinds.CAUSAL_LM, 0)
+    rng = np.random.default_rng(5)
+    arrays = {}
+    for e in entries:
+        is_scale, is_bias = re.search(r"ln_\w\.weight", e.theirs), e.theirs.endswith(".bias")
+        drawn = rng.normal(bool(is_scale), 0.05 if is_bias else 0.4, e.shape)
+        arrays[e.theirs] = drawn.astype(np.float32)
+    return Pretrained(
+        f"a {name}", kinds.CAUSAL_LM, spec, to_ours(arrays, entries, "test"), tokenizer
+    )

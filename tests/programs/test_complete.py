@@ -1,0 +1,125 @@
+"""Texts go on token by token, as by transformers' generate."""
+
+import copy
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.proof import outputs
+from bertjax.programs import complete as program
+from bertjax.programs.complete import complete, nucleus
+from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
+from tests.helpers.small_models import PIECES, SPEC, small_model
+
+PROMPTS = ["The cat", "The cat number 16 sat on", "isn't", ""]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return gpt2_tokenizer(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+@pytest.mark.parametrize("tokens", [6, 99])
+def test_greedy_texts_are_those_of_transformers(tokenizer, tmp_path, name, tokens):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = small_gpt(tokenizer, name)
+    write_hugging_face(model, tmp_path)
+    peer = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    found = complete(model, PROMPTS, tokens)
+    for prompt, ids in zip(PROMPTS, found, strict=True):
+        given = tokenizer.encode([prompt])[0] or [tokenizer.end_id]
+        most = min(tokens, model.spec.max_position_embeddings - len(given))
+        theirs = peer.generate(torch.tensor([given]), max_new_tokens=most, do_sample=False)
+        theirs = theirs[0].tolist()[0 if prompt else 1 :]
+        if theirs[-1] == tokenizer.end_id:
+            theirs.pop()
+        assert ids == theirs
+    assert len({tuple(ids[-3:]) for ids in found}) > 1
+
+
+def test_a_text_ends_at_the_end_of_text(tokenizer):
+    """A piece that the model puts becomes the end of texts."""
+    whole = complete(small_gpt(tokenizer), PROMPTS[:1], 8)[0]
+    place = next(i for i in range(3, len(whole)) if whole[i] not in whole[:i])
+    changed = copy.copy(tokenizer)
+    changed.roles = tokenizer.roles | {"eos": whole[place]}
+    model = small_gpt(changed)
+    assert complete(model, PROMPTS[:1], 8)[0] == whole[:place]
+    both = complete(model, PROMPTS[:2], 8)
+    assert both[0] == whole[:place] and len(both[1]) > place  # while another text goes on
+
+
+def test_draws(tokenizer):
+    model = small_gpt(tokenizer)
+    greedy = complete(model, PROMPTS, 6)
+    drawn = [complete(model, PROMPTS, 6, temperature=1.5, seed=seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and drawn[0] != greedy
+    assert complete(model, PROMPTS, 6, temperature=1.0, top_p=1e-6, seed=3) == greedy
+    assert complete(model, PROMPTS, 6, temperature=1e-4, seed=3) == greedy
+
+
+def _logits(model, ids: list[int]) -> np.ndarray:
+    """Those of a whole text at once, [S, V]."""
+    inputs = {name: np.zeros((1, len(ids)), np.int32) for name in model.family.text_inputs}
+    inputs |= {"input_ids": np.array([ids]), "input_mask": np.ones((1, len(ids)), np.int32)}
+    return outputs(model.model(), model.params, inputs)["masked_lm"][0]
+
+
+def test_draws_have_the_probabilities_of_the_model(tokenizer):
+    model, count = small_gpt(tokenizer), 2000
+    ids = tokenizer.encode(PROMPTS[:1])[0]
+    expected = np.asarray(jax.nn.softmax(_logits(model, ids)[-1] / 0.5))
+    found = complete(model, PROMPTS[:1] * count, 1, temperature=0.5)
+    drawn = [each[-1] for each in found if len(each) > len(ids)]
+    shares = np.bincount(drawn, minlength=len(expected)) / count
+    shares[tokenizer.end_id] = 1 - len(drawn) / count
+    assert np.abs(shares - expected).max() < 5 * np.sqrt(expected.max() / count)
+    assert expected.max() > 0.05
+
+
+def test_the_nucleus_has_the_fewest_tokens_that_reach_its_probability():
+    probabilities = jnp.array([[0.2, 0.5, 0.05, 0.25], [0.97, 0.01, 0.01, 0.01]])
+    logits = jnp.log(probabilities)
+    for top_p, kept in ((0.5, [1]), (0.6, [1, 3]), (0.76, [0, 1, 3]), (1.0, [0, 1, 2, 3])):
+        least = jnp.finfo(logits.dtype).min
+        found = nucleus(logits, jnp.float32(top_p - 1e-5))
+        assert np.flatnonzero(found[0] > least).tolist() == kept
+    assert np.flatnonzero(nucleus(logits, jnp.float32(0.9))[1] > least).tolist() == [0]
+
+
+def test_a_bert_that_reads_left_to_right(tmp_path):
+    """Its texts stand in their special tokens; each token follows from all before it."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
+    model = small_model(vocabulary, "BertLMHeadModel", dataclasses.replace(SPEC, causal=True))
+    tokenizer = model.tokenizer
+    (found,) = complete(model, ["the cat"], 6)
+    best = _logits(model, [tokenizer.cls_id, *found]).argmax(-1)
+    assert found[:2] == tokenizer.encode(["the cat"])[0] and len(found) > 3
+    assert best[2:-1].tolist() == found[2:]
+    assert len(found) == 8 or best[-1] == tokenizer.sep_id
+
+
+def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
+    model = small_gpt(tokenizer)
+    for wrong, message in (
+        (dict(tokens=0), "--tokens=0: must be at least 1"),
+        (dict(temperature=-1.0), "--temperature=-1.0: must be 0 or above"),
+        (dict(top_p=0.0), "--top_p=0.0: must be above 0, and at most 1"),
+        (dict(seed=-1), "seed=-1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            complete(model, PROMPTS, **wrong)
+    with pytest.raises(InputError, match="tokens, and the model takes 23"):
+        complete(model, ["cat " * 40])
+    monkeypatch.setattr(program, "open_model", lambda source: model)
+    assert program.run("here", PROMPTS[:2], 4) == capsys.readouterr().out.rstrip("\n").split("\n\n")
