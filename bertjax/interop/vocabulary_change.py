@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.correspondence import old_pieces
-from bertjax.text.tokenizer import Tokenizer
+from bertjax.text.tokenizer import WORD_BPE, Tokenizer
 
 _PAD = "pad_token_id"
 
@@ -25,9 +25,15 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
     Rows of the old embeddings that no piece had are left out.
 
     Raises:
-      InputError: the encoder counts positions from the id of the padding, which is another one.
+      InputError: the encoder counts positions from the id of the padding, which is another one; or
+        a vocabulary is a BPE of words, as GPT's.
     """
     spec = given.spec
+    if WORD_BPE in (given.tokenizer.kind, tokenizer.kind):
+        raise InputError(
+            f"{given.origin}: a BPE of words, as GPT's, has no pieces that correspond to another "
+            "vocabulary's: prepare the corpus with --vocabulary set to that of the weights"
+        )
     if getattr(spec, _PAD, tokenizer.pad_id) != tokenizer.pad_id:
         raise InputError(
             f"{given.origin}: its positions begin behind the id of the padding, "

@@ -59,6 +59,7 @@ def _by_wordpiece(old: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
         cased=old.cased,
         strip_accents=old.strip_accents,
         tokenize_chinese_chars=old.tokenize_chinese_chars,
+        nfc=old.nfc,
     )
     return [
         old.encode([text])[0] if text.startswith(" ") else library.encode(text).ids
