@@ -17,13 +17,13 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
-from bertjax.tasks.table import LOSS, Table
+from bertjax.tasks.table import LOSS, SOFT, Table
 
 # The keys of each problem.
 KEYS = {
-    "classification": ("text", "text_b", "label", *LOSS),
+    "classification": ("text", "text_b", "label", *LOSS, *SOFT),
     "multi_label": ("text", "text_b", "label", "separator", *LOSS),
-    "regression": ("text", "text_b", "label"),
+    "regression": ("text", "text_b", "label", "soft_label", "soft_share"),
     "tagging": ("words", "tags", *LOSS),
     "questions": (
         *("question", "context", "answer", "answer_start"),

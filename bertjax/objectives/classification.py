@@ -1,16 +1,19 @@
 """Objectives of classification: of sequences, tokens and choices (sections 4.1, 4.4 and 5.3)."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
 from bertjax.base.fields import TEXT, Field
 from bertjax.encoders import kinds
-from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.objectives.cross_entropy import cross_entropy, divergence
 from bertjax.objectives.fine_tuning import IS_REAL, WeightedObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
+
+_LEAST = 1e-30  # replaces a probability that was rounded to 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,18 +22,36 @@ class ClassificationObjective(WeightedObjective):
 
     With `class_weights`, the loss is that of `torch.nn.CrossEntropyLoss(weight=class_weights)`: the
     mean over the examples, each with the weight of its class. So is the accuracy.
+
+    Attributes:
+      soft_share: the share of the soft labels in the loss, probabilities of the classes that a
+        teacher gave each sequence (arXiv 1503.02531, section 2); the true labels have the rest.
+      temperature: of the divergence from the soft labels.
     """
+
+    soft_share: float = 0.0
+    temperature: float = 1.0
 
     name = "sequence_classification"
     kind = kinds.SEQUENCE_CLASSIFICATION
-    fields = {**TEXT, **IS_REAL, "label_ids": Field("B", "int32")}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `Objective`."""
+        soft = {"soft_labels": Field("BC", "float32")} if self.soft_share else {}
+        return {**TEXT, **IS_REAL, "label_ids": Field("B", "int32"), **soft}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
         """Compares "logits" [B, C] with the labels; they are [B, S, C] if tokens are classified."""
         logits, labels = outputs["logits"], batch["label_ids"]
+        loss = self.focal(cross_entropy(logits, labels))
+        if self.soft_share:
+            teacher = jnp.log(jnp.maximum(batch["soft_labels"], _LEAST))
+            soft = divergence(logits, teacher, self.temperature)
+            loss = (1 - self.soft_share) * loss + self.soft_share * soft
         return {
             "task_loss": {
-                "task_loss": self.focal(cross_entropy(logits, labels)),
+                "task_loss": loss,
                 "accuracy": (logits.argmax(-1) == labels).astype(jnp.float32),
             }
         }

@@ -13,7 +13,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import ENCODERS
 from bertjax.heads.architectures import text_inputs
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.objectives.cross_entropy import label_logit
+from bertjax.objectives.cross_entropy import divergence, label_logit
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs
@@ -167,7 +167,7 @@ class Distillation(MaskedLM):
         """Adds the two losses, and "teacher_accuracy": that of the teacher, on the same tokens."""
         values = super().values(outputs, batch)
         student, teacher = outputs["masked_lm"], outputs["teacher_masked_lm"]
-        loss = divergence(student, teacher, outputs["pieces"], self.temperature)
+        loss = divergence(student, teacher, self.temperature, outputs["pieces"])
         right = label_logit(teacher, batch[self.targets[0]]) == teacher.max(-1)
         values["distil_loss"] = {"distil_loss": loss, "teacher_accuracy": right}
         if self.cosine_weight:
@@ -181,30 +181,6 @@ class Distillation(MaskedLM):
         """The student's, and the teacher's forward pass, a third of a training step."""
         teacher = self.teacher_spec(spec).flops_per_token(length, predicted, context)
         return spec.flops_per_token(length, predicted, context) + teacher / 3
-
-
-def divergence(
-    student: jax.Array, teacher: jax.Array, counted: jax.Array, temperature: float
-) -> jax.Array:
-    """The Kullback-Leibler divergence of softmax(student / T) from softmax(teacher / T), times T^2.
-
-    So scaled, its gradient is as large at every temperature (arXiv 1503.02531, section 2).
-
-    Args:
-      student, teacher: logits [..., V or more].
-      counted: bool [V]; the other pieces are left out of both distributions.
-
-    Returns:
-      Nats [...], at least 0.
-    """
-
-    def log_softmax(logits: jax.Array) -> jax.Array:
-        some = jnp.where(counted, logits[..., : len(counted)], -jnp.inf)
-        return jax.nn.log_softmax(some / temperature)
-
-    ours, theirs = log_softmax(student), log_softmax(teacher)
-    each = jnp.exp(theirs) * jnp.where(counted, theirs - ours, 0.0)
-    return temperature**2 * each.sum(-1)
 
 
 def _cosine(a: jax.Array, b: jax.Array) -> jax.Array:

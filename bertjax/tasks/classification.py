@@ -28,6 +28,7 @@ class TextPair(NamedTuple):
       b: the second text; None if the example has a single text.
       label: a class, several classes or a number; None if it is not known.
       where: the file and line, for messages.
+      soft: what a teacher gave: the probability of each class, or a number; None: nothing.
     """
 
     id: str
@@ -35,6 +36,7 @@ class TextPair(NamedTuple):
     b: str | None
     label: str | tuple[str, ...] | float | None
     where: str
+    soft: Any = None
 
 
 class OfTexts(abc.ABC):
@@ -80,7 +82,27 @@ class Classification(OfTexts):
 
     def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
         """See `OfTexts`."""
-        return {"label_ids": self.label_ids(examples)}
+        soft = {}
+        if examples and examples[0].soft is not None:
+            soft["soft_labels"] = np.stack([self._soft(example) for example in examples])
+        return {"label_ids": self.label_ids(examples), **soft}
+
+    def _soft(self, example: TextPair) -> np.ndarray:
+        """float32 [C], the probabilities of a teacher.
+
+        Raises:
+          InputError: they are not those of these classes, or not probabilities.
+        """
+        soft = example.soft
+        if not isinstance(soft, Mapping) or soft.keys() != set(self.classes):
+            raise InputError(
+                f"{example.where}: soft label {soft!r:.80}: must be an object with a probability "
+                f"of each of {', '.join(map(repr, self.classes))}"
+            )
+        result = np.array([soft[name] for name in self.classes], np.float32)
+        if not (result >= 0).all() or not abs(result.sum() - 1) < 1e-3:
+            raise InputError(f"{example.where}: soft label {soft!r:.80}: must sum to 1")
+        return result
 
     def label_ids(self, examples: Sequence[TextPair]) -> np.ndarray:
         """int32 [N], the class of each example.
@@ -131,7 +153,11 @@ class Regression(OfTexts):
 
     def labels(self, examples: Sequence[TextPair]) -> dict[str, np.ndarray]:
         """See `OfTexts`."""
-        return {"targets": self.targets(examples).astype(np.float32)}
+        soft = {}
+        if examples and examples[0].soft is not None:
+            taught = [example._replace(label=example.soft) for example in examples]
+            soft["soft_labels"] = self.targets(taught).astype(np.float32)
+        return {"targets": self.targets(examples).astype(np.float32), **soft}
 
     def targets(self, examples: Sequence[TextPair]) -> np.ndarray:
         """float64 [N], the number of each example.

@@ -118,6 +118,20 @@ class FileRow(NamedTuple):
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number") from None
 
+    def probabilities(self, column: str) -> dict[str, float]:
+        """The object of a column, with a number for each class.
+
+        Raises:
+          InputError: the column is missing or has another value.
+        """
+        value = self.value(column)
+        if not isinstance(value, dict) or not all(type(x) in (int, float) for x in value.values()):
+            raise InputError(
+                f"{self.where}: {column!r} is {value!r:.80}, not an object with a probability of "
+                "each class, as launch/predict.py writes it"
+            )
+        return value
+
     def whole(self, column: str, stop: int) -> int:
         """The integer of a column, from 0 to stop-1.
 

@@ -25,6 +25,7 @@ from bertjax.tasks.task import TRAIN, Family, Task
 
 # Fields of `Table` that say how a task is learned, and not which it is.
 LOSS = ("class_weights", "focal_gamma")
+SOFT = ("soft_label", "soft_share", "temperature")
 _BALANCED = "balanced"
 _MOST_GAMMA = 100  # with so much, nothing is learned that is not wrong already
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
@@ -54,6 +55,12 @@ class Table(Task):
         "multi_label" its labels have the weight (rows without it) / (rows with it).
       focal_gamma: of the focal loss, in which what is learned already counts less; 2 is usual; 0:
         the usual loss. See `bertjax.objectives.fine_tuning.WeightedObjective`.
+      soft_label: the name of a column of the training file with what a teacher predicts: of
+        "classification" an object with the probability of each class ("probabilities" in the output
+        of launch/predict.py), of "regression" a number ("value"). "": there is none.
+      soft_share: the share of the soft labels in the loss; that of `label` is the rest.
+      temperature: of the soft labels of classes: see
+        `bertjax.objectives.classification.ClassificationObjective`.
 
     Raises:
       InputError: `problem` is not a key of `PROBLEMS`, or another value is not possible.
@@ -78,6 +85,9 @@ class Table(Task):
     stride: int = 128
     class_weights: str = ""
     focal_gamma: float = 0.0
+    soft_label: str = ""
+    soft_share: float = 0.5
+    temperature: float = 2.0
 
     name = "table"
     dev_splits = ("dev",)
@@ -101,6 +111,15 @@ class Table(Task):
             raise InputError(
                 f"config.task.focal_gamma={self.focal_gamma}: must be from 0 to {_MOST_GAMMA}"
             )
+        if self.soft_label and not issubclass(PROBLEMS[self.problem], _Taught):
+            raise InputError(
+                f"config.task.soft_label={self.soft_label}: {self.problem} cannot learn from a "
+                "teacher's predictions: leave it out"
+            )
+        if not 0 < self.soft_share <= 1:
+            raise InputError(f"config.task.soft_share={self.soft_share}: must be in (0, 1]")
+        if not self.temperature > 0:
+            raise InputError(f"config.task.temperature={self.temperature}: must be positive")
         if not issubclass(PROBLEMS[self.problem], _Weighted):
             for name in LOSS:
                 if value := getattr(self, name):
@@ -133,7 +152,7 @@ class Table(Task):
 
     @cached_property
     def objective_settings(self) -> Mapping[str, Any]:
-        """The fields of `WeightedObjective` that the config sets.
+        """The fields of the objective that the config sets.
 
         Raises:
           InputError: see `family`; also if a label of "multi_label" is that of every row.
@@ -145,6 +164,10 @@ class Table(Task):
             settings["class_weights"] = tuple(weights.tolist())
         if self.focal_gamma:
             settings["focal_gamma"] = self.focal_gamma
+        if self.soft_label:
+            settings["soft_share"] = self.soft_share
+            if self.problem == "classification":
+                settings["temperature"] = self.temperature
         return settings
 
     @property
@@ -268,9 +291,24 @@ class _Texts(_Problem):
     def _label(self, row: FileRow) -> str | tuple[str, ...] | float: ...
 
 
-class _Classes(_Texts, _Weighted):
+class _Taught(_Texts):
+    """A problem that can learn from a teacher's predictions."""
+
+    def example(self, row: FileRow, split: str) -> TextPair:
+        example = super().example(row, split)
+        taught = split == TRAIN and self._table.soft_label
+        return example._replace(soft=self._soft(row)) if taught else example
+
+    @abc.abstractmethod
+    def _soft(self, row: FileRow) -> Mapping[str, float] | float: ...
+
+
+class _Classes(_Taught, _Weighted):
     def _label(self, row: FileRow) -> str:
         return row.label(self._table.label)
+
+    def _soft(self, row: FileRow) -> dict[str, float]:
+        return row.probabilities(self._table.soft_label)
 
     def family(self, training: Sequence[TextPair]) -> Classification:
         labels = [(str(example.label), example.where) for example in training]
@@ -391,9 +429,12 @@ def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=key))
 
 
-class _Numbers(_Texts):
+class _Numbers(_Taught):
     def _label(self, row: FileRow) -> float:
         return row.real(self._table.label)
+
+    def _soft(self, row: FileRow) -> float:
+        return row.real(self._table.soft_label)
 
     def family(self, training: Sequence[TextPair]) -> Regression:
         return Regression(pairs=bool(self._table.text_b))

@@ -14,7 +14,8 @@ from bertjax.encoders.distilbert.spec import DistilBertSpec
 from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.encoders.names import to_ours, to_theirs
 from bertjax.encoders.registry import array_names
-from bertjax.objectives.distillation import Distillation, divergence
+from bertjax.objectives.cross_entropy import divergence
+from bertjax.objectives.distillation import Distillation
 from bertjax.runs.recipe import Recipe
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
@@ -43,17 +44,17 @@ def test_the_divergence(temperature):
     rng = np.random.default_rng(0)
     student, teacher = (rng.normal(0, 3, (2, 3, width)).astype(np.float32) for width in (13, 11))
     counted = jnp.arange(11) < 7
-    found = divergence(student, teacher, counted, temperature)
+    found = divergence(student, teacher, temperature, counted)
     wanted = _kl(student[..., :7], teacher[..., :7], temperature)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert (wanted > 0.1).all()
-    np.testing.assert_allclose(divergence(teacher, teacher, counted, temperature), 0, atol=1e-6)
+    np.testing.assert_allclose(divergence(teacher, teacher, temperature, counted), 0, atol=1e-6)
 
     def cross_entropy(student):
         soft = jax.nn.softmax(teacher[..., :7] / temperature)
         return -(temperature**2) * (soft * jax.nn.log_softmax(student / temperature)).sum()
 
-    gradient = jax.grad(lambda x: divergence(x, teacher, counted, temperature).sum())(student)
+    gradient = jax.grad(lambda x: divergence(x, teacher, temperature, counted).sum())(student)
     np.testing.assert_allclose(
         gradient[..., :7], jax.grad(cross_entropy)(student[..., :7]), atol=1e-5
     )
@@ -67,7 +68,7 @@ def test_padding_of_a_vocabulary_counts_for_nothing():
     low = np.finfo(np.float32).min
     wide = np.concatenate([student, np.full((1, 2, 3), low, np.float32)], -1)
     other = np.concatenate([teacher, np.full((1, 2, 7), 5.0, np.float32)], -1)
-    found = divergence(wide, other, jnp.arange(12) < 9, 0.25)
+    found = divergence(wide, other, 0.25, jnp.arange(12) < 9)
     np.testing.assert_allclose(found, _kl(student, teacher, 0.25), rtol=1e-4)
 
 

@@ -279,6 +279,24 @@ def test_several_labels_are_learned(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_student_learns_soft_labels(commands, repository, tiny_run, tmp_path):
+    (tmp_path / "run").symlink_to(tiny_run)
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-small-bert'}")
+    (tmp_path / "reviews").mkdir()
+    for name, rows in (("train", 24), ("dev", 8)):
+        lines = [f"{('moo', 'baa')[n % 2]} woof,{('good', 'bad')[n % 2]}\n" for n in range(rows)]
+        (tmp_path / "reviews" / f"{name}.csv").write_text("review,stars\n" + "".join(lines))
+    lines = commands["docs/fine_tuning.md"]
+    _run(lines[7], tmp_path, repository, _SMALL_TASK)
+    for predict in lines[11:13]:
+        _run(predict, tmp_path, repository)
+    taught = (tmp_path / "reviews" / "taught.jsonl").read_text().splitlines()
+    assert json.loads(taught[0])["probabilities"].keys() == {"good", "bad"}
+    output = _run(lines[13], tmp_path, repository, _SMALL_TASK)
+    assert "chosen: batch8-rate0.001-" in output and "dev: accuracy " in output
+
+
+@pytest.mark.slow
 def test_vectors_and_rerankers(commands, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_pairs(tmp_path / "pairs")
@@ -321,7 +339,7 @@ def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     task_files.write_squad(tmp_path / "squad", paragraphs=8)
     question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
     (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-    *learned, together, predict = commands["docs/fine_tuning.md"][11:]
+    *learned, together, predict = commands["docs/fine_tuning.md"][14:]
     for command in learned:
         assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
