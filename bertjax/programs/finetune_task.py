@@ -70,7 +70,9 @@ def run(config: Any, workdir: str) -> int:
         data,
         model,
         max_length=recipe.max_length,
-        flops_per_token=lambda length: spec.flops_per_token(length, predicted=0) + on_top,
+        flops_per_token=lambda length: (
+            spec.flops_per_token(length, predicted=length if recipe.lm_weight else 0) + on_top
+        ),
         pad_id=given.tokenizer.pad_id,
         start=lambda params: load_into(params, source, model),
     )

@@ -95,13 +95,15 @@ def test_a_layout_trains_the_same_model(corpus, run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["CoLA", "NER"])
+@pytest.mark.parametrize("task", ["MRPC", "NER"])
 def test_fine_tuned_it_predicts_and_is_exported(run, tmp_path, task):
     family = FAMILIES[task]
     family.write(tmp_path / "data")
     config = tiny_finetuning(run, tmp_path / "data", task=family.task)
+    config.lm_weight = 0.5 if task == "MRPC" else 0.0
     assert finetune.run(config, str(tmp_path / "tuned")) == 0
-    (tmp_path / "lines.txt").write_text("baa baa moo\nquack\n")
+    separator = " ||| moo" if task == "MRPC" else ""
+    (tmp_path / "lines.txt").write_text(f"baa baa moo{separator}\nquack{separator}\n")
     predict.run(str(tmp_path / "tuned"), str(tmp_path / "lines.txt"), str(tmp_path / "a"))
     assert max(convert.run(str(tmp_path / "tuned"), f"hf:{tmp_path / 'out'}").values()) < 1e-5
     predict.run(f"hf:{tmp_path / 'out'}", str(tmp_path / "lines.txt"), str(tmp_path / "b"))
