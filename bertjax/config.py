@@ -251,6 +251,8 @@ def finetune_config() -> ml_collections.ConfigDict:
         attention="einsum",
         dropout_bits=32,
     )
+    # The weight of the next token's loss beside the task's, for GPT, whose paper has 0.5.
+    config.lm_weight = 0.0
     # A BiLSTM over the encoder, new in every trial, if hidden is above 0, such as 768.
     config.bilstm = section(BiLstmSettings)
     others = ("learning_rate", "warmup_steps", "schedule", "decay_steps")  # the grid has the rate

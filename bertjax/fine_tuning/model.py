@@ -34,6 +34,12 @@ def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None =
     return Model.of(module, text_inputs(spec, **shape))
 
 
+def predicting_next(model: Model) -> Model:
+    """The same model of whole texts, which also gives the logits of each next token."""
+    part = model.parts[""]
+    return Model.of(part.module.clone(predicts_next=True), part.inputs)
+
+
 class Predictor:
     """A model on the devices, for examples of any length; each length is compiled once.
 

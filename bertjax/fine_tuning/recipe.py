@@ -9,7 +9,9 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import check_numbers, converted
+from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of
 from bertjax.features.activations import CHOICES
 from bertjax.heads.bilstm import BiLstm
 from bertjax.interop.hugging_face import fields_of, has_model
@@ -172,6 +174,7 @@ class TaskRecipe:
     batch_tokens: int
     bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
+    lm_weight: float = 0.0
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> Self:
@@ -221,6 +224,13 @@ class TaskRecipe:
                 f"config.bilstm.hidden={self.bilstm.hidden}: a tagger over fixed features has a "
                 "BiLSTM already, that of config.features: set it to 0"
             )
+        if not self.lm_weight >= 0:
+            raise InputError(f"config.lm_weight={self.lm_weight}: must not be negative")
+        if self.lm_weight and (self.bilstm.hidden or self.features):
+            raise InputError(
+                f"config.lm_weight={self.lm_weight}: a BiLSTM reads on behind each token, and can "
+                "predict no next one: leave one out"
+            )
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
@@ -243,6 +253,13 @@ class TaskRecipe:
             )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
+        kind, heads = TASK_OBJECTIVES[self.task.family.objective].kind, family_of(spec).heads
+        reads_on = kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()
+        if self.lm_weight and not reads_on:
+            raise InputError(
+                f"config.lm_weight={self.lm_weight}: only a GPT predicts the next token beside a "
+                f"class of whole texts, and this is a {spec.encoder} for {kind}: set it to 0"
+            )
         if self.in_transformers(spec):
             fields_of(spec, given.origin)
         return spec

@@ -12,9 +12,10 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import Split, TaskData
-from bertjax.fine_tuning.model import Predictor
+from bertjax.fine_tuning.model import Predictor, predicting_next
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.with_language_model import WithLanguageModel
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.runs.run_folder import checkpoints_folder
@@ -25,6 +26,7 @@ from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Course, Intervals, Phase, Trainer, last_line
 from bertjax.training.model import Model, Params
+from bertjax.training.objective import Objective
 from bertjax.training.state import logical_axes
 
 
@@ -69,10 +71,15 @@ class Trials:
         self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         placement = make_placement(recipe.mesh, recipe.layout)
+        trained = model
+        minimized: Objective = objective
+        if recipe.lm_weight:
+            trained = predicting_next(model)
+            minimized = WithLanguageModel(objective, recipe.lm_weight)
         self.experiment = Experiment(
-            model=model,
-            objective=objective,
-            optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, model.init)),
+            model=trained,
+            objective=minimized,
+            optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
             placement=placement,
         )
         self._trainer = Trainer(self.experiment)

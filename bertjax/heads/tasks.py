@@ -92,15 +92,20 @@ class SequenceClassifier(_Model):
 
     Attributes:
       kind: one of `bertjax.encoders.kinds`, for which the family has a readout.
+      predicts_next: whether it also gives "next" [B, S, V], the logits of the token behind each;
+        only for families whose decoder has no parameters of its own.
     """
 
     kind: str = kinds.SEQUENCE_CLASSIFICATION
+    predicts_next: bool = False
 
     def setup(self) -> None:
         super().setup()
         if not self.bilstm:
             self.readout = family_of(self.spec).readout(self.spec, self.kind)
         self.classifier = self.output_layer(self.kind)
+        if self.predicts_next:
+            self.decoder = family_of(self.spec).masked_lm(self.spec)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states, mask = self.states(inputs, deterministic), inputs["input_mask"]
@@ -109,11 +114,17 @@ class SequenceClassifier(_Model):
             vector = jnp.concatenate([last_token(forward, mask), backward[:, 0]], -1)
         else:
             vector = self.readout(states, mask, deterministic)
-        return {"logits": self.classifier(self.dropout(vector, deterministic))}
+        outputs = {"logits": self.classifier(self.dropout(vector, deterministic))}
+        if self.predicts_next:
+            outputs["next"] = self.decoder(states, self.encoder.token_embedding)
+        return outputs
 
 
 class ChoiceScorer(SequenceClassifier):
-    """One score for each choice (section 4.4): inputs [B, C, S] -> "logits" [B, C]."""
+    """One score for each choice (section 4.4): inputs [B, C, S] -> "logits" [B, C].
+
+    With `predicts_next` also "next" [B, C, S, V].
+    """
 
     num_classes: int = 1
     kind: str = kinds.MULTIPLE_CHOICE
@@ -121,8 +132,10 @@ class ChoiceScorer(SequenceClassifier):
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         given = {name: inputs[name] for name in family_of(self.spec).inputs if name in inputs}
         flat = {name: x.reshape(-1, x.shape[-1]) for name, x in given.items()}
-        scores = super().__call__(flat, deterministic=deterministic)["logits"]
-        return {"logits": scores.reshape(inputs["input_mask"].shape[:2])}
+        outputs = super().__call__(flat, deterministic=deterministic)
+        shape = inputs["input_mask"].shape[:2]
+        outputs["logits"] = outputs["logits"][:, 0]
+        return {name: output.reshape(*shape, *output.shape[1:]) for name, output in outputs.items()}
 
 
 class _TokenModel(_Model):

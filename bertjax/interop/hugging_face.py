@@ -389,7 +389,9 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     """
     theirs, tokenizer = pretrained.family.hugging_face, pretrained.tokenizer
     roles = dict(tokenizer.roles)
-    roles |= {to: roles[role] for role, to in (("cls", "bos"), ("sep", "eos")) if role in roles}
+    for role, other in (("bos", "cls"), ("eos", "sep")):
+        if other in roles:
+            roles.setdefault(role, roles[other])
     ids = {f"{role}_token_id": number for role, number in roles.items()}
     config = {
         "architectures": [pretrained.class_name],

@@ -22,6 +22,7 @@ from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.task_family import about_task
+from bertjax.fine_tuning.task_tokens import with_task_tokens
 from bertjax.fine_tuning.trials import Trials
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
@@ -53,7 +54,7 @@ def run(config: Any, workdir: str) -> int:
       InputError: something cannot work; it is raised before anything is compiled.
     """
     recipe, folder = begin(config, workdir)
-    given = open_model(recipe.init_from)
+    given = with_task_tokens(open_model(recipe.init_from))
     print(given.summary(), flush=True)
     family, spec = recipe.task.family, recipe.spec(given)
     # Every trial starts from these parts, and initializes the others.
@@ -69,7 +70,9 @@ def run(config: Any, workdir: str) -> int:
         data,
         model,
         max_length=recipe.max_length,
-        flops_per_token=lambda length: spec.flops_per_token(length, predicted=0) + on_top,
+        flops_per_token=lambda length: (
+            spec.flops_per_token(length, predicted=length if recipe.lm_weight else 0) + on_top
+        ),
         pad_id=given.tokenizer.pad_id,
         start=lambda params: load_into(params, source, model),
     )

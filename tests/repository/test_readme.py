@@ -146,7 +146,7 @@ _PROGRAMS = {
     *("launch/fill_mask.py", "launch/extract_features.py", "launch/compare_words.py"),
     *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
-    *("launch/score.py", "launch/scaling.py", "launch/probe.py"),
+    *("launch/score.py", "launch/scaling.py", "launch/probe.py", "launch/complete.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
@@ -238,6 +238,21 @@ def test_roberta_and_electra(commands, repository, tmp_path):
         assert "4 steps done" in _run(command, tmp_path, repository, _SMALL_ALONE)
     for command, name in ((export, "ElectraForPreTraining"), (generator, "ElectraForMaskedLM")):
         assert name in _run(command, tmp_path, repository)
+
+
+@pytest.mark.slow
+def test_gpt2(commands, repository, tmp_path):
+    lines = commands["docs/training.md"]
+    first = next(n for n, line in enumerate(lines) if "--output=corpora/gpt2" in line)
+    prepare, pretrain, perplexity, complete, export = lines[first : first + 5]
+    (tmp_path / "my_text").mkdir()
+    text = "\n\n".join(f"City {n} has {n * 7} houses. They are old.\n" * 3 for n in range(400))
+    (tmp_path / "my_text" / "a.txt").write_text(text, encoding="utf-8")
+    _run(prepare, tmp_path, repository)
+    assert "4 steps done" in _run(pretrain, tmp_path, repository, _SMALL_ALONE)
+    assert " bits per byte" in _run(perplexity, tmp_path, repository)
+    assert _run(complete, tmp_path, repository).startswith("The shape of")
+    assert "GPT2LMHeadModel" in _run(export, tmp_path, repository)
 
 
 @pytest.mark.slow
