@@ -12,8 +12,8 @@ _SOURCE = flags.DEFINE_multi_string(
     "source",
     [],
     "Text, mixed if several: text:GLOB (a blank line ends a document), lines:GLOB, jsonl:GLOB#key, "
-    "parquet:GLOB#column, tfds:NAME/SPLIT#feature or installed-docs; each perhaps with @WEIGHT, "
-    "and with a code of its language before it: sw=text:GLOB.",
+    "parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs or parallel:A|B (translations); "
+    "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB.",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")

@@ -31,5 +31,15 @@ TEXT = {
 SEGMENT_IDS = {
     "segment_ids": Field("BS", "int32", "1, 2, ... in each document of a row, 0 on padding"),
 }
+# Rows of a text and its translation also have these; without them, positions count from 0 in each
+# row (or packed document), and no language is known.
+POSITION_IDS = {
+    "position_ids": Field("BS", "int32", "0, 1, ... in each of the two texts of a row"),
+}
+LANGUAGE_IDS = {
+    "language_ids": Field("BS", "int32", "the number of each token's language, from 0"),
+}
+# What an encoder may read but does not need.
+OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
 # Everything that an encoder may read.
-INPUTS = TEXT | SEGMENT_IDS
+INPUTS = TEXT | OPTIONAL

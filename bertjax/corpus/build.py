@@ -25,7 +25,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, size_in_words
 from bertjax.base.progress import Progress
 from bertjax.base.validation import record
-from bertjax.corpus.languages import split_language
+from bertjax.corpus.languages import is_parallel, split_language
 from bertjax.corpus.manifest import FORMAT_VERSION, write_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import (
@@ -37,7 +37,8 @@ from bertjax.corpus.shards import (
     split_files,
     store_directory,
 )
-from bertjax.corpus.sources import Document, Range, open_source
+from bertjax.corpus.source import Document, Range
+from bertjax.corpus.sources import open_source
 from bertjax.corpus.workers import worker_context, worker_pool
 from bertjax.text.sentences import has_rules, split_sentences
 from bertjax.text.tokenizer import Tokenizer
@@ -119,6 +120,10 @@ class Plan:
         """The language whose rules split the sentences of a source."""
         own, _ = split_language(self.sources[source][0])
         return own if has_rules(own) else self.language
+
+    def has_pairs(self, source: int) -> bool:
+        """Whether the documents of a source are pairs, whose two texts are not split."""
+        return is_parallel(self.sources[source][0])
 
     def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
         """The documents of one shard, in order; None stands for a skipped document."""
@@ -236,7 +241,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
     """Makes one shard and returns its description (see `bertjax.corpus.shards.ShardWriter`)."""
     start = time.monotonic()
     tokenizer = _open_tokenizer(job.directory)
-    language = job.plan.splitter(job.shard.source)
+    language, pairs = job.plan.splitter(job.shard.source), job.plan.has_pairs(job.shard.source)
     dropped = skipped = 0
     batch: list[tuple[str, int, list[str]]] = []  # split, words, sentences of each document
     characters = 0
@@ -252,16 +257,18 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
                     skipped += 1
                     continue
                 held_out = is_held_out(document_hash(document), job.plan.held_out)
-                sentences = _sentences(document, language, spaces=tokenizer.keeps_spaces)
+                sentences = document
+                if not pairs:
+                    sentences = _sentences(document, language, spaces=tokenizer.keeps_spaces)
                 words = sum(len(paragraph.split()) for paragraph in document)
                 batch.append((HELDOUT if held_out else TRAIN, words, sentences))
                 characters += sum(map(len, document))
                 if characters >= _BATCH_CHARACTERS:
-                    dropped += _write(batch, tokenizer, writer)
+                    dropped += _write(batch, tokenizer, writer, pairs)
                     batch, characters = [], 0
                     if _stop is not None and _stop.is_set():
                         raise InterruptedError(f"shard {job.number}: stopped")
-            dropped += _write(batch, tokenizer, writer)
+            dropped += _write(batch, tokenizer, writer, pairs)
             return writer.finish(
                 source=job.shard.source,
                 fingerprint=job.fingerprint,
@@ -296,16 +303,22 @@ def _sentences(document: list[str], language: str, *, spaces: bool) -> list[str]
 
 
 def _write(
-    batch: list[tuple[str, int, list[str]]], tokenizer: Tokenizer, writer: ShardWriter
+    batch: list[tuple[str, int, list[str]]],
+    tokenizer: Tokenizer,
+    writer: ShardWriter,
+    pairs: bool,
 ) -> int:
-    """Tokenizes and writes documents; returns how many were dropped because they are too short."""
+    """Tokenizes and writes documents; returns how many were dropped because they are too short.
+
+    With `pairs`, one with an empty text is too short.
+    """
     ids = iter(tokenizer.encode([text for _, _, sentences in batch for text in sentences]))
     dropped = 0
     for split, words, sentences in batch:
         encoded = [sentence for sentence in (next(ids) for _ in sentences) if sentence]
         lengths = np.array([len(sentence) for sentence in encoded], np.int64)
         total = int(lengths.sum())
-        if total < 2:
+        if total < 2 or (pairs and len(encoded) < 2):
             dropped += 1
             continue
         tokens = np.fromiter(chain.from_iterable(encoded), np.uint32, total)

@@ -7,7 +7,11 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 
+PARALLEL = "parallel"  # the kind of the sources of `bertjax.corpus.parallel`
 _NAMED = re.compile(r"(?P<language>[a-z]{2,3}(?:-[A-Za-z0-9]+)*)=(?P<spec>.+)", re.DOTALL)
+# A part of a code that is no language has a capital or a digit at its beginning, as in zh-Hant.
+_CODE = r"[a-z]{2,3}(?:-[A-Z0-9][A-Za-z0-9]*)*"
+_PAIR = re.compile(rf"({_CODE})-({_CODE})")
 
 
 def split_language(source: str) -> tuple[str, str]:
@@ -16,8 +20,33 @@ def split_language(source: str) -> tuple[str, str]:
     return (match["language"], match["spec"]) if match else ("", source)
 
 
+def is_parallel(source: str) -> bool:
+    """Whether the documents of a source are pairs of a text and its translation."""
+    return split_language(source)[1].startswith(f"{PARALLEL}:")
+
+
+def languages_of(source: str) -> tuple[str, ...]:
+    """("en", "sw") of "en-sw=parallel:...", ("sw",) of "sw=text:..."; () if it names none.
+
+    Raises:
+      InputError: a parallel source that names something else than two languages.
+    """
+    language, _ = split_language(source)
+    if not language or not is_parallel(source):
+        return (language,) if language else ()
+    pair = _PAIR.fullmatch(language)
+    if not pair:
+        raise InputError(
+            f"--source={source}: {language!r} is not a pair of languages: write the codes of both "
+            "texts, as in en-sw=parallel:..."
+        )
+    return pair.groups()
+
+
 def check_languages(sources: Sequence[str]) -> None:
-    """Raises InputError if some sources name their language and others do not."""
+    """Raises InputError if some sources name their language, or their pair, and others do not."""
+    for source in sources:
+        languages_of(source)
     missing = [source for source in sources if not split_language(source)[0]]
     if missing and len(missing) < len(sources):
         raise InputError(

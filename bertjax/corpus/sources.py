@@ -6,32 +6,30 @@
   parquet:GLOB#column    a row is a document
   tfds:NAME/SPLIT#feature    tensorflow-datasets, read without TensorFlow
   installed-docs         see `bertjax.corpus.installed_docs`
+  parallel:A|B           pairs of a text and its translation: see `bertjax.corpus.parallel`
 
-A code before a source names its language: "sw=text:swahili/*.txt".
+A code before a source names its language: "sw=text:swahili/*.txt". That of parallel texts
+names both: "en-sw=parallel:a.en|a.sw".
 
-In the last four kinds, newlines separate the paragraphs of a document. Files of the first three
-kinds may be compressed (.gz .xz .zst). All sources are read in bounded memory.
+Where a field, a row or an example is a document, newlines separate its paragraphs. Files of lines
+may be compressed (.gz .xz .zst). All sources are read in bounded memory.
 
 A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
 Each document belongs to exactly one range.
 """
 
-import abc
-import codecs
-import contextlib
-import dataclasses
 import glob
-import io
-import json
-import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
-from bertjax.corpus.languages import check_languages, split_language
+from bertjax.corpus.json_lines import JsonLines
+from bertjax.corpus.languages import PARALLEL, check_languages, split_language
+from bertjax.corpus.line_files import MAX_DOCUMENT_BYTES, SKIP_HINT, LineFiles, files, lines
+from bertjax.corpus.parallel import open_parallel
+from bertjax.corpus.source import Document, Extent, Range, Source, paragraphs
 from bertjax.corpus.weights import check_weights, split_weight
 
 if TYPE_CHECKING:
@@ -39,84 +37,9 @@ if TYPE_CHECKING:
 
 KINDS = (
     "text:GLOB, lines:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, "
-    "installed-docs"
+    "installed-docs, parallel:A|B"
 )
 INSTALLED_DOCS = "installed-docs"
-MAX_DOCUMENT_BYTES = 64 << 20
-
-Document = list[str]  # paragraphs
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """A part of one file (or data set): bytes, row groups or examples start..stop-1.
-
-    Attributes:
-      path: the file; for tfds, NAME/SPLIT.
-      start, stop: in the source's unit; a compressed file is always one range.
-      size: the approximate number of raw bytes.
-    """
-
-    path: str
-    start: int
-    stop: int
-    size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Extent:
-    """One whole file (or data set), before it is cut.
-
-    Attributes:
-      path: as in `Range`.
-      units: the number of its bytes, row groups or examples.
-      size: the approximate number of raw bytes.
-      divisible: whether reading can start in the middle, as it cannot in a compressed file.
-    """
-
-    path: str
-    units: int
-    size: int
-    divisible: bool = True
-
-    def cut(self, target: int) -> Iterator[Range]:
-        """Cuts it into ranges of nearly equal length, of about `target` raw bytes each."""
-        pieces = min(self.units, max(1, round(self.size / target))) if self.divisible else 1
-        for piece in range(pieces):
-            start, stop = self.units * piece // pieces, self.units * (piece + 1) // pieces
-            size = self.size * (stop - start) // max(1, self.units)
-            yield Range(self.path, start, stop, size)
-
-
-class Source(abc.ABC):
-    """One source of documents."""
-
-    @abc.abstractmethod
-    def extents(self) -> list[Extent]:
-        """The files (or data set) of the source, in order; tfds may download it first.
-
-        Raises:
-          InputError: nothing matches, or a file is not of this kind.
-        """
-
-    @abc.abstractmethod
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        """The documents of one range, in order; None stands for a skipped document.
-
-        Raises:
-          InputError: bytes that are not UTF-8 (unless they are to be skipped), a damaged file,
-            or a record without the field. The message names the file, and the line or offset.
-        """
-
-    def all_documents(
-        self, *, skip_undecodable: bool
-    ) -> Iterator[tuple[str, int, Document | None]]:
-        """All documents, in order, each with its file and its number in it, from 1."""
-        for extent in self.extents():
-            whole = Range(extent.path, 0, extent.units, extent.size)
-            found = self.documents(whole, skip_undecodable=skip_undecodable)
-            for number, document in enumerate(found, start=1):
-                yield extent.path, number, document
 
 
 def parse_sources(specs: list[str]) -> list[tuple[str, float | None]]:
@@ -145,8 +68,10 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     kind, colon, rest = spec.partition(":")
     if colon and rest and kind in ("text", "lines"):
         return (_Text if kind == "text" else _Lines)(rest)
+    if colon and rest and kind == PARALLEL:
+        return open_parallel(rest)
     kinds: dict[str, Callable[[str, str], Source]]
-    kinds = {"jsonl": _JsonLines, "parquet": _Parquet, "tfds": _Tfds}
+    kinds = {"jsonl": JsonLines, "parquet": _Parquet, "tfds": _Tfds}
     if kind not in kinds:
         raise InputError(f"--source={spec}: not one of {KINDS}.")
     place, _, field = rest.rpartition("#")
@@ -155,116 +80,14 @@ def open_source(spec: str, installed_docs: Path) -> Source:
     return kinds[kind](place, field)
 
 
-def _files(pattern: str) -> list[Path]:
-    """The files that match a glob, sorted. Raises InputError if none matches or all are empty."""
-    paths = [Path(name) for name in sorted(glob.glob(os.path.expanduser(pattern), recursive=True))]
-    files = [path for path in paths if path.is_file()]
-    if not files:
-        raise InputError(f"{pattern}: no such file: check the path (quote a glob for the shell).")
-    if not any(path.stat().st_size for path in files):
-        raise InputError(f"{pattern}: empty: {len(files)} files without a byte.")
-    return files
-
-
-# --------------------------------------------------------------------- lines of a file
-
-
-def _decompressor(path: Path) -> Callable[..., Any] | None:
-    """The function that opens a compressed file for reading bytes; None if it is plain."""
-    if path.suffix == ".gz":
-        import gzip
-
-        return gzip.open
-    if path.suffix == ".xz":
-        import lzma
-
-        return lzma.open
-    if path.suffix == ".zst":
-        import pyarrow
-
-        # Unlike other readers of this format, this one notices a truncated file.
-        return lambda path, _: io.BufferedReader(pyarrow.input_stream(path, compression="zstd"))
-    return None
-
-
-@contextlib.contextmanager
-def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, compressed or not; a damaged compressed file raises InputError."""
-    decompressor = _decompressor(path)
-    if decompressor is None:
-        with open(path, "rb") as file:
-            yield file
-        return
-    import lzma
-    import zlib
-
-    with decompressor(path, "rb") as file:
-        try:
-            yield file
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise InputError(
-                f"{path}: damaged or not a {path.suffix} file ({error}): fetch it again."
-            ) from error
-
-
-def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte offset, line with its end) for each line that begins at or after `start`.
-
-    In a compressed file, offsets count decompressed bytes.
-    """
-    with open_bytes(path) as file:
-        offset = 0
-        if start:
-            # The line that contains the byte before `start` belongs to the previous range.
-            file.seek(start - 1)
-            offset = start - 1 + len(file.readline(MAX_DOCUMENT_BYTES + 1))
-        while line := file.readline(MAX_DOCUMENT_BYTES + 1):
-            if len(line) > MAX_DOCUMENT_BYTES:
-                raise InputError(
-                    f"{path}: a line of more than {MAX_DOCUMENT_BYTES >> 20} MiB at byte {offset}: "
-                    "is this a text file?"
-                )
-            yield offset, line.removeprefix(codecs.BOM_UTF8) if offset == 0 else line
-            offset += len(line)
-
-
-def _line_number(path: Path, offset: int) -> int:
-    """The number, from 1, of the line at `offset`. It reads the file, so only messages use it."""
-    with open_bytes(path) as file:
-        lines = 1
-        while offset > 0 and (block := file.read(min(1 << 20, offset))):
-            lines += block.count(b"\n")
-            offset -= len(block)
-    return lines
-
-
-_SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
-
-
-class _LineFiles(Source):
-    """A source that is read line by line."""
-
-    def __init__(self, pattern: str):
-        self._pattern = pattern
-
-    def extents(self) -> list[Extent]:
-        sizes = [(path, path.stat().st_size) for path in _files(self._pattern)]
-        return [Extent(str(path), size, size, not _decompressor(path)) for path, size in sizes]
-
-    @staticmethod
-    def _stop(part: Range) -> float:
-        """The offset at which a range ends; in a compressed file that is the file's end."""
-        return float("inf") if _decompressor(Path(part.path)) else part.stop
-
-
-class _Text(_LineFiles):
+class _Text(LineFiles):
     """Text files: each line is a paragraph, and blank lines separate documents.
 
     A document belongs to the range in which the blank line before it begins.
     """
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self._stop(part)
+        path, stop = Path(part.path), self.stop(part)
         mine = part.start == 0
         decodable = True
         document: Document = []
@@ -290,7 +113,7 @@ class _Text(_LineFiles):
                     if not skip_undecodable:
                         raise InputError(
                             f"{path}: not UTF-8 at byte {offset + error.start} ({error.reason}). "
-                            f"{_SKIP_HINT}"
+                            f"{SKIP_HINT}"
                         ) from error
                     decodable, paragraph = False, ""
                 if paragraph:
@@ -299,11 +122,11 @@ class _Text(_LineFiles):
             yield document if decodable else None
 
 
-class _Lines(_LineFiles):
+class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self._stop(part)
+        path, stop = Path(part.path), self.stop(part)
         for offset, line in lines(path, part.start):
             if offset >= stop:
                 return
@@ -311,81 +134,19 @@ class _Lines(_LineFiles):
                 yield _decoded(line, f"{path} line at byte {offset}", skip_undecodable)
 
 
-# JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class _JsonLines(_LineFiles):
-    """A JSON object on each line; a line belongs to the range in which it begins."""
-
-    def __init__(self, pattern: str, field: str):
-        super().__init__(pattern)
-        self._field = field
-
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self._stop(part)
-        for offset, line in lines(path, part.start):
-            if offset >= stop:
-                return
-            if not line.strip():
-                continue
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                if not skip_undecodable:
-                    raise InputError(
-                        f"{path}: not UTF-8 at byte {offset + error.start} (line "
-                        f"{_line_number(path, offset)}, {error.reason}). {_SKIP_HINT}"
-                    ) from error
-                yield None
-                continue
-            value = self._text_of(text, path, offset)
-            if "\\u" in text and LONE_SURROGATE.search(value):
-                if not skip_undecodable:
-                    raise InputError(
-                        f"{path} line {_line_number(path, offset)}: field {self._field!r} holds "
-                        f"half a surrogate pair, which is no character. {_SKIP_HINT}"
-                    )
-                yield None
-                continue
-            yield _paragraphs(value)
-
-    def _text_of(self, line: str, path: Path, offset: int) -> str:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path} line {_line_number(path, offset)}: not JSON ({error})."
-            ) from error
-        value = record.get(self._field) if isinstance(record, dict) else None
-        if isinstance(value, str):
-            return value
-        where = f"{path} line {_line_number(path, offset)}"
-        if not isinstance(record, dict):
-            raise InputError(f"{where}: not a JSON object.")
-        if self._field not in record:
-            fields = ", ".join(map(repr, record)) or "none"
-            raise InputError(f"{where}: no field {self._field!r}; its fields are {fields}.")
-        raise InputError(f"{where}: field {self._field!r} is {type(value).__name__}, not text.")
-
-
-def _paragraphs(text: str) -> Document:
-    return [line for line in map(str.strip, text.split("\n")) if line]
-
-
 def _decoded(value: Any, where: str, skip_undecodable: bool) -> Document | None:
     """The paragraphs of one record's bytes or text."""
     if isinstance(value, str):
-        return _paragraphs(value)
+        return paragraphs(value)
     if not isinstance(value, bytes):
         raise InputError(f"{where}: {type(value).__name__}, not text.")
     try:
-        return _paragraphs(value.decode("utf-8"))
+        return paragraphs(value.decode("utf-8"))
     except UnicodeDecodeError as error:
         if skip_undecodable:
             return None
         raise InputError(
-            f"{where}: not UTF-8 at its byte {error.start} ({error.reason}). {_SKIP_HINT}"
+            f"{where}: not UTF-8 at its byte {error.start} ({error.reason}). {SKIP_HINT}"
         ) from error
 
 
@@ -412,7 +173,7 @@ class _Parquet(Source):
         import pyarrow as arrow
 
         extents = []
-        for path in _files(self._pattern):
+        for path in files(self._pattern):
             with self._open(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
                 rows = metadata.num_rows

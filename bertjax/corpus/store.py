@@ -15,7 +15,7 @@ import numpy as np
 
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
-from bertjax.corpus.languages import language_shares, split_language, table
+from bertjax.corpus.languages import is_parallel, language_shares, split_language, table
 from bertjax.corpus.manifest import REBUILD, canonical_hash, checked_manifest, local_store
 from bertjax.corpus.shards import HELDOUT, TRAIN, token_dtype
 from bertjax.corpus.weights import check_weights, shares, split_weight
@@ -47,8 +47,13 @@ class SourceSpan(NamedTuple):
 
     @property
     def language(self) -> str:
-        """The code of its language; "" if it names none."""
+        """The code of its language, or those of a pair, as in "en-sw"; "" if it names none."""
         return split_language(self.name)[0]
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether its documents are pairs, of two sentences each: a text and its translation."""
+        return is_parallel(self.name)
 
 
 class _Shard(NamedTuple):

@@ -126,11 +126,14 @@ def check_choice(spec: Computation, name: str, choices: tuple[str | int, ...]) -
 
 
 def _check_counts(spec: Computation) -> None:
-    """Raises ValueError if an int field is not a whole number, or less than 1 (an id: than 0)."""
+    """Raises ValueError if an int field is not a whole number, or less than 1.
+
+    An id may be 0, and so may a field that is 0 by default.
+    """
     for field in dataclasses.fields(spec):
         if field.type is int:
             value = converted(getattr(spec, field.name), int, field.name)
-            least = 0 if field.name.endswith("_id") else 1
+            least = 0 if field.name.endswith("_id") or field.default == 0 else 1
             if value < least:
                 raise ValueError(f"{field.name}={value}: must be at least {least}")
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from flax import linen as nn
 
 from bertjax.attention.implementations import AttentionSpec
-from bertjax.base.fields import SEGMENT_IDS
+from bertjax.base.fields import OPTIONAL
 from bertjax.encoders.names import Entry
 from bertjax.layers.dense import Precision
 
@@ -161,7 +161,8 @@ class EncoderFamily(NamedTuple):
         be tied to.
       inputs: the names of the arrays that it reads, of `bertjax.base.fields.INPUTS`. A batch may
         have more arrays than these. With `segment_ids`, a token sees only its own document, and
-        learned positions start anew in each.
+        learned positions start anew in each; with `position_ids`, they are these. With
+        `language_ids`, the token types of the spec are languages.
       heads: kind of `bertjax.encoders.kinds` -> the parts of such a model besides the encoder. The
         family has no models of the kinds that are absent.
       readout: (spec, kind) -> the module that makes one vector of a text: ([B, S, D], mask [B, S],
@@ -196,7 +197,11 @@ class EncoderFamily(NamedTuple):
         """The family's name: `config.model.encoder`, and transformers' model_type."""
         return self.spec.encoder
 
+    def tells_texts_apart(self, spec: EncoderSpec) -> bool:
+        """Whether an encoder of this family reads token types, and has more than one."""
+        return "token_type_ids" in self.inputs and spec.type_vocab_size > 1
+
     @property
     def text_inputs(self) -> tuple[str, ...]:
         """The inputs that every batch must have."""
-        return tuple(name for name in self.inputs if name not in SEGMENT_IDS)
+        return tuple(name for name in self.inputs if name not in OPTIONAL)

@@ -12,10 +12,11 @@ from bertjax.encoders.gpt.family import GPT, GPT2
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from bertjax.encoders.xlm.family import XLM
 
 _FAMILIES = (
     *(BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT),
-    *(GPT, GPT2),
+    *(GPT, GPT2, XLM),
 )
 ENCODERS = {family.name: family for family in _FAMILIES}
 

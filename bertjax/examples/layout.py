@@ -33,8 +33,9 @@ class TextLayout(Protocol):
     """A way to put text into sequences.
 
     There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); one for
-    whole sentences (`bertjax.examples.sentence_layout`); and one for a stream
-    (`bertjax.examples.stream_layout`).
+    whole sentences (`bertjax.examples.sentence_layout`); one for a stream
+    (`bertjax.examples.stream_layout`); and one for texts with their translations
+    (`bertjax.examples.translation_layout`).
     """
 
     @property
@@ -111,6 +112,13 @@ class SpanLayout:
         return SpanRows(self, store, tokenizer, length, sampler)
 
 
+class Sampler(Protocol):
+    """Finds the texts of any example of one stream, such as `SpanSampler`."""
+
+    def spans(self, index: np.ndarray) -> TextSpans:
+        """The spans of examples `index`, int64 [R]."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SpanRows:
     """The rows of a `SpanLayout` over a store."""
@@ -119,12 +127,12 @@ class SpanRows:
     store: TokenStore
     tokenizer: Tokenizer
     length: int
-    sampler: SpanSampler
+    sampler: Sampler
 
     def __call__(self, index: np.ndarray) -> LaidOut:
         """The rows of examples `index`, int64 [R]."""
         spans = self.sampler.spans(index)
-        ids, second, lengths = self._placed(spans)
+        ids, second, lengths = self.placed(spans)
         inside = np.arange(self.length, dtype=np.int32) < lengths.astype(np.int32)[:, None]
         template = self.tokenizer.template
         arrays = {
@@ -136,8 +144,11 @@ class SpanRows:
             arrays["next_sentence_labels"] = spans.is_random.astype(np.int32)
         return LaidOut(arrays, lengths)
 
-    def _placed(self, spans: TextSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The token ids [R, S], where B begins in each row, and the rows' lengths [R]."""
+    def placed(self, spans: TextSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The token ids [R, S], where B begins in each row, and the rows' lengths [R].
+
+        Without B, it begins behind the row's last token.
+        """
         rows = len(spans.a_start)
         ids = np.full((rows, self.length), self.tokenizer.pad_id, np.int32)
         flat, begin = ids.reshape(-1), np.arange(rows) * self.length

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import sources
+from bertjax.corpus.line_files import lines
+from bertjax.corpus.sources import open_source
 from bertjax.text.pairs import SEPARATOR, kept_lengths
 from bertjax.text.tokenizer import Tokenizer
 
@@ -41,11 +42,11 @@ def read_texts(source: str) -> Iterator[str]:
         return _read_records(source)
     if not Path(source).is_file():
         raise InputError(f"--input={source}: no such file")
-    return decoded((line for _, line in sources.lines(Path(source), 0)), source)
+    return decoded((line for _, line in lines(Path(source), 0)), source)
 
 
 def _read_records(source: str) -> Iterator[str]:
-    records = sources.open_source(source, installed_docs=Path())
+    records = open_source(source, installed_docs=Path())
     for path, number, text in records.all_documents(skip_undecodable=True):
         if text is None:
             raise InputError(f"{path} record {number}: not UTF-8: convert it")

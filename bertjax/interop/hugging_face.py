@@ -351,7 +351,7 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         pretrained.tokenizer,
         folder,
         pretrained.spec.max_position_embeddings,
-        token_types=pretrained.spec.type_vocab_size > 1,
+        token_types=pretrained.family.tells_texts_apart(pretrained.spec),
     )
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:

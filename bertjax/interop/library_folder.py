@@ -31,7 +31,7 @@ MODEL_FILE = "sentencepiece.bpe.model"
 
 # Classes that take tokenizer.json as it is; the classes below build the tokenizer anew.
 PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_CAMEMBERT = "CamembertTokenizer"
+_CAMEMBERT, _XLM = "CamembertTokenizer", "XLMTokenizer"
 _LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
 _CLASSES = {
     BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
@@ -73,12 +73,26 @@ def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Token
       InputError: a damaged or missing file; a class that builds another tokenizer; settings that
         disagree; tokens outside the vocabulary.
     """
+    if library is None:
+        _refuse_xlm(named)
     named.check_class(_CLASSES[kind])
     if library is not None:
         return _read_library(named, kind, library)
     if kind in (BPE, WORD_BPE):
         return _read_pieces_and_merges(named, kind)
     return _read_fairseq(named)
+
+
+def _refuse_xlm(named: NamedTokens) -> None:
+    """Refuses XLM's own vocabulary: its files look like GPT's, and its words are cut otherwise."""
+    config = read_config(named.folder / "config.json") or {}
+    by_type = _XLM if config.get("model_type") == "xlm" else None
+    if (named.class_name or by_type) == _XLM:
+        raise InputError(
+            f"{named.folder}: XLM's vocabulary, whose words are cut by the rules of Moses (the "
+            "package sacremoses): bertjax cannot give these ids. Of such models only those with "
+            f"another tokenizer, in {LIBRARY_FILE} or vocab.txt, can be read."
+        )
 
 
 def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tokenizer:

@@ -97,7 +97,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
         pretrained.tokenizer,
         folder,
         pretrained.spec.max_position_embeddings,
-        token_types=pretrained.spec.type_vocab_size > 1,
+        token_types=pretrained.family.tells_texts_apart(pretrained.spec),
     )
     write_json(folder / SIGNATURE_FILE, _signature(pretrained, exported))
     (folder / "README.md").write_text(_readme(pretrained, exported), "utf-8")

@@ -46,8 +46,10 @@ def outputs(
     import torch
     import transformers
 
-    model, loading = getattr(transformers, class_name).from_pretrained(
-        folder, output_loading_info=True, attn_implementation="sdpa", dtype=torch.float64
+    model_class = getattr(transformers, class_name)
+    attention = "sdpa" if model_class._supports_sdpa else "eager"
+    model, loading = model_class.from_pretrained(
+        folder, output_loading_info=True, attn_implementation=attention, dtype=torch.float64
     )
     trouble = {name: found for name, found in loading.items() if found}
     if trouble:

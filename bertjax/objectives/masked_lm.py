@@ -11,22 +11,61 @@ from flax import linen as nn
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.corruption import Corruption, MaskedTokens
-from bertjax.examples.layout import PAIRS
+from bertjax.examples.layout import PAIRS, TextLayout
 from bertjax.examples.masking import MaskingRule
+from bertjax.examples.translation_layout import TranslationLayout
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.token_prediction import TokenPrediction
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
+TRANSLATIONS = "translations"
+
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLM(TokenPrediction):
-    """Masked tokens are predicted (Table 5, "No NSP")."""
+    """Masked tokens are predicted (Table 5, "No NSP").
+
+    Attributes:
+      text: as in `TokenPrediction`; or "translations", a text and its translation in a row where
+        the source is parallel, and a span elsewhere (`bertjax.examples.translation_layout`).
+      languages: the codes of the languages in the order of their ids, as "en,sw", for an encoder
+        that has an embedding of each; only with "translations".
+    """
+
+    languages: str = ""
 
     name = "masked_lm"
+    layouts = {**TokenPrediction.layouts, TRANSLATIONS: TranslationLayout()}
     kind = kinds.MASKED_LM
     targets = ("masked_lm_ids", "masked_lm_weights")
+
+    def __post_init__(self):
+        super().__post_init__()
+        names = self.languages.split(",")
+        if self.languages and (self.text != TRANSLATIONS or len(names) > len(set(names))):
+            raise ValueError(
+                f"languages={self.languages!r}: must be different codes, as 'en,sw', and needs "
+                f"text={TRANSLATIONS!r}"
+            )
+
+    @property
+    def layout(self) -> TextLayout:
+        """See `text`."""
+        if self.languages:
+            return TranslationLayout(tuple(self.languages.split(",")))
+        return super().layout
+
+    def check(self, spec: EncoderSpec) -> None:
+        """Also checks that the encoder has an embedding of each language."""
+        super().check(spec)
+        names = self.languages.split(",")
+        if self.languages and spec.type_vocab_size != len(names):
+            raise ValueError(
+                f"model.type_vocab_size={spec.type_vocab_size}: must be {len(names)}, the number "
+                f"of objective.languages={self.languages!r}"
+            )
 
     def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
         """Tokens or whole words are masked."""

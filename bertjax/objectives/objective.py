@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from flax import linen as nn
 
-from bertjax.base.fields import SEGMENT_IDS, Field
+from bertjax.base.fields import LANGUAGE_IDS, OPTIONAL, Field
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.examples.corruption import Corruption
@@ -129,12 +129,21 @@ class PretrainingObjective(Objective):
                 f"objective={self.name!r}: {family.name} has no head for it: choose another "
                 "objective, such as 'masked_lm', or another config.model.encoder"
             )
-        made = [name for name in self.layout.fields if name in SEGMENT_IDS]
+        made = [name for name in self.layout.fields if name in OPTIONAL]
         missing = [name for name in made if name not in family.inputs]
         if missing:
             raise ValueError(
                 f"objective={self.name!r}: its text has {', '.join(missing)}, which {family.name} "
-                "does not read: set packed=False, or choose another config.model.encoder"
+                "does not read: choose another text (packed=False), or another "
+                "config.model.encoder"
+            )
+        by_language = spec.type_vocab_size and not LANGUAGE_IDS.keys().isdisjoint(family.inputs)
+        if by_language and LANGUAGE_IDS.keys().isdisjoint(made):
+            raise ValueError(
+                f"model.type_vocab_size={spec.type_vocab_size}: {family.name} has an embedding of "
+                f"each language, and the text of objective={self.name!r} names none: set it to 0, "
+                "or the objective to dict(name='masked_lm', text='translations', "
+                "languages='en,sw')"
             )
 
     @property

@@ -601,7 +601,10 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
                 f"{counts['unknown_rate']:.4%} unknown"
             )
     lines += map("  {}".format, _too_few_documents(report))
-    for key, reason in (("dropped", "shorter than 2 tokens"), ("skipped", "not UTF-8")):
+    for key, reason in (
+        ("dropped", "shorter than 2 tokens, or a pair with an empty text"),
+        ("skipped", "not UTF-8"),
+    ):
         if report[f"{key}_documents"]:
             lines.append(f"  {key}: {report[f'{key}_documents']:,} documents ({reason})")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import sources
+from bertjax.corpus import line_files
 
 COMPRESSED = ("", ".gz", ".xz", ".zst")
 
@@ -49,7 +49,7 @@ def lines(folder: Path, *names: str) -> Iterator[str]:
       InputError: see `find`; also if the file is damaged or a line is not UTF-8.
     """
     path = find(folder, *names)
-    for number, (_, line) in enumerate(sources.lines(path, 0), start=1):
+    for number, (_, line) in enumerate(line_files.lines(path, 0), start=1):
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
@@ -66,7 +66,7 @@ def text(folder: Path, *names: str) -> tuple[Path, str]:
       InputError: see `lines`.
     """
     path = find(folder, *names)
-    with sources.open_bytes(path) as file:
+    with line_files.open_bytes(path) as file:
         data = file.read()
     try:
         return path, data.decode("utf-8-sig")

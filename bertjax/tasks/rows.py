@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import sources
+from bertjax.corpus.json_lines import LONE_SURROGATE
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -271,7 +271,7 @@ def json_object(line: str, where: str, form: str = "an object on each line") -> 
 
 def check_characters(text: str, where: str) -> None:
     """Raises InputError for a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
-    if half := sources.LONE_SURROGATE.search(text):
+    if half := LONE_SURROGATE.search(text):
         raise InputError(
             f"{where}: \\u{ord(half.group()):x} is half a surrogate pair, which is no character: "
             "write the character itself, or both halves"

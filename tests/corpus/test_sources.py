@@ -12,7 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import sources as module
+from bertjax.corpus import line_files, sources
+from bertjax.corpus.source import Range
 from bertjax.corpus.sources import open_source, parse_sources
 
 
@@ -110,9 +111,7 @@ def test_every_cut_of_a_small_file(tmp_path):
     for first in range(1, size):
         for second in range(first, size):
             cuts = [0, first, second, size]
-            parts = [
-                module.Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)
-            ]
+            parts = [Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
             parts = [part for part in parts if part.size]
             got = [d for part in parts for d in source.documents(part, skip_undecodable=False)]
             assert got == [["one", "two"], ["three"], ["four"]], cuts
@@ -177,7 +176,8 @@ def test_undecodable_text(tmp_path, target):
 
 
 def test_documents_and_lines_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1 << 20)
+    for module in (sources, line_files):
+        monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1 << 20)
     path = tmp_path / "a.txt"
     path.write_bytes(b"line\n" * 300_000)
     with pytest.raises(InputError, match="more than 1 MiB .*put a blank line between documents"):

@@ -1,4 +1,4 @@
-"""The families beside BERT through every program: ModernBERT, RoBERTa and DistilBERT.
+"""The families beside BERT through every program: ModernBERT, RoBERTa, DistilBERT and XLM.
 
 This holds what a new family is promised: one folder, and one line in the registry.
 """
@@ -106,6 +106,21 @@ CASES = {
         objective="masked_lm",
         packed="masked_lm",
         split=("tensor_fsdp", ("distilbert/embeddings/token", 1, ("model", "data"))),
+        parts={"feed-forward", "layer norm"},
+        task="CoLA",
+    ),
+    "xlm": Case(
+        model=dict(
+            encoder="xlm",
+            size="tiny",
+            hidden_size=32,
+            intermediate_size=128,
+            max_position_embeddings=64,
+            initializer_range=0.15,
+        ),
+        objective="masked_lm",
+        packed="left_to_right",
+        split=("tensor_fsdp", ("xlm/embeddings/token", 1, ("model", "data"))),
         parts={"feed-forward", "layer norm"},
         task="CoLA",
     ),

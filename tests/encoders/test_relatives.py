@@ -1,6 +1,8 @@
 """The families that are like BERT: the names and the functions of transformers."""
 
 import dataclasses
+import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +26,11 @@ from bertjax.text.tokenizer import Tokenizer
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
-NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2"}
+NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM"}
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
-# Sizes of single families. GPT's feed-forward has four times its width, in transformers always.
-OWN = {"electra": {"embedding_size": 16}, "openai-gpt": {"intermediate_size": 96}}
+# Sizes of single families. In some, the feed-forward has four times the width in transformers.
+FOUR_TIMES = {"intermediate_size": 96}
+OWN = {"electra": {"embedding_size": 16}, "openai-gpt": FOUR_TIMES, "xlm": FOUR_TIMES}
 SIZES = dict(
     hidden_size=24,
     num_hidden_layers=2,
@@ -118,6 +121,8 @@ def _peer(name: str, kind: str):
         sizes["n_inner"] = sizes.pop("intermediate_size")
     if name == "distilbert":
         sizes = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=56)
+    if name == "xlm":
+        sizes = dict(emb_dim=24, n_layers=2, n_heads=3, n_langs=4)
     config = getattr(transformers, f"{NAMES[name]}Config")(
         **sizes,
         vocab_size=VOCABULARY,
@@ -158,7 +163,7 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2"])
+@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2", "xlm"])
 def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
 
@@ -188,11 +193,84 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
     peer(**given, labels=torch.tensor(wanted)).loss.backward()
     theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
     padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
+    padding.add("embeddings.weight")
     for key, gradient in theirs.items():
         ours, wanted = grads[key].copy(), gradient.numpy()
         if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
             ours[1] = wanted[1]
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["roberta", "distilbert", "electra", "xlm"])
+def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
+    """As of a text and its translation; also the gradient of the embeddings of languages."""
+    import torch
+
+    peer, config, arrays = _peer(name, kinds.MASKED_LM)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    model = hugging_face.assemble(arrays, spec, kinds.MASKED_LM, tokenizer, "test")
+    inputs = {key: array[2:] for key, array in random_inputs(model).items()}
+    mask = inputs["input_mask"]
+    column, begin = np.arange(mask.shape[1]), (mask.sum(1) // 3)[:, None]
+    in_b = column >= begin
+    positions = column - begin * in_b
+    inputs["position_ids"] = positions.astype(np.int32)
+    given = {key: torch.tensor(array).long() for key, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    if name in LIKE_ROBERTA:
+        given["position_ids"] = torch.tensor(np.where(mask, positions + 2, 1)).long()
+    if name == "xlm":
+        inputs["language_ids"] = np.where(in_b, 3, 1).astype(np.int32)
+        given["langs"] = torch.tensor(inputs["language_ids"]).long()
+    weights = np.random.default_rng(4).normal(size=(*mask.shape, VOCABULARY)) * mask[..., None]
+
+    def summed(params):
+        logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
+        return (logits * weights).sum(), logits
+
+    (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
+    logits = peer(**given).logits
+    wanted = {"masked_lm": logits.detach().numpy()}
+    assert greatest_difference(wanted, {"masked_lm": np.asarray(found)}, inputs) < 1e-5
+    alone = outputs(model.model(), model.params, {k: inputs[k] for k in random_inputs(model)})
+    assert np.abs(np.asarray(found) - alone["masked_lm"]).max() > 0.1
+    (logits * torch.tensor(weights)).sum().backward()
+    grads = to_theirs(jax.tree.map(np.asarray, grads), model.entries)
+    tables = [key for key, _ in peer.named_parameters() if re.search("position|lang_emb", key)]
+    assert len(tables) == 1 + (name == "xlm")
+    for key in tables:
+        theirs = peer.get_parameter(key).grad.numpy()
+        np.testing.assert_allclose(grads[key], theirs, rtol=1e-4, atol=1e-4, err_msg=key)
+
+
+def test_xlm_that_is_computed_in_another_way_is_refused():
+    fields = {"emb_dim": 24, "n_heads": 3, "n_layers": 2, "n_words": VOCABULARY, "pad_index": 2}
+    read = functools.partial(hugging_face.spec_of, family=ENCODERS["xlm"], origin="test")
+    assert read(fields) == _spec(
+        "xlm", max_position_embeddings=512, vocab_size=VOCABULARY, type_vocab_size=0
+    )
+    assert read(fields | {"n_langs": 15}).type_vocab_size == 15
+    assert read(fields | {"n_langs": 17, "use_lang_emb": False}).type_vocab_size == 0
+    assert read(fields | {"sinusoidal_embeddings": True}) == read(fields)
+    for name, value in (
+        ("causal", True),
+        ("asm", True),
+        ("gelu_activation", False),
+        ("summary_type", "last"),
+    ):
+        with pytest.raises(InputError, match=f"{name}={value!r}: only .* can be read"):
+            read(fields | {name: value})
+    with pytest.raises(InputError, match="summary_activation='tanh': cannot be read"):
+        read(fields | {"summary_activation": "tanh"})
+    for changes, message in (
+        ({"causal": True}, "no xlm with causal=True"),
+        ({"intermediate_size": 56}, "no xlm with intermediate_size=56, only 96"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            family_of(_spec("xlm")).hugging_face.write_config(_spec("xlm", **changes))
+    with pytest.raises(ValueError, match="type_vocab_size=1: the number of languages"):
+        _spec("xlm", type_vocab_size=1)
 
 
 def test_positions_begin_behind_the_id_of_the_padding():

@@ -256,6 +256,22 @@ def test_gpt2(commands, repository, tmp_path):
 
 
 @pytest.mark.slow
+def test_translations(commands, repository, tmp_path):
+    lines = commands["docs/training.md"]
+    first = next(n for n, line in enumerate(lines) if "parallel:" in line)
+    for name in ("wiki", "swahili"):
+        (tmp_path / name).mkdir()
+        text = "\n\n".join(f"City {n} has {n * 7} houses. They are old.\n" * 3 for n in range(300))
+        with lzma.open(tmp_path / name / "a.xz", "wt", encoding="utf-8") as file:
+            file.write(text)
+    for name, lines_of in (("en", "City {} is old.\n"), ("sw", "Mji {} ni mkongwe.\n")):
+        with lzma.open(tmp_path / f"train.{name}.xz", "wt", encoding="utf-8") as file:
+            file.writelines(map(lines_of.format, range(300)))
+    assert "held" in _run(lines[first], tmp_path, repository)
+    assert "4 steps done" in _run(lines[first + 1], tmp_path, repository, _SMALL_ALONE)
+
+
+@pytest.mark.slow
 def test_fine_tuning_commands(commands, repository, tiny_run, tmp_path):
     convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
     task_files.write_mrpc(tmp_path / "glue", rows=24)

@@ -114,7 +114,8 @@ OUTSIDE = {
     "optax": ["bertjax/probes/probe.py", "bertjax/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": [
-        *["bertjax/corpus/sources.py", "bertjax/features/result.py", "bertjax/tasks/rows.py"],
+        *["bertjax/corpus/line_files.py", "bertjax/corpus/sources.py"],
+        *["bertjax/features/result.py", "bertjax/tasks/rows.py"],
     ],
     "safetensors": ["bertjax/interop/*"],
     "scipy": [

@@ -41,22 +41,29 @@ class Embeddings(nn.Module):
     def __call__(self, inputs: Mapping[str, jax.Array], deterministic: bool) -> jax.Array:
         x = look_up(self.token, inputs["input_ids"])  # [B, S, D]
         if self.spec.type_vocab_size:  # 0 in encoders that derive from BERT and read no token types
-            # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
-            one_hot = jax.nn.one_hot(inputs["token_type_ids"], self.spec.type_vocab_size)
-            x += jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
+            x += self.segments(inputs)
         x += self.positions(inputs)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
         x = self.dropout(self.norm(x), deterministic)
         return x.astype(self.spec.compute_dtype)
 
+    def segments(self, inputs: Mapping[str, jax.Array]) -> jax.Array | float:
+        """The embeddings of the token types, [B, S, E]."""
+        # A product, because the gradient of a look-up in a table of two rows is a slow scatter.
+        one_hot = jax.nn.one_hot(inputs["token_type_ids"], self.spec.type_vocab_size)
+        return jnp.matmul(one_hot, self.segment, precision=jax.lax.Precision.HIGHEST)
+
     def positions(self, inputs: Mapping[str, jax.Array]) -> jax.Array:
-        """The embeddings of the positions: [S, E], or [B, S, E] where documents are packed.
+        """The embeddings of the positions: [S, E], or [B, S, E] where rows differ in them.
 
         With a cache (`bertjax.encoders.cache`), S is 1.
         """
-        segment_ids, length = inputs.get("segment_ids"), inputs["input_ids"].shape[1]
+        position_ids, segment_ids = inputs.get("position_ids"), inputs.get("segment_ids")
+        length = inputs["input_ids"].shape[1]
         if inputs["input_mask"].shape[1] != length:  # the tokens before are in a cache
             return self.position[inputs["input_mask"].sum(1, keepdims=True) - 1]
+        if position_ids is not None:
+            return self.position[position_ids]
         if segment_ids is None:
             return self.position[:length]
         return self.position[positions_of(segment_ids)]

@@ -1,6 +1,6 @@
 """BERT (arXiv 1810.04805) as a family of encoders."""
 
-from bertjax.base.fields import INPUTS
+from bertjax.base.fields import POSITION_IDS, SEGMENT_IDS, TEXT
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.heads import MaskedLanguageModel, readout
@@ -11,7 +11,7 @@ from bertjax.encoders.contract import EncoderFamily
 BERT = EncoderFamily(
     spec=BertSpec,
     module=Bert,
-    inputs=tuple(INPUTS),
+    inputs=tuple(TEXT | SEGMENT_IDS | POSITION_IDS),
     heads={
         kinds.ENCODER: ("pooler",),
         kinds.PRE_TRAINING: ("pooler", "masked_lm", "next_sentence_head"),

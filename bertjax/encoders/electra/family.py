@@ -1,6 +1,5 @@
 """ELECTRA (arXiv 2003.10555) as a family of encoders."""
 
-from bertjax.base.fields import INPUTS
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily
@@ -12,7 +11,7 @@ from bertjax.encoders.electra.spec import ElectraSpec
 ELECTRA = EncoderFamily(
     spec=ElectraSpec,
     module=Electra,
-    inputs=tuple(INPUTS),
+    inputs=BERT.inputs,
     heads={
         kinds.ENCODER: (),
         kinds.REPLACED_TOKENS: ("replaced_tokens",),

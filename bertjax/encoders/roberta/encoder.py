@@ -19,8 +19,13 @@ class RobertaEmbeddings(Embeddings):
 
     def positions(self, inputs: Mapping[str, jax.Array]) -> jax.Array:
         """The embeddings of the positions, [B, S, E]; that of padding is the row of its id."""
-        mask, segment_ids = inputs["input_mask"].astype(jnp.int32), inputs.get("segment_ids")
-        counted = jnp.cumsum(mask, axis=1) if segment_ids is None else positions_of(segment_ids) + 1
+        mask = inputs["input_mask"].astype(jnp.int32)
+        if "position_ids" in inputs:
+            counted = inputs["position_ids"] + 1
+        elif "segment_ids" in inputs:
+            counted = positions_of(inputs["segment_ids"]) + 1
+        else:
+            counted = jnp.cumsum(mask, axis=1)
         return look_up(self.position, counted * mask + self.spec.pad_token_id)
 
 

@@ -1,6 +1,5 @@
 """RoBERTa, XLM-RoBERTa and CamemBERT as families of encoders."""
 
-from bertjax.base.fields import INPUTS
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.bert.heads import MaskedLanguageModel
@@ -16,7 +15,7 @@ def _family(spec: type[RobertaSpec], class_prefix: str) -> EncoderFamily:
     return EncoderFamily(
         spec=spec,
         module=Roberta,
-        inputs=tuple(INPUTS),
+        inputs=BERT.inputs,
         heads=heads | {kinds.SEQUENCE_CLASSIFICATION: ("classifier_dense", "classifier")},
         readout=readout,
         masked_lm=MaskedLanguageModel,

@@ -1,0 +1,102 @@
+"""Parallel sources: pairs of a text and its translation.
+
+  parallel:A|B              two files of aligned lines
+  parallel:GLOB             a line has two columns, with a tab between them
+  parallel:GLOB#field,field    a line is a JSON object, two fields of it are the pair
+
+A pair is a document of two texts. Neither is split into sentences.
+"""
+
+import glob
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from bertjax.base.errors import InputError
+from bertjax.corpus.json_lines import JsonLines
+from bertjax.corpus.line_files import (
+    LineFiles,
+    decoded_line,
+    decompressor,
+    files,
+    line_number,
+    lines,
+)
+from bertjax.corpus.source import Document, Extent, Range, Source
+
+FORMS = "parallel:A|B, parallel:GLOB.tsv or parallel:GLOB.jsonl#FIELD,FIELD"
+
+
+def open_parallel(place: str) -> Source:
+    """Opens the source whose spec is "parallel:" and `place`.
+
+    Raises:
+      InputError: it is none of `FORMS`.
+    """
+    if "|" in place:
+        names = place.split("|")
+        if len(names) == 2 and all(names):
+            return _AlignedFiles(*names)
+    elif "#" in place:
+        pattern, _, fields = place.rpartition("#")
+        names = fields.split(",")
+        if pattern and len(names) == 2 and all(names):
+            return JsonLines(pattern, *names)
+    else:
+        return _Columns(place)
+    raise InputError(f"--source=parallel:{place}: write {FORMS}.")
+
+
+class _AlignedFiles(Source):
+    """Line n of one file is the translation of line n of the other."""
+
+    def __init__(self, *names: str):
+        self._paths = [files(glob.escape(name))[0] for name in names]
+
+    def extents(self) -> list[Extent]:
+        a, b = self._paths
+        counts = [sum(1 for _ in lines(path, 0)) for path in (a, b)]
+        if counts[0] != counts[1]:
+            raise InputError(
+                f"{a} has {counts[0]:,} lines and {b} {counts[1]:,}: line n of one must be the "
+                "translation of line n of the other."
+            )
+        size = sum(path.stat().st_size for path in (a, b))
+        divisible = not any(map(decompressor, (a, b)))
+        return [Extent(f"{a}|{b}", counts[0], size, divisible)]
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        pairs = zip(*(lines(path, 0) for path in self._paths), strict=True)
+        for pair in islice(pairs, part.start, part.stop):
+            texts = [
+                decoded_line(line, path, offset, skip_undecodable)
+                for path, (offset, line) in zip(self._paths, pair, strict=True)
+            ]
+            yield _pair(*texts)
+
+
+class _Columns(LineFiles):
+    """Two columns on each line; a line belongs to the range in which it begins."""
+
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        path, stop = Path(part.path), self.stop(part)
+        for offset, line in lines(path, part.start):
+            if offset >= stop:
+                return
+            if not line.strip():
+                continue
+            text = decoded_line(line, path, offset, skip_undecodable)
+            if text is None:
+                yield None
+                continue
+            columns = text.split("\t")
+            if len(columns) != 2:
+                raise InputError(
+                    f"{path} line {line_number(path, offset)}: {len(columns)} columns, where a "
+                    f"text, a tab and its translation belong: {text.strip()[:60]!r}."
+                )
+            yield _pair(*columns)
+
+
+def _pair(a: str | None, b: str | None) -> Document | None:
+    return None if a is None or b is None else [a.strip(), b.strip()]

@@ -1,0 +1,84 @@
+"""The contract of a source of text: everything that other files ask of one."""
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+
+Document = list[str]  # paragraphs; or the two texts of a pair, one of which may be empty
+
+
+def paragraphs(text: str) -> Document:
+    """The lines of a text that are not blank."""
+    return [line for line in map(str.strip, text.split("\n")) if line]
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A part of one file (or data set): bytes, row groups or examples start..stop-1.
+
+    Attributes:
+      path: the file; for tfds, NAME/SPLIT.
+      start, stop: in the source's unit; a compressed file is always one range.
+      size: the approximate number of raw bytes.
+    """
+
+    path: str
+    start: int
+    stop: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """One whole file (or data set), before it is cut.
+
+    Attributes:
+      path: as in `Range`.
+      units: the number of its bytes, row groups or examples.
+      size: the approximate number of raw bytes.
+      divisible: whether reading can start in the middle, as it cannot in a compressed file.
+    """
+
+    path: str
+    units: int
+    size: int
+    divisible: bool = True
+
+    def cut(self, target: int) -> Iterator[Range]:
+        """Cuts it into ranges of nearly equal length, of about `target` raw bytes each."""
+        pieces = min(self.units, max(1, round(self.size / target))) if self.divisible else 1
+        for piece in range(pieces):
+            start, stop = self.units * piece // pieces, self.units * (piece + 1) // pieces
+            size = self.size * (stop - start) // max(1, self.units)
+            yield Range(self.path, start, stop, size)
+
+
+class Source(abc.ABC):
+    """One source of documents."""
+
+    @abc.abstractmethod
+    def extents(self) -> list[Extent]:
+        """The files (or data set) of the source, in order; tfds may download it first.
+
+        Raises:
+          InputError: nothing matches, or a file is not of this kind.
+        """
+
+    @abc.abstractmethod
+    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+        """The documents of one range, in order; None stands for a skipped document.
+
+        Raises:
+          InputError: bytes that are not UTF-8 (unless they are to be skipped), a damaged file,
+            or a record without the field. The message names the file, and the line or offset.
+        """
+
+    def all_documents(
+        self, *, skip_undecodable: bool
+    ) -> Iterator[tuple[str, int, Document | None]]:
+        """All documents, in order, each with its file and its number in it, from 1."""
+        for extent in self.extents():
+            whole = Range(extent.path, 0, extent.units, extent.size)
+            found = self.documents(whole, skip_undecodable=skip_undecodable)
+            for number, document in enumerate(found, start=1):
+                yield extent.path, number, document

@@ -1,0 +1,31 @@
+"""XLM (arXiv 1901.07291) as a family of encoders."""
+
+from bertjax.base.fields import OPTIONAL
+from bertjax.encoders import kinds
+from bertjax.encoders.bert.family import BERT
+from bertjax.encoders.contract import EncoderFamily
+from bertjax.encoders.xlm.encoder import Xlm
+from bertjax.encoders.xlm.heads import LanguageModel, readout
+from bertjax.encoders.xlm.hugging_face import HUGGING_FACE
+from bertjax.encoders.xlm.spec import XlmSpec
+
+XLM = EncoderFamily(
+    spec=XlmSpec,
+    module=Xlm,
+    inputs=("input_ids", "input_mask", *OPTIONAL),
+    heads={
+        kinds.ENCODER: (),
+        kinds.MASKED_LM: ("masked_lm",),
+        kinds.CAUSAL_LM: ("masked_lm",),
+        kinds.REPLACED_TOKENS: ("replaced_tokens",),
+        kinds.SEQUENCE_CLASSIFICATION: ("classifier",),
+        kinds.MULTIPLE_CHOICE: ("classifier",),
+        kinds.TOKEN_CLASSIFICATION: ("classifier",),
+        kinds.QUESTION_ANSWERING: ("span",),
+    },
+    readout=readout,
+    masked_lm=LanguageModel,
+    hugging_face=HUGGING_FACE,
+    scopes=BERT.scopes,
+    vocabulary=("xlm/embeddings/token", "masked_lm/bias"),
+)
