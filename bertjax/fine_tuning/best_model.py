@@ -1,4 +1,4 @@
-"""The best model so far, in a folder of its own."""
+"""The best model so far, in a folder of its own, or with a folder for each task."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,50 +9,57 @@ from bertjax.training.model import Params
 
 
 class BestModel:
-    """The folder in which a search stores its best model.
+    """The folders in which a search stores its best model.
 
     Args:
-      folder: holds a whole model, or is absent.
+      folders: the name of a task -> the folder of its model, which is whole or absent. A single
+        task has the name "".
       write: writes a model into an empty folder.
       read: (folder, what the user calls it) -> the model; its `task` is a dict.
-      pack: (params, items for the model's `task`) -> the model.
-      unpack: a model -> its params, on the devices.
+      pack: (name, params, items for the model's `task`) -> the model.
+      unpack: the models by name -> their params, on the devices.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folders: Mapping[str, Path],
         write: Callable[[Any, Path], None],
         read: Callable[[Path, str], Any],
-        pack: Callable[[Params, Mapping[str, Any]], Any],
-        unpack: Callable[[Any], Params],
+        pack: Callable[[str, Params, Mapping[str, Any]], Any],
+        unpack: Callable[[Mapping[str, Any]], Params],
     ):
-        self._folder, self._write, self._read_folder = folder, write, read
+        self.folders, self._write, self._read_folder = folders, write, read
         self._pack, self._unpack = pack, unpack
 
-    def save(self, params: Params, trial: str, settings: Mapping[str, Any]) -> None:
+    def save(self, params: Params, trial: str, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Replaces the stored model.
 
-        The folder is absent for a moment. A process that ends then runs the trial again.
+        A folder is absent for a moment. A process that ends then, or between two folders, runs the
+        trial again.
 
         Args:
           trial: the name of the model's trial.
-          settings: the result of `Task.tune`.
+          settings: the result of `Task.tune` for each task.
         """
-        with replaced_folder(self._folder) as temporary:
-            self._write(self._pack(params, {**settings, "trial": trial}), temporary)
+        for name, folder in self.folders.items():
+            with replaced_folder(folder) as temporary:
+                task = {**settings.get(name, {}), "trial": trial}
+                self._write(self._pack(name, params, task), temporary)
 
-    def _read(self) -> Any:
-        return self._read_folder(self._folder, str(self._folder))
+    def _read(self, folder: Path) -> Any:
+        return self._read_folder(folder, str(folder))
 
     def trial(self) -> str | None:
         """The name of the stored model's trial; None if no model is stored yet."""
-        return self._read().task["trial"] if self._folder.exists() else None
+        if not all(folder.exists() for folder in self.folders.values()):
+            return None
+        trials = {self._read(folder).task["trial"] for folder in self.folders.values()}
+        return trials.pop() if len(trials) == 1 else None
 
     def load(self) -> Params:
         """Loads the params of the stored model to the devices.
 
         Raises:
-          InputError: the folder is gone, or damaged.
+          InputError: a folder is gone, or damaged.
         """
-        return self._unpack(self._read())
+        return self._unpack({name: self._read(folder) for name, folder in self.folders.items()})

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from bertjax.base.errors import InputError
@@ -70,6 +70,20 @@ class TaskData:
             identity={"weights": weights, "train": digests[TRAIN], "dev": digests[first]},
             others={name: digests[name] for name in (*scored, *task.test_splits)},
         )
+
+
+def name_in(task: str, name: str) -> str:
+    """The name of something of a task; of a single task, whose name is "", it is the name alone."""
+    return f"{task} {name}" if task else name
+
+
+def identity_of(data: Mapping[str, TaskData]) -> dict[str, str]:
+    """The identity of all that is learned together, by the names of tasks."""
+    return {
+        name_in(task, what): value
+        for task, each in data.items()
+        for what, value in each.identity.items()
+    }
 
 
 def read_examples(task: Task) -> SplitExamples:

@@ -1,6 +1,6 @@
 """A model with the head of a task, and its outputs for any examples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
@@ -9,13 +9,14 @@ from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.inference.batcher import Batcher
 from bertjax.objectives.fine_tuning import TaskObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.sharding.placement import Placement
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.task import Family, Outputs
-from bertjax.training.model import Model, Params
+from bertjax.training.model import Model, Params, Part
 
 
 def class_names(family: Family) -> tuple[str, ...]:
@@ -27,11 +28,31 @@ def class_names(family: Family) -> tuple[str, ...]:
 
 def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None = None) -> Model:
     """The encoder with the head that a family needs, and with `bilstm` between them."""
-    architecture = ARCHITECTURES[TASK_OBJECTIVES[family.objective].kind]
-    module = architecture.build(spec, len(class_names(family))).clone(bilstm=bilstm)
-    sizes = dict(B=1, C=2, S=8)
-    shape = {letter: sizes[letter] for letter in architecture.axes}
-    return Model.of(module, text_inputs(spec, **shape))
+    return encoder_with_heads({"": family}, spec, bilstm)
+
+
+def encoder_with_heads(
+    families: Mapping[str, Family], spec: EncoderSpec, bilstm: BiLstm | None = None
+) -> Model:
+    """A model with a part for each task, which share all but their output layers.
+
+    Shared parameters are those of the first part that has them.
+
+    Args:
+      families: by the name of the task; a single one has the name "".
+    """
+    parts: dict[str, Part] = {}
+    owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
+    for name, family in families.items():
+        architecture = ARCHITECTURES[TASK_OBJECTIVES[family.objective].kind]
+        module = architecture.build(spec, len(class_names(family))).clone(bilstm=bilstm)
+        sizes = dict(B=1, C=2, S=8)
+        shape = {letter: sizes[letter] for letter in architecture.axes}
+        common = [p for p in architecture.parts(spec, bilstm) if p not in OUTPUT_LAYERS]
+        shared = {branch: owners[branch] for branch in common if branch in owners}
+        owners = dict.fromkeys(common, name) | owners
+        parts[name] = Part(module, text_inputs(spec, **shape), shared=shared)
+    return Model(parts)
 
 
 def predicting_next(model: Model) -> Model:
@@ -45,6 +66,7 @@ class Predictor:
 
     Args:
       objective: the objective that it has learned.
+      part: the part of the model that has learned it.
       batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
     """
 
@@ -56,11 +78,13 @@ class Predictor:
         *,
         pad_id: int,
         batch_tokens: int,
+        part: str = "",
     ):
-        self._model, self._objective, self._pad_id = model, objective, pad_id
+        self._inputs = model.parts[part].inputs
+        self._objective, self._pad_id = objective, pad_id
         self._batcher = Batcher(placement, batch_tokens)
         self._apply = jax.jit(
-            lambda params, batch: model(params, batch),
+            lambda params, batch: model(params, batch, part=part),
             out_shardings=placement.replicated,
         )
 
@@ -78,7 +102,7 @@ class Predictor:
 
         def make(examples: np.ndarray, rows: int, bucket: int) -> dict[str, np.ndarray]:
             batch = encoded.batch(self._objective.fields, examples, rows, bucket, self._pad_id)
-            return {name: batch[name] for name in self._model.parts[""].inputs}
+            return {name: batch[name] for name in self._inputs}
 
         batches = self._batcher.run(
             encoded.lengths,

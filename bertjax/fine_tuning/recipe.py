@@ -156,10 +156,16 @@ class Features(BiLstmSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TaskRecipe:
-    """A checked config. `plain` is the config as nested dicts, in the form of config.json."""
+    """A checked config.
+
+    Attributes:
+      plain: the config as nested dicts, in the form of config.json.
+      tasks: the tasks by name; a single one, that of config.task, has the name "".
+      share_power: see `bertjax.tasks.together.Together`; 1 with a single task.
+    """
 
     plain: Mapping[str, Any]
-    task: Task
+    tasks: Mapping[str, Task]
     init_from: str
     seed: int
     grid: Grid
@@ -175,6 +181,26 @@ class TaskRecipe:
     bilstm: BiLstmSettings = BiLstmSettings()
     features: Features | None = None
     lm_weight: float = 0.0
+    share_power: float = 1.0
+
+    @property
+    def task(self) -> Task:
+        """The only task.
+
+        Raises:
+          InputError: the config is of several tasks.
+        """
+        if "" not in self.tasks:
+            raise InputError(
+                f"config.tasks names {', '.join(self.tasks)}: only launch/finetune.py takes "
+                "several tasks together: elsewhere name the folder of one of them, as RUN/TASK"
+            )
+        return self.tasks[""]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that has results: the tasks, and "", which is all of them together."""
+        return tuple(dict.fromkeys((*self.tasks, "")))
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict | Mapping[str, Any]) -> Self:
@@ -185,7 +211,11 @@ class TaskRecipe:
         """
         plain = plain_config(config)
         fields = dict(plain)
-        fields["task"] = _task(fields.pop("data", ""), fields.get("task"))
+        data = fields.pop("data", "")
+        if "tasks" in fields:
+            fields["tasks"] = _tasks(data, fields["tasks"])
+        else:
+            fields["tasks"] = {"": _task("task", data, fields.pop("task", None))}
         sections = dict(
             **dict(grid=Grid, bilstm=BiLstmSettings, mesh=MeshSpec, intervals=TrialIntervals),
         )
@@ -226,11 +256,18 @@ class TaskRecipe:
             )
         if not self.lm_weight >= 0:
             raise InputError(f"config.lm_weight={self.lm_weight}: must not be negative")
+        if self.lm_weight and "" not in self.tasks:
+            raise InputError(
+                f"config.lm_weight={self.lm_weight}: goes with one task, and config.tasks names "
+                f"{', '.join(self.tasks)}: leave one out"
+            )
         if self.lm_weight and (self.bilstm.hidden or self.features):
             raise InputError(
                 f"config.lm_weight={self.lm_weight}: a BiLSTM reads on behind each token, and can "
                 "predict no next one: leave one out"
             )
+        if not 0 <= self.share_power <= 1:
+            raise InputError(f"config.share_power={self.share_power}: must be from 0 to 1")
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
@@ -253,21 +290,33 @@ class TaskRecipe:
             )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
+        if self.lm_weight:
+            self._check_reads_on(spec)
+        if any(self.in_transformers(spec, task) for task in self.tasks.values()):
+            fields_of(spec, given.origin)
+        return spec
+
+    def _check_reads_on(self, spec: EncoderSpec) -> None:
+        """Raises InputError unless the model can predict next tokens beside a class."""
         kind, heads = TASK_OBJECTIVES[self.task.family.objective].kind, family_of(spec).heads
-        reads_on = kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()
-        if self.lm_weight and not reads_on:
+        if not (kind in kinds.OF_WHOLE_TEXTS and heads.get(kinds.CAUSAL_LM) == ()):
             raise InputError(
                 f"config.lm_weight={self.lm_weight}: only a GPT predicts the next token beside a "
                 f"class of whole texts, and this is a {spec.encoder} for {kind}: set it to 0"
             )
-        if self.in_transformers(spec):
-            fields_of(spec, given.origin)
-        return spec
 
-    def in_transformers(self, spec: EncoderSpec) -> bool:
-        """Whether transformers has a class for the trained models; then they are stored for it."""
-        kind = TASK_OBJECTIVES[self.task.family.objective].kind
+    def in_transformers(self, spec: EncoderSpec, task: Task) -> bool:
+        """Whether transformers has a class for a trained model; then it is stored for it."""
+        kind = TASK_OBJECTIVES[task.family.objective].kind
         return not self.bilstm.hidden and has_model(spec, kind)
+
+    def plain_of(self, name: str) -> Mapping[str, Any]:
+        """The config of one of several tasks alone, or of all, in the form of config.json."""
+        if not name:
+            return self.plain
+        own = dict(self.plain["tasks"][name])
+        plain = {key: x for key, x in self.plain.items() if key not in ("tasks", "share_power")}
+        return plain | {"data": self.tasks[name].data, "task": own}
 
 
 def _optimizer(section: Any) -> OptimizerSpec:
@@ -277,11 +326,37 @@ def _optimizer(section: Any) -> OptimizerSpec:
     return build("optimizer", OptimizerSpec, OPTIMIZER | section)
 
 
-def _task(data: str, section: Any) -> Task:
-    fields = dict(section) if isinstance(section, Mapping) else {}
+def _tasks(data: str, section: Any) -> dict[str, Task]:
+    """The tasks of config.tasks by name; those without data of their own have config.data."""
+    tasks: dict[str, Task] = {}
+    for name, fields in converted(section, dict, "config.tasks").items():
+        if not name.isidentifier():
+            raise InputError(
+                f"config.tasks.{name}: the name of a task must have letters, digits and _ alone"
+            )
+        task = _task(f"tasks.{name}", data, fields)
+        for other, known in tasks.items():
+            if known == task:
+                raise InputError(
+                    f"config.tasks: {other} and {name} are the same task on the same data: leave "
+                    "one of them out"
+                )
+        tasks[name] = task
+    if len(tasks) < 2:
+        raise InputError(
+            f"config.tasks names {', '.join(tasks) or 'none'}: name two or more; one task alone is "
+            "config.task"
+        )
+    return tasks
+
+
+def _task(place: str, data: str, section: Any) -> Task:
+    """The task of a section of the config, which may have data of its own."""
+    fields = {"data": data} | (dict(section) if isinstance(section, Mapping) else {})
     kind = fields.pop("kind", None)
     if kind not in tuple(TASKS):
-        raise InputError(f"config.task.kind={kind!r}: must be one of {', '.join(TASKS)}")
-    if not data:
-        raise InputError("config.data is empty: name the folder with the task's files")
-    return build("task", TASKS[kind], {"data": data} | fields)
+        raise InputError(f"config.{place}.kind={kind!r}: must be one of {', '.join(TASKS)}")
+    if not fields["data"]:
+        where = "config.data" if place == "task" else f"config.{place}.data"
+        raise InputError(f"{where} is empty: name the folder with the task's files")
+    return build(place, TASKS[kind], fields)

@@ -1,11 +1,13 @@
 """The scores of a task's predictions, as results.json has them."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertjax.base.files import sha256_of_file
+from bertjax.fine_tuning.data import name_in
 from bertjax.tasks.task import Task
 
 
@@ -28,6 +30,27 @@ def scored(
         "settings": settings,
         "value": value if math.isfinite(value) else None,
         "degenerate": task.family.degenerate(predictions[first], settings),
+    }
+
+
+def mean_of(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What several tasks scored together: the value is the mean of theirs.
+
+    Args:
+      scores: the name of a task -> the result of `scored`.
+    """
+    wrong = {name: why for name, each in scores.items() if (why := each["degenerate"])}
+    values = [each["value"] for each in scores.values()]
+    return {
+        "dev": {
+            name_in(task, split): figures
+            for task, each in scores.items()
+            for split, figures in each["dev"].items()
+        },
+        "settings": {},
+        "value": None if None in values else statistics.mean(values),
+        "degenerate": "; ".join(f"{name}: {why}" for name, why in wrong.items()),
+        "tasks": dict(scores),
     }
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.files import atomic_write, write_json
 from bertjax.fine_tuning.best_model import BestModel
-from bertjax.fine_tuning.data import TaskData
+from bertjax.fine_tuning.data import Split, TaskData, identity_of, name_in
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.resampling import write_resampled
-from bertjax.fine_tuning.scores import digests, in_a_line, scored
+from bertjax.fine_tuning.scores import digests, in_a_line, mean_of, scored
 from bertjax.fine_tuning.trials import Trials
 from bertjax.runs.run_folder import (
     PREDICTIONS_FOLDER,
@@ -38,14 +38,25 @@ class Search:
     """The search in a run folder: the finished trials, and those that remain."""
 
     def __init__(
-        self, folder: Path, recipe: TaskRecipe, data: TaskData, trials: Trials, best: BestModel
+        self,
+        folder: Path,
+        recipe: TaskRecipe,
+        data: Mapping[str, TaskData],
+        trials: Trials,
+        best: BestModel,
     ):
-        self._folder, self._recipe, self._task = folder, recipe, recipe.task
+        self._folder, self._recipe, self._tasks = folder, recipe, recipe.tasks
         self._data, self._trials, self._best_model = data, trials, best
+        self._identity = identity_of(data)
+        self._others = {
+            name_in(name, split): digest
+            for name, each in data.items()
+            for split, digest in each.others.items()
+        }
         self._grid = list(dict.fromkeys(recipe.trials()))
         self._finished = {trial: result for trial in self._grid if (result := self._read(trial))}
         # What the stored model predicts for dev, if it was trained by this process.
-        self._predicted: dict[str, list[Any]] | None = None
+        self._predicted: dict[str, dict[str, list[Any]]] | None = None
 
     @property
     def _results(self) -> dict[Trial, dict[str, Any]]:
@@ -54,19 +65,29 @@ class Search:
 
     def announce(self) -> None:
         """Prints what will run, before the training begins."""
-        train, trials = self._data.train, self._trials
-        epochs, lengths = trials.epochs(self._grid[0]), train.lengths
-        padded = epochs.steps_per_epoch * train.choices * epochs.tokens
-        full = (lengths == self._recipe.max_length).mean()
-        full = f"; {full:.0%} of them as long as config.max_length" if full else ""
-        dev = ", ".join(f"{len(part.examples):,} {name}" for name, part in self._data.dev.items())
+        trials, first = self._trials, self._grid[0]
+        together = trials.together(first)
+        tokens = padded = 0.0  # of an epoch
+        for name, data in self._data.items():
+            train, epochs, drawn = data.train, trials.epochs(first, name), together.drawn[name]
+            tokens += drawn * len(train.ids) / epochs.steps_per_epoch
+            padded += drawn * train.choices * epochs.tokens
+            lengths = train.lengths
+            full = (lengths == self._recipe.max_length).mean()
+            full = f"; {full:.0%} of them as long as config.max_length" if full else ""
+            share = f"; {drawn / together.steps_per_epoch:.0%} of the batches" if name else ""
+            dev = ", ".join(f"{len(part.examples):,} {split}" for split, part in data.dev.items())
+            print(
+                f"{name or self._tasks[name].name}: {len(train):,} training sequences of "
+                f"{lengths.mean():.0f} tokens, {lengths.max()} at most{full}{share}; "
+                f"to score: {dev}"
+            )
         print(
-            f"{self._task.name}: {len(train):,} training sequences of {lengths.mean():.0f} tokens, "
-            f"{lengths.max()} at most{full}; to score: {dev}\n"
             f"{sum(trials.parameters.values()):,} parameters; batches in parts of {epochs.rows} x "
             f"{', '.join(map(str, trials.buckets))} tokens, "
-            f"{1 - len(train.ids) / padded:.0%} of them padding\n"
-            f"{len(self._grid)} trials, the first of {epochs.steps:,} steps",
+            f"{1 - tokens / padded:.0%} of them padding\n"
+            f"{len(self._grid)} trials, the first of "
+            f"{first.epochs * together.steps_per_epoch:,} steps",
             flush=True,
         )
         stored = self._best_model.trial()
@@ -96,7 +117,7 @@ class Search:
         best = max(results, key=lambda trial: (_value(results[trial]), trial.name == stored))
         if _value(results[best]) == -math.inf:
             raise NothingScored(
-                f"no trial gave a {self._task.metric} ({results[best]['degenerate']}): lower "
+                f"no trial gave a {self._metric} ({results[best]['degenerate']}): lower "
                 "config.grid.learning_rate"
             )
         if best.name != stored:
@@ -116,8 +137,20 @@ class Search:
 
     # ------------------------------------------------------------------------ one trial
 
-    def _folder_of(self, trial: Trial) -> Path:
-        return trial_folder(self._folder, trial.name)
+    @property
+    def _metric(self) -> str:
+        return self._tasks[""].metric if "" in self._tasks else "mean"
+
+    def _folder_of(self, trial: Trial, name: str = "") -> Path:
+        return trial_folder(self._folder / name, trial.name)
+
+    def _of(self, result: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """The result of a trial for one task, in the form that a run of that task alone has."""
+        if not name:
+            return dict(result)
+        own = {key: value for key, value in result.items() if key != "tasks"}
+        data = self._data[name].identity | self._data[name].others
+        return own | result.get("tasks", {}).get(name, {}) | {"data": data}
 
     def _read(self, trial: Trial) -> dict[str, Any] | None:
         """The results of a trial; None if it was not finished before.
@@ -129,7 +162,7 @@ class Search:
         if not (folder / RESULTS_FILE).exists():
             return None
         result = read_trial(folder)
-        for what, identity in self._data.identity.items():
+        for what, identity in self._identity.items():
             if result["data"].get(what) != identity:
                 raise InputError(
                     f"{folder} was run with another {what} (its content differs): use the "
@@ -144,10 +177,11 @@ class Search:
           False if a signal stopped it.
         """
         folder = self._folder_of(trial)
-        folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
+        for name in self._recipe.names:
+            self._folder_of(trial, name).mkdir(parents=True, exist_ok=True)
+            (self._folder / name / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
         begin, resumed = time.perf_counter(), checkpoints_folder(folder).exists()
-        data = self._data.identity | self._data.others
+        data = self._identity | self._others
         result = {**dataclasses.asdict(trial), "data": data, "seconds": None}
         try:
             params, complete = self._trials.train(trial, folder)
@@ -159,89 +193,108 @@ class Search:
                 return False
             predictions = self._predict_dev(params)
             result |= self._score(predictions)
-            examples = self._dev_examples()
-            write_resampled(folder, self._task, examples, predictions, result["settings"])
+            settings = {name: self._of(result, name)["settings"] for name in self._tasks}
+            for name, task in self._tasks.items():
+                given = self._dev_examples(name), predictions[name], settings[name]
+                write_resampled(self._folder_of(trial, name), task, *given)
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             if keep or all(_value(other) < _value(result) for other in self._finished.values()):
-                self._best_model.save(params, trial.name, result["settings"])
+                self._best_model.save(params, trial.name, settings)
                 self._predicted = predictions
         if trial not in self._finished:  # a repeated trial keeps its first results
-            write_json(folder / RESULTS_FILE, result)
+            for name in self._recipe.names:
+                write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
             self._finished[trial] = result
         shutil.rmtree(checkpoints_folder(folder))
         print(f"  {in_a_line(result)}", flush=True)
         return True
 
-    def _predict_dev(self, params: Params) -> dict[str, list[Any]]:
+    def _predict_dev(self, params: Params) -> dict[str, dict[str, list[Any]]]:
         return {
-            name: self._trials.predict(params, split, f"predicting {name}")
-            for name, split in self._data.dev.items()
+            name: {
+                split: self._predict(params, name, split, part) for split, part in data.dev.items()
+            }
+            for name, data in self._data.items()
         }
 
-    def _dev_examples(self) -> dict[str, list[Any]]:
-        return {name: split.examples for name, split in self._data.dev.items()}
+    def _predict(self, params: Params, name: str, split: str, part: Split) -> list[Any]:
+        return self._trials.predict(params, part, f"predicting {name_in(name, split)}", name)
 
-    def _score(self, predictions: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """See `scored`."""
-        return scored(self._task, self._dev_examples(), predictions)
+    def _dev_examples(self, name: str) -> dict[str, list[Any]]:
+        return {split: part.examples for split, part in self._data[name].dev.items()}
+
+    def _score(self, predictions: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, Any]:
+        """See `scored` and, with several tasks, `mean_of`."""
+        scores = {
+            name: scored(task, self._dev_examples(name), predictions[name])
+            for name, task in self._tasks.items()
+        }
+        return scores[""] if "" in scores else mean_of(scores)
 
     # ------------------------------------------------------------------- the best trial
 
     def _finish(self, best: Trial) -> dict[str, Any]:
         """Writes predictions in official form, results.json and metrics.jsonl of the best model."""
-        folder, task = self._folder, self._task
         params = self._best_model.load()
         predictions = self._predicted or self._predict_dev(params)
         scores = self._score(predictions)
-        output = folder / PREDICTIONS_FOLDER
-        output.mkdir(exist_ok=True)
-        for name, split in self._data.dev.items():
-            task.write(output, name, split.examples, predictions[name], scores["settings"])
-        for name, split in self._data.test.items():
-            found = self._trials.predict(params, split, f"predicting {name}")
-            task.write(output, name, split.examples, found, scores["settings"])
+        for name, task in self._tasks.items():
+            output = self._folder / name / PREDICTIONS_FOLDER
+            output.mkdir(exist_ok=True)
+            data, settings = self._data[name], self._of(scores, name)["settings"]
+            for split, part in data.dev.items():
+                task.write(output, split, part.examples, predictions[name][split], settings)
+            for split, part in data.test.items():
+                found = self._predict(params, name, split, part)
+                task.write(output, split, part.examples, found, settings)
         self._write_metrics()
         results = self._run_results(best, scores)
-        write_json(folder / RESULTS_FILE, results)
-        _print_results(results)
-        return results
+        for name, each in results.items():
+            write_json(self._folder / name / RESULTS_FILE, each)
+            _print_results(name, each)
+        return results[""]
 
     def _run_before(self, best: Trial) -> dict[str, Any] | None:
         """The results.json of an earlier run, if it and the predictions are still valid."""
-        if not (self._folder / RESULTS_FILE).exists():
-            return None
-        results = read_results(self._folder)
-        if results != self._run_results(best, self._finished[best]):
-            return None
+        wanted = self._run_results(best, self._finished[best])
+        for name, each in wanted.items():
+            folder = self._folder / name
+            if not (folder / RESULTS_FILE).exists() or read_results(folder) != each:
+                return None
         self._write_metrics()  # it contains times, so results.json has no digest of it
-        _print_results(results)
-        return results
+        for name, each in wanted.items():
+            _print_results(name, each)
+        return wanted[""]
 
-    def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
-        """The content of results.json: the scores, and digests of the predictions.
+    def _run_results(self, best: Trial, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The content of each results.json, by name: scores, and digests of the predictions.
 
         Args:
           scores: the result of `_score` for the stored model.
         """
+        return {name: self._results_of(name, best, scores) for name in self._recipe.names}
+
+    def _results_of(self, name: str, best: Trial, scores: Mapping[str, Any]) -> dict[str, Any]:
+        trials = {trial: self._of(result, name) for trial, result in self._results.items()}
+        found = self._of(scores, name)
+        task = self._tasks.get(name)
         results = {
-            "task": self._task.name,
-            "metric": self._task.metric,
-            **{key: scores[key] for key in ("dev", "settings", "degenerate")},
+            "task": task.name if task else ", ".join(self._tasks),
+            "metric": task.metric if task else self._metric,
+            **{key: found[key] for key in ("dev", "settings", "degenerate")},
             "chosen": dataclasses.asdict(best),
             "init_from": self._recipe.init_from,
-            "summary": _summary(self._results),
-            "trials": self._trial_results(),
-            "data": self._data.others,
-            "predictions": digests(self._folder / PREDICTIONS_FOLDER),
+            **({"together": list(self._tasks)} if name else {}),
+            "summary": _summary(trials),
+            "trials": [
+                {key: value for key, value in each.items() if key != "data"}
+                for each in trials.values()
+            ],
+            "data": self._data[name].others if task else self._others,
+            "predictions": digests(self._folder / name / PREDICTIONS_FOLDER),
         }
         return json.loads(json.dumps(results))
-
-    def _trial_results(self) -> list[dict[str, Any]]:
-        return [
-            {key: value for key, value in result.items() if key != "data"}
-            for result in self._results.values()
-        ]
 
     def _write_metrics(self) -> None:
         """Writes the metrics of all trials to one file, each followed by its dev scores."""
@@ -299,8 +352,8 @@ def _mean_and_std(values: list[float]) -> dict[str, float | None]:
     }
 
 
-def _print_results(results: Mapping[str, Any]) -> None:
-    print(f"{results['task']}: {results['metric']} on dev, over the restarts")
+def _print_results(name: str, results: Mapping[str, Any]) -> None:
+    print(f"{name or results['task']}: {results['metric']} on dev, over the restarts")
     for row in results["summary"]:
         mean = "none" if row["mean"] is None else f"{row['mean']:.2f}"
         spread = "" if row["deviation"] is None else f" +- {row['deviation']:.2f}"

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.data import Split, TaskData
+from bertjax.fine_tuning.data import Split, TaskData, identity_of
 from bertjax.fine_tuning.model import Predictor, predicting_next
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.objectives.multi_task import MultiTask, array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.with_language_model import WithLanguageModel
 from bertjax.optimizers.optimizer import make_optimizer
@@ -21,6 +22,7 @@ from bertjax.optimizers.schedule import make_schedule
 from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.sharding.placement import HostBatch, make_placement, part_tokens
 from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
+from bertjax.tasks.together import Together
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
@@ -41,7 +43,7 @@ class Trials:
     def __init__(
         self,
         recipe: TaskRecipe,
-        data: TaskData,
+        data: Mapping[str, TaskData],
         model: Model,
         *,
         max_length: int,
@@ -52,6 +54,8 @@ class Trials:
         """Compiles nothing yet.
 
         Args:
+          data: that of each of the recipe's tasks.
+          model: with a part for each task.
           max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
           start: fresh parameters -> those that training starts from.
@@ -59,10 +63,15 @@ class Trials:
         Raises:
           InputError: the config divides batches into parts, and the task needs them whole.
         """
-        objective = dataclasses.replace(
-            TASK_OBJECTIVES[recipe.task.family.objective], **recipe.task.objective_settings
-        )
-        if objective.whole_batch and recipe.accumulate > 1:
+        self._objectives = {
+            name: dataclasses.replace(
+                TASK_OBJECTIVES[task.family.objective], **task.objective_settings
+            )
+            for name, task in recipe.tasks.items()
+        }
+        whole = self._objectives.get("", MultiTask(self._objectives))
+        self._whole_batch = any(each.whole_batch for each in self._objectives.values())
+        if self._whole_batch and recipe.accumulate > 1:
             raise InputError(
                 f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "
                 "with each other, so that it cannot take the batch in parts: set it to 0"
@@ -71,11 +80,11 @@ class Trials:
         self._max_length, self._pad_id = max_length, pad_id
         self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
         placement = make_placement(recipe.mesh, recipe.layout)
-        trained = model
-        minimized: Objective = objective
+        trained: Model = model
+        minimized: Objective = whole
         if recipe.lm_weight:
             trained = predicting_next(model)
-            minimized = WithLanguageModel(objective, recipe.lm_weight)
+            minimized = WithLanguageModel(self._objectives[""], recipe.lm_weight)
         self.experiment = Experiment(
             model=trained,
             objective=minimized,
@@ -83,10 +92,13 @@ class Trials:
             placement=placement,
         )
         self._trainer = Trainer(self.experiment)
-        self._predictor = Predictor(
-            model, objective, placement, pad_id=pad_id, batch_tokens=recipe.batch_tokens
-        )
-        self.buckets = choose_lengths(data.train.lengths, max_length, recipe.buckets)
+        how = dict(pad_id=pad_id, batch_tokens=recipe.batch_tokens)
+        self._predictors = {
+            name: Predictor(model, objective, placement, **how, part=name)
+            for name, objective in self._objectives.items()
+        }
+        self._lengths = np.concatenate([each.train.lengths for each in data.values()])
+        self.buckets = choose_lengths(self._lengths, max_length, recipe.buckets)
 
     @property
     def abstract_params(self) -> Params:
@@ -95,31 +107,44 @@ class Trials:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """The number of parameters of each part of the model."""
+        """The number of parameters of each branch of each task, as TASK/BRANCH, or BRANCH."""
+        params = self.abstract_params
+        tasks = {"": params} if "" in self._objectives else params
         return {
-            part: sum(leaf.size for leaf in jax.tree.leaves(tree))
-            for part, tree in self.abstract_params.items()
+            array_name(task, branch): sum(leaf.size for leaf in jax.tree.leaves(tree))
+            for task, branches in tasks.items()
+            for branch, tree in branches.items()
         }
 
-    def epochs(self, trial: Trial) -> Epochs:
-        """The batches of a trial. None is larger than the training data."""
-        lengths = self._data.train.lengths
+    def epochs(self, trial: Trial, task: str = "") -> Epochs:
+        """The batches of a trial, of one task. None is larger than the task's training data."""
+        lengths = self._data[task].train.lengths
         size = min(trial.batch_size, len(lengths))
-        if self.experiment.objective.whole_batch:
-            rows = size
-        elif self._recipe.accumulate:
-            rows = trial.batch_size // self._recipe.accumulate
-        else:
-            most, cost = (tokens / self._data.train.choices for tokens in part_tokens())
-            rows = choose_rows(
-                lengths,
-                self.buckets,
-                size,
-                devices=self.experiment.placement.ways,
-                most=most,
-                cost=cost,
-            )
-        return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, rows)
+        return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, self._rows(trial))
+
+    def _rows(self, trial: Trial) -> int:
+        """The rows of each part of a batch, which are the same for all tasks."""
+        sizes = [len(each.train) for each in self._data.values()]
+        size = min(trial.batch_size, max(sizes))
+        if self._whole_batch:
+            return size
+        if self._recipe.accumulate:
+            return trial.batch_size // self._recipe.accumulate
+        choices = max(each.train.choices for each in self._data.values())
+        most, cost = (tokens / choices for tokens in part_tokens())
+        return choose_rows(
+            self._lengths,
+            self.buckets,
+            size,
+            devices=self.experiment.placement.ways,
+            most=most,
+            cost=cost,
+        )
+
+    def together(self, trial: Trial) -> Together:
+        """The order of the tasks' batches."""
+        sizes = {name: self.epochs(trial, name).steps_per_epoch for name in self._data}
+        return Together(sizes, self._recipe.share_power, trial.seed)
 
     def train(self, trial: Trial, folder: Path) -> tuple[Params, bool]:
         """Trains from the newest checkpoint in a folder, or from the given weights.
@@ -133,12 +158,11 @@ class Trials:
         Raises:
           NonFiniteLoss: it diverged.
         """
-        epochs = self.epochs(trial)
-        course = self._course(trial, epochs)
+        course = self._course(trial)
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(checkpoints_folder(folder), keep=1)
             stack.enter_context(contextlib.closing(checkpoints))
-            state, window = self._trainer.restore(checkpoints, self._data.identity)
+            state, window = self._trainer.restore(checkpoints, identity_of(self._data))
             if state is None:
                 state = self.experiment.fresh_state(trial.seed).started(self._start)
             step = int(state.step)
@@ -147,41 +171,47 @@ class Trials:
             state, complete = self._trainer.train(state, course, checkpoints, journal, window)
         return state.params, complete
 
-    def _course(self, trial: Trial, epochs: Epochs) -> Course:
-        intervals = self._recipe.intervals
+    def _course(self, trial: Trial) -> Course:
+        intervals, phase = self._recipe.intervals, self._phase(trial)
         optimizer = dataclasses.replace(self._recipe.optimizer, learning_rate=trial.learning_rate)
         return Course(
-            phases=[self._phase(epochs)],
-            schedule=make_schedule(optimizer, epochs.steps),
+            phases=[phase],
+            schedule=make_schedule(optimizer, phase.last_step),
             seed=trial.seed,
             intervals=Intervals(
                 log=intervals.log,
                 checkpoint=intervals.checkpoint,
-                evaluate=epochs.steps,
+                evaluate=phase.last_step,
                 eval_batches=1,
             ),
-            metadata={"data": self._data.identity},
+            metadata={"data": identity_of(self._data)},
         )
 
-    def _phase(self, epochs: Epochs) -> Phase:
+    def _phase(self, trial: Trial) -> Phase:
         """The batches of a trial, as the training loop wants them."""
-        encoded, rows = self._data.train, epochs.rows
+        together = self.together(trial)
+        each = {name: self.epochs(trial, name) for name in self._data}
+        rows = self._rows(trial)
 
         def parts(number: int) -> list[Callable[[slice], HostBatch]]:
-            return [partial(part, *examples) for examples in epochs.parts(number)]
+            name, of_task = together.locate(number)
+            return [partial(part, name, *examples) for examples in each[name].parts(of_task)]
 
-        def part(examples: np.ndarray, length: int, held: slice) -> HostBatch:
-            arrays = encoded.batch(
-                self.experiment.objective.fields, examples, rows, length, self._pad_id
-            )
-            return {name: array[held] for name, array in arrays.items()}
+        def part(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
+            fields, encoded = self._objectives[name].fields, self._data[name].train
+            arrays = encoded.batch(fields, examples, rows, length, self._pad_id)
+            return {array_name(name, key): array[held] for key, array in arrays.items()}
 
-        tokens = round(epochs.tokens * encoded.choices)
-        length = round(epochs.tokens / epochs.batch_size)
+        def mean(of_task: Callable[[str], float]) -> float:
+            drawn = together.drawn.items()
+            return sum(n * of_task(name) for name, n in drawn) / together.steps_per_epoch
+
+        tokens = round(mean(lambda name: each[name].tokens * self._data[name].train.choices))
+        length = round(mean(lambda name: each[name].tokens / each[name].batch_size))
         return Phase(
             name="fine-tuning",
             first_step=0,
-            last_step=epochs.steps,
+            last_step=trial.epochs * together.steps_per_epoch,
             parts=parts,
             held_out=None,
             rows=rows,
@@ -190,16 +220,16 @@ class Trials:
             flops=tokens * self._flops_per_token(length),
         )
 
-    def predict(self, params: Params, split: Split, what: str) -> list[Any]:
-        """A prediction for each example of a split.
+    def predict(self, params: Params, split: Split, what: str, task: str = "") -> list[Any]:
+        """A prediction for each example of a split of a task.
 
         Args:
           params: as `train` returns them.
           what: the work, as the progress calls it.
         """
-        recipe, encoded = self._recipe, split.encoded
-        buckets, longest = self.buckets, encoded.lengths[encoded.lengths.argmax()]
+        buckets, lengths = self.buckets, split.encoded.lengths
+        longest = lengths[lengths.argmax()]
         if longest > buckets[-1]:
             buckets += choose_lengths(longest[None], self._max_length, most=1)
-        outputs = self._predictor.outputs(params, encoded, buckets, what)
-        return recipe.task.family.decode(split.examples, encoded, outputs)
+        outputs = self._predictors[task].outputs(params, split.encoded, buckets, what)
+        return self._recipe.tasks[task].family.decode(split.examples, split.encoded, outputs)

@@ -174,6 +174,8 @@ def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any
     """The same as `_history`, for a run of fine-tuning."""
     config, results = read_config(folder), read_results(folder)
     recipe = _recipe(config) | {"init_from": Path(results["init_from"]).name}
+    if others := results.get("together"):
+        recipe["fine-tuned together"] = ", ".join(others)
     figures = {f"{results['task']}, {split}": scores for split, scores in results["dev"].items()}
     if thresholds := results["settings"].get(THRESHOLDS):
         figures["The thresholds above which a text has a label"] = thresholds

@@ -100,9 +100,9 @@ def run(config: Any, workdir: str) -> int:
                 classes=family.classes,
                 task=about_task(recipe.task, recipe.max_length),
             )
-            trials = _trials(recipe, data, tagger)
+            trials = _trials(recipe, {"": data}, tagger)
             best = _best_model(subfolder / TAGGER_FOLDER, tagger, trials)
-            search = Search(subfolder, recipe, data, trials, best)
+            search = Search(subfolder, recipe, {"": data}, trials, best)
             search.announce()
             (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
             results[name] = search.complete()
@@ -113,7 +113,7 @@ def run(config: Any, workdir: str) -> int:
     return 0
 
 
-def _trials(recipe: TaskRecipe, data: TaskData, tagger: Tagger) -> Trials:
+def _trials(recipe: TaskRecipe, data: Mapping[str, TaskData], tagger: Tagger) -> Trials:
     flops = tagger.module.flops_per_word(len(tagger.layers), tagger.width)
     return Trials(
         recipe,
@@ -125,11 +125,12 @@ def _trials(recipe: TaskRecipe, data: TaskData, tagger: Tagger) -> Trials:
 
 
 def _best_model(folder: Path, tagger: Tagger, trials: Trials) -> BestModel:
-    def pack(params: Params, task: Mapping[str, Any]) -> Tagger:
+    def pack(name: str, params: Params, task: Mapping[str, Any]) -> Tagger:
+        del name
         return dataclasses.replace(tagger, params=params, task={**tagger.task, **task})
 
-    def unpack(stored: Tagger) -> Params:
+    def unpack(stored: Mapping[str, Tagger]) -> Params:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, trials.abstract_params)
-        return jax.device_put(stored.params, shardings)
+        return jax.device_put(stored[""].params, shardings)
 
-    return BestModel(folder, write_tagger, read_tagger, pack, unpack)
+    return BestModel({"": folder}, write_tagger, read_tagger, pack, unpack)

@@ -1,4 +1,4 @@
-"""Fine-tunes on one task (section 4): weights go in; scores, predictions and a model come out."""
+"""Fine-tunes on a task (section 4), or on several: weights go in; scores and models come out."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,24 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
 from bertjax.fine_tuning.best_model import BestModel
 from bertjax.fine_tuning.data import TaskData, encoder, read_examples
-from bertjax.fine_tuning.model import class_names, encoder_with_head
+from bertjax.fine_tuning.model import class_names, encoder_with_heads
 from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.fine_tuning.search import Search
 from bertjax.fine_tuning.task_family import about_task
 from bertjax.fine_tuning.task_tokens import with_task_tokens
 from bertjax.fine_tuning.trials import Trials
-from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.heads.bilstm import BiLstm
+from bertjax.interop.hugging_face import has_model, read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.multi_task import array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.sharding.placement import make_placement
-from bertjax.training.model import Params
+from bertjax.tasks.task import Task
+from bertjax.training.model import Model, Params
 
 # Keys that may change when a run continues: where it runs, where its data and weights lie (their
 # content may not), how often it logs and saves, and which trials it has.
@@ -45,7 +48,8 @@ def run(config: Any, workdir: str) -> int:
     Args:
       config: as in `configs/finetune_*.py`.
       workdir: RUN: gets config.json; a folder under trials/ for each trial; the model, predictions
-        and results.json of the best; and metrics.jsonl, of all.
+        and results.json of the best; and metrics.jsonl, of all. With several tasks, it has a folder
+        in this form for each task, and beside these results.json of their mean.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
@@ -56,15 +60,21 @@ def run(config: Any, workdir: str) -> int:
     recipe, folder = begin(config, workdir)
     given = with_task_tokens(open_model(recipe.init_from))
     print(given.summary(), flush=True)
-    family, spec = recipe.task.family, recipe.spec(given)
+    spec, bilstm = recipe.spec(given), recipe.bilstm.module()
     # Every trial starts from these parts, and initializes the others.
-    bilstm = recipe.bilstm.module()
-    kind = TASK_OBJECTIVES[family.objective].kind
-    source = dataclasses.replace(given, params=given.beginning(kind, class_names(family), bilstm))
-    encode = encoder(family, given, recipe.max_length)
-    data = TaskData.of(recipe.task, read_examples(recipe.task), encode, source.identity)
+    sources = {name: _beginning(given, task, bilstm) for name, task in recipe.tasks.items()}
+    data = {
+        name: TaskData.of(
+            task,
+            read_examples(task),
+            encoder(task.family, given, recipe.max_length),
+            sources[name].identity,
+        )
+        for name, task in recipe.tasks.items()
+    }
     on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
-    model = encoder_with_head(family, spec, bilstm)
+    families = {name: task.family for name, task in recipe.tasks.items()}
+    model = encoder_with_heads(families, spec, bilstm)
     trials = Trials(
         recipe,
         data,
@@ -74,15 +84,19 @@ def run(config: Any, workdir: str) -> int:
             spec.flops_per_token(length, predicted=length if recipe.lm_weight else 0) + on_top
         ),
         pad_id=given.tokenizer.pad_id,
-        start=lambda params: load_into(params, source, model),
+        start=lambda params: _loaded(params, sources, model),
     )
     with exclusive(folder):
-        write_json(folder / "config.json", recipe.plain)
-        where = MODEL_FOLDER if recipe.in_transformers(spec) else PARAMETERS_FOLDER
-        best = _best_model(folder / where, recipe, given, spec, trials)
+        for name in recipe.names:
+            (folder / name).mkdir(exist_ok=True)
+            write_json(folder / name / "config.json", recipe.plain_of(name))
+        best = _best_model(folder, recipe, given, spec, trials)
         search = Search(folder, recipe, data, trials, best)
         search.announce()
-        fresh = [part for part in trials.parameters if part not in source.params]
+        given_ones = {
+            array_name(name, branch) for name, source in sources.items() for branch in source.params
+        }
+        fresh = [branch for branch in trials.parameters if branch not in given_ones]
         print(
             f"new in every trial: {', '.join(fresh)}"
             if fresh
@@ -91,7 +105,8 @@ def run(config: Any, workdir: str) -> int:
         )
         if search.complete() is None:
             return EXIT_STOPPED
-    print(f"{folder}: results.json, predictions/, {where}/")
+    for name, where in best.folders.items():
+        print(f"{folder / name}: results.json, predictions/, {where.name}/")
     return 0
 
 
@@ -118,33 +133,54 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     return recipe, folder
 
 
+def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
+    """The parts of the given weights with which a task begins."""
+    kind = TASK_OBJECTIVES[task.family.objective].kind
+    params = given.beginning(kind, class_names(task.family), bilstm)
+    return dataclasses.replace(given, params=params)
+
+
+def _loaded(params: Params, sources: Mapping[str, Pretrained], model: Model) -> Params:
+    """Params on the devices, with those of each part of the model replaced by its source's."""
+    for name, source in sources.items():
+        params = load_into(params, source, model, name)
+    return params
+
+
 def _best_model(
-    folder: Path,
-    recipe: TaskRecipe,
-    given: Pretrained,
-    spec: EncoderSpec,
-    trials: Trials,
+    folder: Path, recipe: TaskRecipe, given: Pretrained, spec: EncoderSpec, trials: Trials
 ) -> BestModel:
     """The store of the best model: a folder of transformers, if it has such models, or of ours."""
-    family = recipe.task.family
-    about = about_task(recipe.task, recipe.max_length)
+    experiment = trials.experiment
 
-    def pack(params: Params, task: Mapping[str, Any]) -> Pretrained:
+    def pack(name: str, params: Params, settings: Mapping[str, Any]) -> Pretrained:
+        task = recipe.tasks[name]
         return Pretrained(
-            origin=str(folder),
-            kind=TASK_OBJECTIVES[family.objective].kind,
+            origin=str(folder / name),
+            kind=TASK_OBJECTIVES[task.family.objective].kind,
             spec=plain(spec),
-            params=to_plain(params, spec),
+            params=to_plain(experiment.model.params_of(params, name), spec),
             tokenizer=given.tokenizer,
-            classes=class_names(family),
-            task={**about, **task},
+            classes=class_names(task.family),
+            task={**about_task(task, recipe.max_length), **settings},
             bilstm=recipe.bilstm.module(),
         )
 
-    def unpack(model: Pretrained) -> Params:
-        experiment = trials.experiment
-        return load_into(experiment.fresh_state(0).params, model, experiment.model)
+    def unpack(models: Mapping[str, Pretrained]) -> Params:
+        return _loaded(experiment.fresh_state(0).params, models, experiment.model)
 
-    if recipe.in_transformers(spec):
-        return BestModel(folder, write_hugging_face, read_hugging_face, pack, unpack)
-    return BestModel(folder, write_folder, read_folder, pack, unpack)
+    places = {
+        name: MODEL_FOLDER if recipe.in_transformers(spec, task) else PARAMETERS_FOLDER
+        for name, task in recipe.tasks.items()
+    }
+    folders = {name: folder / name / place for name, place in places.items()}
+    return BestModel(folders, _write, _read, pack, unpack)
+
+
+def _write(model: Pretrained, folder: Path) -> None:
+    in_transformers = not model.bilstm and has_model(model.spec, model.kind)
+    (write_hugging_face if in_transformers else write_folder)(model, folder)
+
+
+def _read(folder: Path, origin: str) -> Pretrained:
+    return (read_hugging_face if folder.name == MODEL_FOLDER else read_folder)(folder, origin)

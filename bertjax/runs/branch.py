@@ -14,6 +14,7 @@ from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.run_folder import (
     checkpoints_folder,
     config_difference,
+    is_of_tasks,
     read_config,
     recorded_config,
     source_of,
@@ -48,7 +49,7 @@ def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str
         return _with_steps_of(begun, _with_sizes_of(begun, recipe.plain))
 
     config = read_config(run)
-    if "task" in config:
+    if is_of_tasks(config):
         raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
     theirs = Recipe.from_config(config)
     plain = _with_sizes_of(config, recipe.plain)

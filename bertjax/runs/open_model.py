@@ -1,12 +1,15 @@
 """Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:FOLDER."""
 
+import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
 from bertjax.encoders.storage import to_plain
+from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.interop import own_folder, sentence_transformers
 from bertjax.interop.derived import with_layers
 from bertjax.interop.google import read_release
@@ -19,6 +22,7 @@ from bertjax.runs.run_folder import (
     PARAMETERS_FOLDER,
     TAGGER_FOLDER,
     LoadedRun,
+    is_of_tasks,
     load_run,
     read_config,
     source_of,
@@ -47,6 +51,8 @@ def open_model(source: str) -> Pretrained:
                 f"{source}: a run of fine-tuning, which is opened on this machine only: "
                 f"gcloud storage cp -r {source} FOLDER"
             )
+        if tasks := tasks_of(source):
+            return _shared(source, tasks)
         if (Path(source) / PARAMETERS_FOLDER).exists():
             return own_folder.read_folder(Path(source) / PARAMETERS_FOLDER, source)
         if not (Path(source) / MODEL_FOLDER).exists():
@@ -63,6 +69,14 @@ def open_model(source: str) -> Pretrained:
     return read_release(Path(name), source)
 
 
+def _shared(source: str, tasks: Iterable[str]) -> Pretrained:
+    """The model of several tasks of a run without their output layers: what they share."""
+    each = (open_model(f"{source}/{task}") for task in tasks)
+    most = max(each, key=lambda model: len(model.params))
+    params = {part: params for part, params in most.params.items() if part not in OUTPUT_LAYERS}
+    return dataclasses.replace(most, origin=source, params=params, classes=(), task={})
+
+
 def is_run(source: str) -> bool:
     """Whether a source is the folder of a run of ours."""
     return not source.startswith(("hf:", "tf1:"))
@@ -70,7 +84,12 @@ def is_run(source: str) -> bool:
 
 def is_fine_tuned(source: str) -> bool:
     """Whether a source is the folder of a run of fine-tuning."""
-    return is_run(source) and "task" in read_config(source_of(source)[0])
+    return is_run(source) and is_of_tasks(read_config(source_of(source)[0]))
+
+
+def tasks_of(source: str) -> tuple[str, ...]:
+    """The names of the tasks that a run of fine-tuning has learned together; () if it has not."""
+    return tuple(read_config(source).get("tasks", ())) if is_fine_tuned(source) else ()
 
 
 def makes_vectors(source: str) -> bool:

@@ -98,6 +98,11 @@ def _recorded(run: Path) -> Iterator[dict[str, Any]]:
         yield saved["config"]
 
 
+def is_of_tasks(config: Mapping[str, Any]) -> bool:
+    """Whether a config is of fine-tuning: of one task, or of several together."""
+    return "task" in config or "tasks" in config
+
+
 def read_results(run: Path) -> dict[str, Any]:
     """The results.json of a run of fine-tuning.
 
@@ -202,7 +207,7 @@ def load_run(name: str | Path) -> LoadedRun:
     """
     run, step = source_of(name)
     config = read_config(run)
-    if "task" in config:
+    if is_of_tasks(config):
         raise InputError(
             f"{run}: a run of fine-tuning, not of pre-training: its figures are in its "
             f"{RESULTS_FILE}, and launch/predict.py and launch/convert.py take it"

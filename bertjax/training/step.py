@@ -165,9 +165,9 @@ def join_rows(x: jax.Array) -> jax.Array:
 
 
 def add_sums(total: HostSums, sums: Sums) -> HostSums:
-    """Adds `sums`, as arrays on the host, to `total` in float64; an empty total is zero."""
+    """Adds `sums`, as arrays on the host, to `total` in float64; what one of them lacks is zero."""
     none = (0.0, 0.0)
-    return {
+    return total | {
         name: (total.get(name, none)[0] + float(value), total.get(name, none)[1] + float(count))
         for name, (value, count) in sums.items()
     }

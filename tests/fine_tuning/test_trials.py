@@ -65,7 +65,7 @@ def make_trials(monkeypatch):
             grid=dict(batch_size=(8,)),
         )
         recipe = TaskRecipe.from_config(change(config, **changes))
-        recipe = dataclasses.replace(recipe, task=_Task(family, settings))
+        recipe = dataclasses.replace(recipe, tasks={"": _Task(family, settings)})
         identity = dict(train="the same", dev="the same", weights="the same")
         data = TaskData(encoded, {}, {}, identity, {})
         whole = trials.make_placement
@@ -74,7 +74,7 @@ def make_trials(monkeypatch):
             patched.setattr(trials, "make_placement", lambda *given: whole(*given, some))
             return trials.Trials(
                 recipe,
-                data,
+                {"": data},
                 encoder_with_head(family, spec, recipe.bilstm.module()),
                 max_length=LONGEST,
                 flops_per_token=lambda length: 1.0,

@@ -17,6 +17,7 @@ from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.together import Together
 from bertjax.training.journal import METRICS_FILE, TRAIN, read_metrics
 from tests.helpers.task_files import change, tiny_finetuning
 from tests.helpers.tiny_run import SOUNDS
@@ -48,11 +49,15 @@ class ToyTrials:
         self.trained: list[str] = []
         self.predicted: list[str] = []
 
-    def epochs(self, trial: Trial) -> Epochs:
+    def epochs(self, trial: Trial, task: str = "") -> Epochs:
         """The batches of a trial, which are the same as of the real class."""
         lengths = self._data.train.lengths
         size = trial.batch_size
         return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, rows=size)
+
+    def together(self, trial: Trial) -> Together:
+        """The order of the tasks' batches, here of one."""
+        return Together({"": self.epochs(trial).steps_per_epoch}, 1.0, trial.seed)
 
     @np.errstate(over="ignore")
     def train(self, trial: Trial, folder: Path) -> tuple[np.ndarray, bool]:
@@ -90,7 +95,7 @@ class ToyTrials:
         error = inputs @ model - targets.astype(np.float32)
         return float(np.mean(error**2)), 2 * error @ inputs / np.float32(len(examples))
 
-    def predict(self, params: np.ndarray, split: Split, what: str) -> list[Any]:
+    def predict(self, params: np.ndarray, split: Split, what: str, task: str = "") -> list[Any]:
         """Predicts in the order of the examples; prints on stderr, where progress is printed."""
         print(what, file=sys.stderr)
         self.predicted.append(what.removeprefix("predicting "))
@@ -147,4 +152,4 @@ def toy_search(
     folder.mkdir(exist_ok=True)
     data = TaskData.of(recipe.task, read_examples(recipe.task), encode, weights)
     trials, kept = ToyTrials(recipe, data), ToyModel(folder / "model")
-    return Search(folder, recipe, data, trials, kept), trials, kept
+    return Search(folder, recipe, {"": data}, trials, kept), trials, kept

@@ -1,0 +1,63 @@
+"""Several tasks in one run, over one encoder (MT-DNN, arXiv 1901.11504): the paper's footnote 14.
+
+Commands:
+  python launch/finetune.py --config=configs/finetune_together.py:MRPC,RTE,STS-B,CoLA \\
+    --config.data=DIR --config.init_from=NAME --workdir=RUN
+  python launch/finetune.py --config=configs/finetune_together.py:MNLI,stars=classification,squad \\
+    --config.tasks.stars.data=REVIEWS --config.tasks.stars.label=stars \\
+    --config.tasks.squad.data=SQUAD (the rest as above)
+
+The word after the colon lists tasks: those of GLUE by their names; squad, triviaqa, swag and ner;
+and own tables as NAME=PROBLEM, with a problem of configs/finetune_table.py. DIR is the folder of
+the tasks that have no data of their own. RUN/TASK is then like a run of that task alone. In flags
+and folders a task is called by its name with _ for -, such as STS_B.
+
+Hardware: one GPU or one TPU chip; a CPU for small models.
+Expected: MT-DNN of BERT-Large on GLUE's test sets beside BERT-Large (table 2 of arXiv 1901.11504):
+  CoLA 61.5 and 60.5, SST-2 95.6 and 94.9, MNLI 86.7/86.0 and 86.7/85.9, QNLI 92.7 and 92.7,
+  RTE 81.4 and 70.1.
+"""
+
+import ml_collections
+
+from bertjax.base.errors import InputError
+from bertjax.config import finetune_config, section
+from bertjax.fine_tuning.recipe import TASKS
+from bertjax.tasks.glue import SETS
+from bertjax.tasks.table import PROBLEMS, Table
+
+OTHERS = [kind for kind in TASKS if kind not in ("glue", "table")]
+
+
+def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
+    """MT-DNN's batches, rate and epochs (section 4.2); its optimizer is Adamax."""
+    config = finetune_config()
+    del config.task
+    # By name; the fields of each as those of config.task in the config of that task alone.
+    config.tasks = {}
+    for given in tasks.split(","):
+        name = given.partition("=")[0].replace("-", "_")
+        if name in config.tasks:
+            raise InputError(
+                f"configs/finetune_together.py:{tasks}: two tasks have the name {name}: give one "
+                "of them another, as NAME=PROBLEM"
+            )
+        config.tasks[name] = _task(given)
+    # The tasks come by their batches to this power: 1 is MT-DNN's; 0.5 gives small ones more.
+    config.share_power = 1.0
+    config.grid.epochs = (5,)
+    return config
+
+
+def _task(given: str) -> dict:
+    kind, _, problem = given.partition("=")
+    if problem in PROBLEMS:
+        return section(Table, kind="table", problem=problem)
+    if kind in SETS and not problem:
+        return dict(kind="glue", name=kind)
+    if kind in OTHERS and not problem:
+        return section(TASKS[kind], kind=kind)
+    raise InputError(
+        f"configs/finetune_together.py: {given!r}: a task must be one of {', '.join(SETS)}; one of "
+        f"{', '.join(OTHERS)}; or NAME=PROBLEM, with a problem of {', '.join(PROBLEMS)}"
+    )
