@@ -34,7 +34,9 @@ def aligned(folder, pairs, opener=open, ending=""):
 
 @pytest.mark.parametrize("target", [1, 97, 1 << 20])
 @pytest.mark.parametrize(
-    "opener, ending", [(open, ""), (gzip.open, ".gz"), (lzma.open, ".xz")], ids=str
+    "opener, ending",
+    [(open, ""), (gzip.open, ".gz"), (lzma.open, ".xz")],
+    ids=["plain", "gz", "xz"],
 )
 def test_aligned_files(tmp_path, target, opener, ending):
     assert read(aligned(tmp_path, PAIRS, opener, ending), target) == PAIRS
