@@ -146,7 +146,7 @@ def test_one_task_alone_is_no_list(together, tmp_path):
 
 def test_the_words_behind_the_colon():
     tasks = finetune_together.get_config("STS-B,squad,stars=classification").tasks
-    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B")
+    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B", data="")
     assert (tasks.squad.kind, tasks.squad.version) == ("squad", "v1.1")
     assert (tasks.stars.kind, tasks.stars.problem) == ("table", "classification")
     with pytest.raises(InputError, match="two tasks have the name RTE"):
