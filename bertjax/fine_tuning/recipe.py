@@ -253,6 +253,10 @@ class TaskRecipe:
             )
         if not 0 <= self.share_power <= 1:
             raise InputError(f"config.share_power={self.share_power}: must be from 0 to 1")
+        if "" in self.tasks and self.share_power != 1:
+            raise InputError(
+                f"config.share_power={self.share_power}: one task has all batches: set it to 1"
+            )
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
