@@ -42,7 +42,7 @@ def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
                 f"configs/finetune_together.py:{tasks}: two tasks have the name {name}: give one "
                 "of them another, as NAME=PROBLEM"
             )
-        config.tasks[name] = _task(given)
+        config.tasks[name] = dict(_task(given), data="")  # "": that of config.data
     # The tasks come by their batches to this power: 1 is MT-DNN's; 0.5 gives small ones more.
     config.share_power = 1.0
     config.grid.epochs = (5,)

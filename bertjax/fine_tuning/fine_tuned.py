@@ -16,7 +16,7 @@ from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.runs.open_model import is_ensemble, is_tagger, open_model, tasks_of
+from bertjax.runs.open_model import check_one_task, is_ensemble, is_tagger, open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
 from bertjax.sharding.placement import data_parallel
 from bertjax.tasks.probabilities import BY
@@ -127,9 +127,7 @@ def open_fine_tuned(source: str) -> FineTuned:
     """
     if is_tagger(source):
         return FeatureTagger(read_tagger(path_of(source) / TAGGER_FOLDER, source), source)
-    if tasks := tasks_of(source):
-        folders = ", ".join(f"{source}/{name}" for name in tasks)
-        raise InputError(f"{source}: a run of several tasks: name one of its tasks: {folders}")
+    check_one_task(source)
     if not is_ensemble(source):
         return OneModel(open_model(source))
     results = read_ensemble(path_of(source))

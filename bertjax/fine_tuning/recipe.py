@@ -268,6 +268,10 @@ class TaskRecipe:
             )
         if not 0 <= self.share_power <= 1:
             raise InputError(f"config.share_power={self.share_power}: must be from 0 to 1")
+        if "" in self.tasks and self.share_power != 1:
+            raise InputError(
+                f"config.share_power={self.share_power}: one task has all batches: set it to 1"
+            )
         sharding_layout(self.layout)
 
     def trials(self) -> list[Trial]:
@@ -314,7 +318,7 @@ class TaskRecipe:
         """The config of one of several tasks alone, or of all, in the form of config.json."""
         if not name:
             return self.plain
-        own = dict(self.plain["tasks"][name])
+        own = {key: x for key, x in self.plain["tasks"][name].items() if key != "data"}
         plain = {key: x for key, x in self.plain.items() if key not in ("tasks", "share_power")}
         return plain | {"data": self.tasks[name].data, "task": own}
 
@@ -352,7 +356,8 @@ def _tasks(data: str, section: Any) -> dict[str, Task]:
 
 def _task(place: str, data: str, section: Any) -> Task:
     """The task of a section of the config, which may have data of its own."""
-    fields = {"data": data} | (dict(section) if isinstance(section, Mapping) else {})
+    fields = dict(section) if isinstance(section, Mapping) else {}
+    fields["data"] = fields.get("data") or data
     kind = fields.pop("kind", None)
     if kind not in tuple(TASKS):
         raise InputError(f"config.{place}.kind={kind!r}: must be one of {', '.join(TASKS)}")

@@ -19,7 +19,7 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.runs.open_model import is_fine_tuned, is_run, of_run, open_model
+from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_model
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     LoadedRun,
@@ -73,6 +73,7 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
     output = target.removeprefix(SERVING if serving else HUGGING_FACE)
     if output in ("", target):
         raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
+    check_one_task(model)
     with new_folder(output) as folder:
         fine_tuned = is_fine_tuned(model)
         trained = load_run(model) if is_run(model) and not fine_tuned else None

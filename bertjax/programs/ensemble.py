@@ -115,11 +115,11 @@ def _distinct(runs: Sequence[str]) -> list[str]:
 def _member(run: str) -> _Member:
     if not is_fine_tuned(run):
         raise InputError(f"{run}: not a run of fine-tuning: name folders of launch/finetune.py")
+    task = TaskRecipe.from_config(read_config(run)).task
     model = open_model(run)
     results = read_results(Path(run))
     trial = inside(Path(run) / "trials", model.task.get("trial"), f"{run}: its model")
     data = read_trial(trial)["data"]
-    task = TaskRecipe.from_config(read_config(run)).task
     return _Member(run, task, model, model.identity, trial.name, data, results["init_from"])
 
 

@@ -51,7 +51,7 @@ def open_model(source: str) -> Pretrained:
                 f"{source}: a run of fine-tuning, which is opened on this machine only: "
                 f"gcloud storage cp -r {source} FOLDER"
             )
-        if tasks := tasks_of(source):
+        if tasks := _tasks_of(source):
             return _shared(source, tasks)
         if (Path(source) / PARAMETERS_FOLDER).exists():
             return own_folder.read_folder(Path(source) / PARAMETERS_FOLDER, source)
@@ -87,9 +87,16 @@ def is_fine_tuned(source: str) -> bool:
     return is_run(source) and is_of_tasks(read_config(source_of(source)[0]))
 
 
-def tasks_of(source: str) -> tuple[str, ...]:
+def _tasks_of(source: str) -> tuple[str, ...]:
     """The names of the tasks that a run of fine-tuning has learned together; () if it has not."""
     return tuple(read_config(source).get("tasks", ())) if is_fine_tuned(source) else ()
+
+
+def check_one_task(source: str) -> None:
+    """Raises InputError if a source is a run of several tasks, which has a model for each."""
+    if tasks := _tasks_of(source):
+        folders = ", ".join(f"{source}/{name}" for name in tasks)
+        raise InputError(f"{source}: a run of several tasks: name one of its tasks: {folders}")
 
 
 def makes_vectors(source: str) -> bool:

@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.programs import convert, finetune, finetune_task
+from bertjax.programs import convert, ensemble, finetune, finetune_task
 from bertjax.runs.open_model import open_model
 from configs import finetune_together
 from tests.helpers.built_once import built_once
@@ -71,7 +71,7 @@ def test_every_task_learns_and_has_the_files_of_a_run_of_it_alone(together):
     assert "numbers/accuracy" not in names
 
 
-def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path, capsys):
+def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path):
     config, run = together
     tasks = TaskRecipe.from_config(config).tasks
     models = {name: open_model(str(run / name)) for name in tasks}
@@ -91,8 +91,11 @@ def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path, c
     assert max(found.values()) < 1e-4
     card = (tmp_path / "tags" / "README.md").read_text(encoding="utf-8")
     assert "CoLA" in card
-    with pytest.raises(InputError, match="name one of its tasks: .*run/CoLA, .*run/tags"):
-        open_fine_tuned(str(run))
+    for use in (open_fine_tuned, lambda source: convert.run(source, f"hf:{tmp_path / 'all'}")):
+        with pytest.raises(InputError, match="name one of its tasks: .*run/CoLA, .*run/tags"):
+            use(str(run))
+    with pytest.raises(InputError, match="name the folder of one of them, as RUN/TASK"):
+        ensemble.run([str(run), str(run / "CoLA")], str(tmp_path / "both"), "votes")
 
 
 def test_a_task_alone_goes_on_from_the_shared_weights(together):
@@ -146,7 +149,7 @@ def test_one_task_alone_is_no_list(together, tmp_path):
 
 def test_the_words_behind_the_colon():
     tasks = finetune_together.get_config("STS-B,squad,stars=classification").tasks
-    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B")
+    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B", data="")
     assert (tasks.squad.kind, tasks.squad.version) == ("squad", "v1.1")
     assert (tasks.stars.kind, tasks.stars.problem) == ("table", "classification")
     with pytest.raises(InputError, match="two tasks have the name RTE"):
