@@ -9,7 +9,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.programs import convert, prepare, pretrain
 from bertjax.runs.open_model import open_model
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import SOUNDS, metrics_of, tiny_config, write_text
 
 LANGUAGES = ("la", "lb", "la-lb")
 
@@ -31,15 +31,14 @@ def corpus(tmp_path_factory):
     return folder / "corpus"
 
 
-def config_of(corpus, languages="la,lb", **changes):
-    model = {"encoder": "xlm", "type_vocab_size": 2, "intermediate_size": 128}
+def config_of(corpus, languages="la,lb", model=None, **changes):
+    model = {"encoder": "xlm", "type_vocab_size": 2, "intermediate_size": 128} | (model or {})
     objective = {"name": "masked_lm", "text": "translations", "languages": languages}
-    config = tiny_config(corpus, objective=objective, language_alpha=0.5)
-    return {**config, "model": config["model"] | model | changes}
+    return tiny_config(corpus, objective=objective, model=model, **changes)
 
 
 def test_a_run_over_texts_and_translations(corpus, tmp_path):
-    assert pretrain.run(config_of(corpus), str(tmp_path / "run")) == 0
+    assert pretrain.run(config_of(corpus, language_alpha=0.5), str(tmp_path / "run")) == 0
     held_out = [line for line in metrics_of(tmp_path / "run") if line["split"] == "heldout"]
     assert {f"mlm_loss_{name}" for name in LANGUAGES} <= held_out[-1].keys()
     assert held_out[-1]["mlm_loss_la-lb"] < held_out[0]["mlm_loss_la-lb"] - 0.1
@@ -56,23 +55,44 @@ def test_a_run_over_texts_and_translations(corpus, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.params, trained.params)
 
 
+@pytest.mark.slow
+def test_a_word_is_found_in_its_translation(tmp_path):
+    """No word of these texts can be guessed from its own text, and each one from the other text."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(SOUNDS, rng.integers(4, 9))) for _ in range(3600)]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts[:600]))
+    (tmp_path / "b.tsv").write_text("\n".join(f"{each}\t{each.upper()}" for each in texts[600:]))
+    sources = [f"la=text:{tmp_path}/a.txt@1", f"la-lb=parallel:{tmp_path}/b.tsv@3"]
+    options = dict(learn_vocabulary=250, cased=True, held_out=0.1, workers=1)
+    prepare.run(sources, tmp_path / "corpus", **options)
+    no_dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = config_of(
+        tmp_path / "corpus",
+        model=no_dropout | {"num_hidden_layers": 2},
+        total_steps=400,
+        phase_1={"share": 1.0, "length": 24, "batch_size": 32},
+        phase_2={"share": 0.0},
+        optimizer={"learning_rate": 5e-3, "warmup_steps": 20},
+        intervals={"log": 100, "evaluate": 400, "checkpoint": 400, "eval_batches": 4},
+    )
+    assert pretrain.run(config, str(tmp_path / "run")) == 0
+    last = [line for line in metrics_of(tmp_path / "run") if line["split"] == "heldout"][-1]
+    assert last["mlm_loss_la"] > 2.4 and last["mlm_loss_la-lb"] < 0.6
+
+
 @pytest.mark.parametrize(
-    "changes, message",
+    "languages, model, message",
     [
-        (
-            {"encoder": "modernbert"},
-            "its text has position_ids, which modernbert does not read: choose another text",
-        ),
-        ({"encoder": "bert"}, "its text has language_ids, which bert does not read"),
-        ({"type_vocab_size": 3}, "model.type_vocab_size=3: must be 2, the number of objective.lan"),
-        ({"languages": "la,sw"}, r"its language \(lb\) is not among objective.languages='la,sw'"),
-        ({"languages": ""}, "xlm has an embedding of each language, and the text of objective="),
+        ("", {"encoder": "modernbert"}, "its text has position_ids, which modernbert does not"),
+        ("la,lb", {"encoder": "bert"}, "its text has language_ids, which bert does not read"),
+        ("la,lb", {"type_vocab_size": 3}, "model.type_vocab_size=3: must be 2, the number of"),
+        ("la,sw", {}, r"its language \(lb\) is not among objective.languages='la,sw'"),
+        ("", {}, "xlm has an embedding of each language, and the text of objective='masked_lm' na"),
     ],
 )
-def test_the_errors(corpus, tmp_path, changes, message):
-    config = config_of(corpus, **changes)
-    if changes.get("encoder") == "modernbert":
-        config = config_of(corpus, languages="", **changes)
-        del config["model"]["intermediate_size"], config["model"]["type_vocab_size"]
+def test_the_errors(corpus, tmp_path, languages, model, message):
+    config = config_of(corpus, languages, model)
+    if "modernbert" in model.values():
+        del config["model"]["type_vocab_size"]  # it has no such field
     with pytest.raises(InputError, match=message):
         pretrain.run(config, str(tmp_path / "run"))
