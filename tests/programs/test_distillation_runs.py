@@ -113,7 +113,11 @@ def test_weights_that_cannot_teach(tiny_corpus, tiny_run, left_to_right_run, tmp
     write_text(tmp_path / "text.txt", documents=40, seed=9)
     source = f"text:{tmp_path / 'text.txt'}"
     prepare.run([source], tmp_path / "corpus", learn_vocabulary=120, held_out=0.2, workers=1)
-    refused("weights that are not trained keep their vocabulary", corpus=tmp_path / "corpus", teacher=tiny_run)
+    refused(
+        "weights that are not trained keep their vocabulary",
+        corpus=tmp_path / "corpus",
+        teacher=tiny_run,
+    )
 
 
 def test_a_teacher_without_its_head(tiny_corpus, tiny_run, tmp_path, monkeypatch):
