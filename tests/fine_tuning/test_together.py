@@ -41,7 +41,9 @@ class _Task:
 def make_trials(monkeypatch):
     """Trials of `KINDS` over random sequences, on the first `devices`."""
 
-    def make(devices: int = 1, names=tuple(KINDS), spec=SPEC, **changes) -> trials.Trials:
+    def make(
+        devices: int = 1, names=tuple(KINDS), spec=SPEC, share_power=1.0, **changes
+    ) -> trials.Trials:
         config = change(
             finetune_config(),
             task=dict(kind="glue", name="CoLA"),
@@ -56,7 +58,9 @@ def make_trials(monkeypatch):
         recipe = TaskRecipe.from_config(change(config, **dict(accumulate=1) | changes))
         families = {name: FAMILIES[KINDS[name]] for name in names}
         recipe = dataclasses.replace(
-            recipe, tasks={name: _Task(family) for name, family in families.items()}
+            recipe,
+            tasks={name: _Task(family) for name, family in families.items()},
+            share_power=share_power,
         )
         identity = dict(train="the same", dev="the same", weights="the same")
         data = {
