@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.helpers import task_files
+from tests.helpers.conllu import conllu
 from tests.helpers.plain_environment import plain_environment
 from tests.helpers.tiny_run import REPOSITORY, tiny_config, write_text
 from tests.helpers.xla_flags import xla_flags
@@ -34,7 +35,9 @@ for command in json.load(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def said(tiny_run, fine_tuned, tmp_path_factory, repository) -> dict[str, tuple[int, str]]:
+def said(
+    tiny_run, left_to_right_run, fine_tuned, tmp_path_factory, repository
+) -> dict[str, tuple[int, str]]:
     """Maps each command to its exit code and its output."""
     folder = tmp_path_factory.mktemp("doors")
     write_text(folder / "text.txt")
@@ -57,6 +60,9 @@ def said(tiny_run, fine_tuned, tmp_path_factory, repository) -> dict[str, tuple[
         "evaluate --model=run --batches=1",
         "fill_mask --model=run --text=[MASK]",
         "score --model=run --data=minimal.jsonl --most=2 --output=scores.json",
+        "probe --model=run --data=trees --layer=1 --rank=4 --output=probe.json",
+        "scaling --runs=evaluated --output=law.json",
+        f"complete --model={left_to_right_run} --text=moo --tokens=3",
         "convert --from=run --to=hf:exported",
         "convert --from=run --to=stablehlo:served",
         "extract_features --model=hf:exported --input=lines.txt --output=vectors.parquet",
@@ -70,6 +76,12 @@ def said(tiny_run, fine_tuned, tmp_path_factory, repository) -> dict[str, tuple[
         f"compile_check --config={repository}/configs/pretrain_base_16.py --topology=v5e:4x4",
     ]
     (folder / "pairs.txt").write_text("baa baa ||| moo\n")
+    (folder / "trees").mkdir()
+    for split in ("train", "dev", "test"):
+        sentence = conllu(["moo", "quack", "baa", "."], [2, 0, 2, 2], punctuation=[3])
+        (folder / "trees" / f"{split}.conllu").write_text(4 * sentence)
+    shutil.copytree(tiny_run, folder / "evaluated")
+    (folder / "evaluated" / "masked_text.json").write_text('{"step": 160, "mlm_loss": 1.25}')
     for name in ("one", "other"):
         shutil.copytree(fine_tuned("MRPC")[1], folder / name)
     lines = [command.split() for command in commands]
