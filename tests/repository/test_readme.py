@@ -17,6 +17,8 @@ from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES
 from tests.helpers import task_files
 from tests.helpers.command_flags import assert_flags_exist
+from tests.helpers.conllu import conllu
+from tests.helpers.glue_files import write_glue
 from tests.helpers.plain_environment import plain_environment
 from tests.helpers.xla_flags import xla_flags
 
@@ -358,9 +360,35 @@ def test_grammar_is_scored(commands, repository, tiny_run, tmp_path):
     (tmp_path / "run").symlink_to(tiny_run)
     with lzma.open(tmp_path / "blimp.jsonl.xz", "wt", encoding="utf-8") as file:
         file.write(task_files.write_minimal_pairs(tmp_path / "pairs.jsonl").read_text())
-    for command in commands["docs/grammar.md"]:
+    *scored, probed, of_one_layer = commands["docs/grammar.md"]
+    for command in scored:
         assert "mean over 2 paradigms" in _run(command, tmp_path, repository)
     assert json.loads((tmp_path / "scores.json").read_text())["pairs"] == 14
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "fast").symlink_to(tiny_run)
+    (tmp_path / "ud").mkdir()
+    for split in ("train", "dev", "test"):
+        sentence = conllu(["Moo", "quack", "baa", "woof", "."], [2, 0, 2, 3, 2], punctuation=[4])
+        (tmp_path / "ud" / f"{split}.conllu").write_text(4 * sentence)
+    assert "fresh layers" in _run(probed, tmp_path, repository)
+    assert (tmp_path / "probe-trees.png").exists()
+    small = of_one_layer.replace("--layer=3", "--layer=1").replace("--rank=64", "--rank=32")
+    assert "layer 1, rank 16" in _run(small, tmp_path, repository)
+
+
+@pytest.mark.slow
+def test_several_tasks_together(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-bert'}")
+    write_glue(tmp_path / "glue")
+    task_files.write_reviews(tmp_path / "reviews", rows=24)
+    (tmp_path / "pairs.txt").write_text("baa baa ||| moo\n")
+    together, predict, export, alone = commands["docs/fine_tuning.md"][14:18]
+    small = [f for f in _SMALL_TASK if ".task." not in f]
+    assert "chosen: " in _run(together, tmp_path, repository, small)
+    _run(predict, tmp_path, repository)
+    assert json.loads((tmp_path / "pairs.jsonl").read_text())["label"]
+    assert "BertForSequenceClassification" in _run(export, tmp_path, repository)
+    assert "chosen: " in _run(alone, tmp_path, repository, small)
 
 
 @pytest.mark.slow
@@ -370,7 +398,7 @@ def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     task_files.write_squad(tmp_path / "squad", paragraphs=8)
     question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
     (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-    *learned, together, predict = commands["docs/fine_tuning.md"][14:]
+    *learned, together, predict = commands["docs/fine_tuning.md"][18:]
     for command in learned:
         assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
