@@ -39,7 +39,7 @@ POSITION_IDS = {
 LANGUAGE_IDS = {
     "language_ids": Field("BS", "int32", "the number of each token's language, from 0"),
 }
-# What an encoder may read but does not need.
+# An encoder may read these, and does not need them.
 OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
 # Everything that an encoder may read.
 INPUTS = TEXT | OPTIONAL

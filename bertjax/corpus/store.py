@@ -221,8 +221,9 @@ class TokenStore:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that its sources name, in order; () if they name none."""
-        return tuple(dict.fromkeys(s.language for s in self.sources if s.language))
+        """The languages that its sources name, in order; () if these are fewer than two."""
+        names = tuple(dict.fromkeys(s.language for s in self.sources if s.language))
+        return names if len(names) > 1 else ()
 
     def of_language(self, language: str) -> Self:
         """The same store, of which only the sources of one language are read."""
@@ -235,7 +236,7 @@ class TokenStore:
 
     def table_of_languages(self) -> str:
         """Lines with the share of each language; "" if there are fewer than two."""
-        if len(self.languages) < 2:
+        if not self.languages:
             return ""
         return table(*zip(*((s.language, s.tokens, s.share) for s in self.sources), strict=True))
 

@@ -166,7 +166,7 @@ def how_computed(spec: EncoderSpec) -> dict[str, Any]:
 
 
 def determined(spec: EncoderSpec) -> dict[str, Any]:
-    """What the weights of a model determine, as `config.model` has it: its family and sizes."""
+    """The family and the sizes of a model, which its weights determine, as in `config.model`."""
     left = (*how_computed(spec), *_OF_TRAINING)
     sizes = {name: value for name, value in vars(spec).items() if name not in left}
     return sizes | {"encoder": spec.encoder}

@@ -95,7 +95,7 @@ class Stream:
         self._starts = store.document_starts + np.arange(len(store.document_starts))
 
     def bounds(self, source: int) -> tuple[int, int]:
-        """Where a source of the store begins, and its end."""
+        """The places where a source of the store begins and ends."""
         span = self._store.sources[source]
         first, end = self._starts[[span.first_document, span.last_document_exclusive]]
         return int(first), int(end)

@@ -34,7 +34,7 @@ def scored(
 
 
 def mean_of(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What several tasks scored together: the value is the mean of theirs.
+    """The scores of several tasks together: the value is the mean of theirs.
 
     Args:
       scores: the name of a task -> the result of `scored`.

@@ -8,10 +8,10 @@ import dataclasses
 import json
 
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.encoders.computation import plain
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.vocabulary_change import with_rows
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import LIBRARY_KINDS, Tokenizer
 
@@ -27,17 +27,16 @@ def with_task_tokens(given: Pretrained) -> Pretrained:
     tokenizer = given.tokenizer
     if tokenizer.template.specials(pair=True) or tokenizer.kind not in LIBRARY_KINDS:
         return given
-    extended = _extended(tokenizer, given.origin)
-    spec = dataclasses.replace(given.spec, vocab_size=extended.vocabulary_size)
-    rng, flat = np.random.default_rng(0), flatten_dict(dict(given.params), sep="/")
-    for path in given.family.vocabulary:
-        if path in flat:
-            rows = flat[path][: tokenizer.vocabulary_size]  # a table may have more
-            shape = (len(_NAMES), *rows.shape[1:])
-            new = rng.normal(0, spec.initializer_range, shape) if rows.ndim > 1 else np.zeros(shape)
-            flat[path] = np.concatenate([rows, new.astype(rows.dtype)])
-    params = unflatten_dict(flat, sep="/")
-    return dataclasses.replace(given, tokenizer=extended, spec=plain(spec), params=params)
+    rng, deviation = np.random.default_rng(0), given.spec.initializer_range
+
+    def with_fresh(rows: np.ndarray) -> np.ndarray:
+        rows = rows[: tokenizer.vocabulary_size]  # a table may have more
+        shape = (len(_NAMES), *rows.shape[1:])
+        new = rng.normal(0, deviation, shape) if rows.ndim > 1 else np.zeros(shape)
+        return np.concatenate([rows, new.astype(rows.dtype)])
+
+    changed = with_rows(given, _extended(tokenizer, given.origin), with_fresh)
+    return dataclasses.replace(changed, spec=plain(changed.spec))
 
 
 def _extended(tokenizer: Tokenizer, origin: str) -> Tokenizer:

@@ -333,7 +333,7 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
       InputError: a part of its architecture is missing, or transformers has no such model.
     """
     pretrained.model()  # raises if a part is missing
-    if pretrained.bilstm or not has_model(pretrained.spec, pretrained.kind):
+    if not has_class(pretrained):
         raise InputError(
             f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
             "(a BiLSTM, a class of a text read left to right, or another encoder than ELECTRA's "
@@ -356,6 +356,11 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:
         write_modules(pretrained, folder)
+
+
+def has_class(pretrained: Pretrained) -> bool:
+    """Whether transformers has a class for a model."""
+    return not pretrained.bilstm and has_model(pretrained.spec, pretrained.kind)
 
 
 def has_model(spec: EncoderSpec, kind: str) -> bool:

@@ -6,7 +6,7 @@ this is its own row. A piece that no old one stands for gets the mean of all pie
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -42,20 +42,32 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
         )
     pieces = old_pieces(given.tokenizer, tokenizer)
     ordinary = np.flatnonzero(given.tokenizer.ordinary)
-    flat = flatten_dict(dict(given.params), sep="/")
-    for path in given.family.vocabulary:
-        if path in flat:
-            flat[path] = _means(flat[path], pieces, ordinary)
+    changed = with_rows(given, tokenizer, lambda rows: _means(rows, pieces, ordinary))
     lengths = [min(len(each), 2) for each in pieces]
     copied, means, others = (lengths.count(length) for length in (1, 2, 0))
     return dataclasses.replace(
-        given,
-        spec=dataclasses.replace(spec, vocab_size=tokenizer.vocabulary_size),
-        params=unflatten_dict(flat, sep="/"),
-        tokenizer=tokenizer,
+        changed,
         rows=f"{len(pieces):,} pieces instead of {given.tokenizer.vocabulary_size:,}: rows of "
         f"{copied:,} are copies, of {means:,} the means of their old pieces, of {others:,} the "
         "mean of all",
+    )
+
+
+def with_rows(
+    given: Pretrained, tokenizer: Tokenizer, change: Callable[[np.ndarray], np.ndarray]
+) -> Pretrained:
+    """The same model with another tokenizer.
+
+    Args:
+      change: an array with a row for each old piece, or more -> one with a row for each new piece.
+    """
+    flat = flatten_dict(dict(given.params), sep="/")
+    tables = [path for path in given.family.vocabulary if path in flat]
+    return dataclasses.replace(
+        given,
+        spec=dataclasses.replace(given.spec, vocab_size=tokenizer.vocabulary_size),
+        params=unflatten_dict(flat | {path: change(flat[path]) for path in tables}, sep="/"),
+        tokenizer=tokenizer,
     )
 
 

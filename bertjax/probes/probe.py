@@ -42,7 +42,7 @@ class Words(NamedTuple):
 
 
 def predicted(kind: str, projection: jax.Array, vectors: jax.Array) -> jax.Array:
-    """What a probe says of words.
+    """The distances or depths that a probe predicts.
 
     Args:
       kind: `DISTANCE` or `DEPTH`.
@@ -120,7 +120,7 @@ def train(
 
 
 def predictions(kind: str, projection: np.ndarray, words: Words) -> list[np.ndarray]:
-    """What a probe says of each sentence: [n, n] or [n]."""
+    """The distances [n, n] or depths [n] that a probe predicts for each sentence."""
     examples, found = _examples(kind, words), []
     for start in range(0, len(examples), _BATCH):
         some = range(start, min(start + _BATCH, len(examples)))

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,43 +23,55 @@ from bertjax.training.model import Model
 _AT_ONCE = 256  # sentences
 
 
-def word_vectors(trees: Sequence[Tree], extractor: Extractor, path: Path) -> np.ndarray:
+class Sentences(NamedTuple):
+    """Trees, and their words as a model reads them."""
+
+    trees: list[Tree]
+    texts: list[EncodedText]
+
+
+def encoded(trees: Sequence[Tree], extractor: Extractor, longest: int) -> Sentences:
+    """The sentences that have at most `longest` tokens, special ones included.
+
+    Args:
+      extractor: for words.
+
+    Raises:
+      InputError: a word has no character but white space.
+    """
+    found = Sentences([], [])
+    for tree, text in zip(trees, extractor.encoder.encode(map(_text, trees)), strict=True):
+        if text.length <= longest:
+            if text.vectors != len(tree.words):
+                raise InputError(f"{tree.where}: a word of white space alone: remove it")
+            found.trees.append(tree)
+            found.texts.append(text)
+    return found
+
+
+def word_vectors(texts: Sequence[EncodedText], extractor: Extractor, path: Path) -> np.ndarray:
     """The mean of the vectors of each word's pieces.
 
     Args:
+      texts: of `encoded`.
       extractor: for words, of one or more layers.
       path: a file to keep them in, which is mapped.
 
     Returns:
       float16 [layers, N, D], of all words, sentence after sentence.
-
-    Raises:
-      InputError: a sentence is longer than the model reads.
     """
     layers = len(extractor.options.layers)
-    shape = layers, sum(len(tree.words) for tree in trees), extractor.width // layers
+    shape = layers, sum(text.vectors for text in texts), extractor.width // layers
     found = np.memmap(path, np.float16, "w+", shape=shape)
-    texts = extractor.encoder.encode(map(_text, trees))
     done = 0
-    with Progress("vectors of words", len(trees), " sentences") as progress:
-        for start in range(0, len(trees), _AT_ONCE):
-            some = trees[start : start + _AT_ONCE]
-            encoded: list[EncodedText] = [next(texts) for _ in some]
-            for tree, text in zip(some, encoded, strict=True):
-                extractor.check(text, tree.where)
-                if text.vectors != len(tree.words):
-                    raise InputError(f"{tree.where}: a word of white space alone: remove it")
-            vectors = np.concatenate(extractor.vectors(encoded, progress))
+    with Progress("vectors of words", len(texts), " sentences") as progress:
+        for start in range(0, len(texts), _AT_ONCE):
+            some = texts[start : start + _AT_ONCE]
+            vectors = np.concatenate(extractor.vectors(some, progress))
             parts = vectors.reshape(len(vectors), layers, -1).swapaxes(0, 1)
             found[:, done : done + len(vectors)] = parts
             done += len(vectors)
     return found
-
-
-def fitting(trees: Sequence[Tree], extractor: Extractor, longest: int) -> list[Tree]:
-    """The sentences that have at most `longest` tokens, special ones included."""
-    texts = extractor.encoder.encode(map(_text, trees))
-    return [tree for tree, text in zip(trees, texts, strict=True) if text.length <= longest]
 
 
 def _text(tree: Tree) -> str:

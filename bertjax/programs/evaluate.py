@@ -13,7 +13,7 @@ from bertjax.runs.assembly import held_out_examples
 from bertjax.runs.initialize import frozen_params, open_sources
 from bertjax.runs.run_folder import EVALUATION_FILE, load_run, source_of
 from bertjax.training.evaluation import Evaluator
-from bertjax.training.verdict import name_in
+from bertjax.training.verdict import in_language
 
 _WIDTH = 15  # of a column: "0.5312 ± 0.0156"
 
@@ -57,7 +57,7 @@ def run(model: str, corpus: str | None, batches: int) -> dict[str, dict[str, flo
     _print_table(
         results,
         objective,
-        store.languages if len(store.languages) > 1 else (),
+        store.languages,
         f"step {loaded.step}, held-out text of {', '.join(corpora)}, "
         f"{batches * recipe.eval_batch_size:,} sequences of each length",
     )
@@ -77,7 +77,7 @@ def _print_table(
     for length, metrics in results.items():
         print(f"{length:<12}" + "  ".join(f"{_shown(metrics, name):>{_WIDTH}}" for name in names))
         for language in languages:
-            cells = (_shown(metrics, name_in(language, name)) for name in names)
+            cells = (_shown(metrics, in_language(language, name)) for name in names)
             print(f"  {language:<10}" + "  ".join(f"{cell:>{_WIDTH}}" for cell in cells))
     for length, metrics in results.items():
         if warning := objective.warning(metrics):

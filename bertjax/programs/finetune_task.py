@@ -25,7 +25,7 @@ from bertjax.fine_tuning.task_family import about_task
 from bertjax.fine_tuning.task_tokens import with_task_tokens
 from bertjax.fine_tuning.trials import Trials
 from bertjax.heads.bilstm import BiLstm
-from bertjax.interop.hugging_face import has_model, read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import has_class, read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.multi_task import array_name
@@ -178,8 +178,7 @@ def _best_model(
 
 
 def _write(model: Pretrained, folder: Path) -> None:
-    in_transformers = not model.bilstm and has_model(model.spec, model.kind)
-    (write_hugging_face if in_transformers else write_folder)(model, folder)
+    (write_hugging_face if has_class(model) else write_folder)(model, folder)
 
 
 def _read(folder: Path, origin: str) -> Pretrained:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import write_json
+from bertjax.base.files import check_json_output, write_json
 from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
 from bertjax.corpus.shards import HELDOUT
@@ -16,7 +16,6 @@ from bertjax.examples.stream_layout import Stream
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.minimal_pairs.likelihood import log_probabilities
-from bertjax.programs.score import check_output
 from bertjax.runs.open_model import is_run, open_model
 from bertjax.runs.run_folder import load_run
 from bertjax.sharding.placement import HostBatch, data_parallel
@@ -43,7 +42,7 @@ def run(
         left to right; a stride that does not fit; an output that cannot be written.
     """
     if output:
-        check_output(output)
+        check_json_output(output)
     if corpus is None and not is_run(model):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")
     given = open_model(model)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import write_json
+from bertjax.base.files import check_json_output, write_json
 from bertjax.base.validation import check_numbers
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import WORDS
@@ -23,7 +23,7 @@ from bertjax.probes.scores import (
     uuas,
 )
 from bertjax.probes.trees import Tree, read_trees
-from bertjax.probes.vectors import decayed, fitting, with_fresh_layers, word_vectors
+from bertjax.probes.vectors import Sentences, decayed, encoded, with_fresh_layers, word_vectors
 from bertjax.runs.open_model import open_model
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -70,15 +70,16 @@ def run(
         check_numbers("--rank", rank)
         if not 1 <= rank <= given.spec.hidden_size:
             raise InputError(f"--rank={rank}: must be from 1 to {given.spec.hidden_size}")
-    if output and not (Path(output).suffix == ".json" and Path(output).parent.is_dir()):
-        raise InputError(f"--output={output}: must be a .json file in an existing folder")
-    trees = _read(data, extractor, given.spec.max_position_embeddings, most)
+    if output:
+        check_json_output(output)
+    sentences = _read(data, extractor, given.spec.max_position_embeddings, most)
+    trees = {split: each.trees for split, each in sentences.items()}
     print(given.summary(), flush=True)
     result: dict[str, dict[str, Any]] = {}
     if baselines:
         result["words in a chain"] = _chain(trees[TEST])
     with tempfile.TemporaryDirectory(prefix="bertjax-") as folder:
-        found = _vectors(trees, extractor, Path(folder) / "model")
+        found = _vectors(sentences, extractor, Path(folder) / "model")
         best: tuple[float, str, list[np.ndarray]] | None = None
         for place, layer in enumerate(layers):
             for rank in ranks:
@@ -94,13 +95,13 @@ def run(
                 result["decayed embeddings"], _ = _probed(trees, made, rank)
                 _print_row("decayed embeddings", result["decayed embeddings"])
             fresh = _extractor(with_fresh_layers(given, seed=0), (depth,))
-            other = _vectors(trees, fresh, Path(folder) / "fresh")
+            other = _vectors(sentences, fresh, Path(folder) / "fresh")
             result["fresh layers"], _ = _probed(trees, _layer(other, 0), rank)
     print(f"\n{'':24}" + "".join(f"{name:>9}" for name in _COLUMNS))
     for name, scores in result.items():
         _print_row(name, scores)
-    sentences = {split: len(some) for split, some in trees.items()}
-    report = {"model": model, "sentences": sentences, "probes": result}
+    numbers = {split: len(some) for split, some in trees.items()}
+    report = {"model": model, "sentences": numbers, "probes": result}
     if output:
         write_json(Path(output), report)
         assert best is not None
@@ -112,27 +113,29 @@ def _extractor(given: Pretrained, layers: Sequence[int]) -> Extractor:
     return Extractor(given, Options(features=WORDS, layers=tuple(layers)))
 
 
-def _read(data: str, extractor: Extractor, longest: int, most: int | None) -> Split:
+def _read(data: str, extractor: Extractor, longest: int, most: int | None) -> dict[str, Sentences]:
     """The sentences of each split, without those that are too long for the model."""
-    found: Split = {}
+    found: dict[str, Sentences] = {}
     for split in (TRAIN, DEV, TEST):
         paths = sorted(Path(data).glob(f"*{split}*.conllu*"))
         if len(paths) != 1:
             there = ", ".join(path.name for path in paths) or "none"
             raise InputError(f"--data={data}: needs one *{split}*.conllu file, and has {there}")
         trees = read_trees(paths[0])[: most if split == TRAIN else None]
-        found[split] = fitting(trees, extractor, longest)
-        if left := len(trees) - len(found[split]):
+        found[split] = encoded(trees, extractor, longest)
+        if left := len(trees) - len(found[split].trees):
             print(f"{split}: {left} sentences of more than {longest} tokens are left out")
-        if not found[split]:
+        if not found[split].trees:
             raise InputError(f"{paths[0]}: no sentence that the model can read")
     return found
 
 
-def _vectors(trees: Split, extractor: Extractor, path: Path) -> dict[str, np.ndarray]:
+def _vectors(
+    sentences: Mapping[str, Sentences], extractor: Extractor, path: Path
+) -> dict[str, np.ndarray]:
     return {
-        split: word_vectors(some, extractor, path.with_suffix(f".{split}"))
-        for split, some in trees.items()
+        split: word_vectors(each.texts, extractor, path.with_suffix(f".{split}"))
+        for split, each in sentences.items()
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import write_json
+from bertjax.base.files import check_json_output, write_json
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.sections import flat
@@ -32,8 +32,11 @@ def run(
       over the second, or None.
 
     Raises:
-      InputError: no such runs; one was not evaluated; they lack the key.
+      InputError: no such runs; one was not evaluated; they lack the key; the output cannot be
+        written.
     """
+    if output:
+        check_json_output(output)
     kinds: dict[str, list[Run]] = {}
     folders = sorted(map(Path, glob.glob(runs)))
     if not folders:
@@ -69,8 +72,7 @@ def _kind(folder: Path, by: str) -> str:
 def _place(config: Any) -> tuple[float, float]:
     """The parameters and tokens of a config."""
     recipe = Recipe.from_config(config)
-    tokens = sum(len(steps) * phase.batch_size * phase.length for _, phase, steps in recipe.steps())
-    return parameters(recipe, PAPER_VOCABULARY), float(tokens)
+    return parameters(recipe, PAPER_VOCABULARY), float(recipe.tokens)
 
 
 def _print(kind: str, found: Mapping[str, Any]) -> None:

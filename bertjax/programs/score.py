@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
+from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
-from bertjax.base.files import write_json
+from bertjax.base.files import check_json_output, write_json
 from bertjax.base.validation import check_numbers
 from bertjax.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
 from bertjax.minimal_pairs.data import read_pairs
@@ -49,7 +49,7 @@ def run(
         if most < 1:
             raise InputError(f"--most={most}: must be at least 1")
     if output:
-        check_output(output)
+        check_json_output(output)
     pairs = read_pairs(data, most)
     opened = open_model(model)
     print(opened.summary(), flush=True)
@@ -80,15 +80,6 @@ def run(
     if output:
         write_json(path_of(output), result)
     return result
-
-
-def check_output(output: str) -> None:
-    """Raises InputError if a file cannot be written there, before the model computes."""
-    path = path_of(output)
-    checked_path(path.parent, write=True)
-    fits = path.suffix == ".json" and not path.is_dir()
-    if not (fits and (in_bucket(path) or path.parent.is_dir())):
-        raise InputError(f"--output={output}: must be a .json file in an existing folder")
 
 
 def _print_table(pairs: list[Pair], right: np.ndarray, paradigms: dict[str, Accuracy]) -> None:

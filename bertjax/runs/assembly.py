@@ -100,8 +100,7 @@ def held_out_examples(
     def of(text: TokenStore, **languages: HeldOut) -> HeldOut:
         return HeldOut(Examples(text, tokenizer, spec).batch, spec.batch_size, languages)
 
-    several = store.languages if len(store.languages) > 1 else ()
-    return of(store, **{name: of(store.of_language(name)) for name in several})
+    return of(store, **{name: of(store.of_language(name)) for name in store.languages})
 
 
 def make_experiment(

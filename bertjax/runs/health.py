@@ -35,8 +35,7 @@ def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -
         frequencies = word_frequencies(store, tokenizer.special_ids)
         return recipe.objective.unigram_baseline(frequencies, recipe.masking)
 
-    several = train.languages if len(train.languages) > 1 else ()
-    return {_WHOLE: of(train)} | {each: of(train.of_language(each)) for each in several}
+    return {_WHOLE: of(train)} | {each: of(train.of_language(each)) for each in train.languages}
 
 
 def health_of(recipe: Recipe, baselines: Baselines) -> Health:
@@ -45,10 +44,7 @@ def health_of(recipe: Recipe, baselines: Baselines) -> Health:
     Args:
       baselines: the result of `unigram_baselines`.
     """
-    stages = tuple(
-        PhaseSteps(steps.stop, phase.batch_size * phase.length)
-        for _, phase, steps in recipe.steps()
-    )
+    stages = tuple(PhaseSteps(steps.stop, phase.batch_tokens) for _, phase, steps in recipe.steps())
     languages = {name: each for name, each in baselines.items() if name and each is not None}
     whole = baselines.get(_WHOLE)
     return Health(recipe.objective, stages, recipe.optimizer.warmup_steps, whole, languages)

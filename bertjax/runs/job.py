@@ -190,13 +190,12 @@ class Job:
                 for _, phase, _ in recipe.steps()
             }
         lengths = ", ".join(f"by {name} at length {length}" for length, name in attention.items())
-        seen = sum(len(steps) * phase.batch_tokens for _, phase, steps in recipe.steps())
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
             f"attention {lengths}",
-            f"{recipe.total_steps:,} steps, {seen / self.train.token_count:.1f} times the corpus's "
-            f"{self.train.token_count:,} tokens",
+            f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
+            f"corpus's {self.train.token_count:,} tokens",
             *filter(None, [self.train.table_of_languages()]),
         ]
         return "\n".join(lines)

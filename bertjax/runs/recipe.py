@@ -315,6 +315,11 @@ class Recipe:
             found.append(range(first, round(done * self.total_steps)))
         return found
 
+    @property
+    def tokens(self) -> int:
+        """The positions of all batches, padding included."""
+        return sum(len(steps) * phase.batch_tokens for _, phase, steps in self.steps())
+
     def phase_at(self, step: int) -> PhaseSpec:
         """The phase that made update `step`, from 1."""
         return next(phase for _, phase, steps in self.steps() if step <= steps.stop)

@@ -60,7 +60,7 @@ def fit(runs: Sequence[Run]) -> Law:
       ValueError: fewer runs than the law has numbers, or they all have one size, or one length.
     """
     _check(runs)
-    logs = np.log([(run.parameters, run.tokens, run.loss) for run in runs]).T
+    logs = _logs(runs)
     starts = [
         _start(logs, least, alpha, beta)
         for least in _LEAST
@@ -80,8 +80,7 @@ def resampled(runs: Sequence[Run], law: Law, number: int, seed: int = 0) -> list
             _check(sample)
         except ValueError:
             continue
-        logs = np.log([(run.parameters, run.tokens, run.loss) for run in sample]).T
-        laws.append(_refined(logs, np.array(law))[1])
+        laws.append(_refined(_logs(sample), np.array(law))[1])
     return laws
 
 
@@ -103,6 +102,11 @@ def _check(runs: Sequence[Run]) -> None:
     for name in ("parameters", "tokens"):
         if len({getattr(run, name) for run in runs}) < 3:
             raise ValueError(f"the runs have fewer than three numbers of {name}")
+
+
+def _logs(runs: Sequence[Run]) -> np.ndarray:
+    """log N, log D and log L of each run, [3, runs]."""
+    return np.log([(run.parameters, run.tokens, run.loss) for run in runs]).T
 
 
 def _log_loss(law: np.ndarray, log_n: np.ndarray, log_d: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from bertjax.training.feed import Feed
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.objective import HostSums, Objective, Rngs, Sums
 from bertjax.training.step import add_sums, means, weighted
-from bertjax.training.verdict import name_in
+from bertjax.training.verdict import in_language
 
 
 class HeldOut(NamedTuple):
@@ -52,7 +52,7 @@ class Evaluator:
 
         For each accuracy NAME, "NAME_stderr" is its standard error, on the assumption that the
         answers are independent (those in one sequence are not quite). With several languages,
-        `name_in(language, NAME)` is each of the objective's columns in one of them.
+        `in_language(language, NAME)` is each of the objective's columns in one of them.
 
         Args:
           params: the parameters of all parts of the model.
@@ -83,7 +83,7 @@ class Evaluator:
             if name.endswith("_accuracy") and count
         }
         by_language = {
-            name_in(language, name): value
+            in_language(language, name): value
             for language, own in held_out.languages.items()
             for name, value in self.evaluate(params, own, batches).items()
             if name in self._objective.columns

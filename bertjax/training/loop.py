@@ -27,6 +27,7 @@ from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import HostSums, Objective, Sums
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means
+from bertjax.training.verdict import updates_in
 
 Schedule = Callable[[int], float]
 Window = Mapping[str, Any]  # sums of metrics by name, each with its count
@@ -105,7 +106,7 @@ class Course:
 
     def spent(self, step: int) -> dict[str, float]:
         """The tokens (positions, padding included) and useful operations of updates 1 to `step`."""
-        updates = [min(step, p.last_step) - min(step, p.first_step) for p in self.phases]
+        updates = updates_in([phase.last_step for phase in self.phases], step)
         return {
             name: sum(n * getattr(p, name) for n, p in zip(updates, self.phases, strict=True))
             for name in ("tokens", "flops")

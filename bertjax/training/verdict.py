@@ -64,6 +64,12 @@ class PhaseSteps(NamedTuple):
     tokens: int
 
 
+def updates_in(ends: Sequence[int], step: int) -> list[int]:
+    """How many of the updates 1 to `step` are in each phase; `ends` are the phases' last steps."""
+    done = [min(step, end) for end in ends]
+    return [end - begin for begin, end in zip([0, *done], done, strict=False)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Health:
     """The rules for one run.
@@ -105,11 +111,8 @@ class Health:
 
     def tokens(self, step: int) -> int:
         """The tokens seen after an update, padding included."""
-        total = first = 0
-        for stage in self.stages:
-            total += max(min(step, stage.last_step) - first, 0) * stage.tokens
-            first = stage.last_step
-        return total
+        updates = updates_in([stage.last_step for stage in self.stages], step)
+        return sum(n * stage.tokens for n, stage in zip(updates, self.stages, strict=True))
 
     def _diverging(self, rows: list) -> Verdict | None:
         """Two evaluations of a phase far above its best, and a training loss that has risen too.
@@ -201,13 +204,13 @@ class Health:
         """The headline of each language beside its baseline; "" if there is none."""
         parts = []
         for language, baseline in self.languages.items():
-            loss = row.get(name_in(language, self.objective.headline))
+            loss = row.get(in_language(language, self.objective.headline))
             if loss is not None:
                 unused = "" if loss < baseline - _NEAR else ", the context is not used"
                 parts.append(f"{language} {loss:.2f} (baseline {baseline:.2f}{unused})")
         return f"; by language: {', '.join(parts)}" if parts else ""
 
 
-def name_in(language: str, metric: str) -> str:
+def in_language(language: str, metric: str) -> str:
     """The name of a metric in one language, such as "mlm_loss_sw"."""
     return f"{metric}_{language}"

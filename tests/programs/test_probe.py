@@ -9,7 +9,7 @@ from bertjax.base.errors import InputError
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import WORDS
 from bertjax.probes.trees import read_trees
-from bertjax.probes.vectors import decayed, with_fresh_layers, word_vectors
+from bertjax.probes.vectors import decayed, encoded, with_fresh_layers, word_vectors
 from bertjax.programs import probe
 from bertjax.runs.open_model import open_model
 from tests.helpers.conllu import conllu
@@ -37,7 +37,8 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     trees[1].words[0] = "moo meow"
     given = open_model(str(tiny_run))
     extractor = Extractor(given, Options(features=WORDS, layers=(0, 1)))
-    found = word_vectors(trees, extractor, tmp_path / "vectors")
+    texts = encoded(trees, extractor, longest=64).texts
+    found = word_vectors(texts, extractor, tmp_path / "vectors")
     assert found.shape == (2, sum(len(tree.words) for tree in trees), given.spec.hidden_size)
     text = " ".join(["moomeow", *trees[1].words[1:]])
     from bertjax.base.progress import Progress
@@ -54,7 +55,7 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     np.testing.assert_allclose(mean[0], weights @ found[0, :n] / weights.sum(), atol=1e-3)
 
     fresh = with_fresh_layers(given, seed=0)
-    other = word_vectors(trees, Extractor(fresh, extractor.options), tmp_path / "fresh")
+    other = word_vectors(texts, Extractor(fresh, extractor.options), tmp_path / "fresh")
     np.testing.assert_array_equal(other[0], found[0])
     assert np.abs(np.asarray(other[1], np.float32) - found[1]).max() > 0.1
 

@@ -44,8 +44,12 @@ class Embeddings(nn.Module):
             x += self.segments(inputs)
         x += self.positions(inputs)
         x = nn.with_logical_constraint(x, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED))
-        x = self.dropout(self.norm(x), deterministic)
+        x = self.dropout(self.normalized(x), deterministic)
         return x.astype(self.spec.compute_dtype)
+
+    def normalized(self, x: jax.Array) -> jax.Array:
+        """The sum of the embeddings, normalized."""
+        return self.norm(x)
 
     def segments(self, inputs: Mapping[str, jax.Array]) -> jax.Array | float:
         """The embeddings of the token types, [B, S, E]."""
