@@ -5,19 +5,15 @@ vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, re
 request new_pieces.json and installed-docs.txt. The same arguments again do only what is missing.
 """
 
-import dataclasses
 import os
 import shutil
 import time
-import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
-from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers, record
 from bertjax.corpus.build import (
     Plan,
@@ -27,50 +23,26 @@ from bertjax.corpus.build import (
     make_plan,
     read_shards,
 )
-from bertjax.corpus.frequencies import word_frequencies
 from bertjax.corpus.installed_docs import write_installed_docs
-from bertjax.corpus.languages import language_shares, split_language, table
+from bertjax.corpus.languages import split_language
 from bertjax.corpus.manifest import is_finished, read_manifest
-from bertjax.corpus.sampling import sample_documents
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
-from bertjax.corpus.store import TokenStore
-from bertjax.interop.hub import model_folder
-from bertjax.interop.tokenizer_files import read_tokenizer
-from bertjax.text.byte_level import BYTES
-from bertjax.text.domain_words import (
-    choose_words,
-    count_pieces,
-    count_words,
-    unused_ids,
-    with_words,
-)
-from bertjax.text.extension import check_extensible, extended
-from bertjax.text.sentences import check_language, split_sentences
-from bertjax.text.special_tokens import GPT2
+from bertjax.programs import vocabularies
+from bertjax.text.sentences import check_language
 from bertjax.text.tokenizer import (
-    BPE,
     DESCRIPTION_FILE,
-    KINDS,
-    SENTENCEPIECE,
-    SPECIAL_TOKENS,
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
 )
 from bertjax.text.vocabulary import (
     MODEL_TYPES,
-    learn_byte_level_bpe,
-    learn_sentencepiece,
-    learn_wordpiece,
 )
 
 RUNNERS = ("local", "beam")
-END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
-LEARNED = (*KINDS, END_OF_TEXT_ALONE)
 PLAN_FILE = "plan.json"
 _REPORT_FILE = "report.json"
-_NEW_PIECES_FILE = "new_pieces.json"
 _NEW_PIECES = record(
     pieces=list[str],
     sample_pieces_before=int,
@@ -78,15 +50,7 @@ _NEW_PIECES = record(
     saved_percent=float | None,
 )
 
-# The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
-# or about as many sentences as SentencePiece can take.
-_SAMPLE_BYTES = {WORDPIECE: 128 << 20, SENTENCEPIECE: 32 << 20, BPE: 128 << 20}
-# At most this multiple of the sample is read, to choose the sample from it.
-_READ_PER_SAMPLED = 8
 _SHOWN = 100  # new pieces that are printed; the report has all
-# In so many documents words with accents or other marks are counted. A warning is printed if they
-# have more than this share.
-_DOCUMENTS_READ, _MANY_MARKED = 1000, 0.02
 
 
 def run(
@@ -141,7 +105,7 @@ def run(
     output = local_folder(output)
     workers = os.cpu_count() or 1 if workers is None else workers
     _check_choices(
-        tokenizer=(tokenizer or WORDPIECE, LEARNED),
+        tokenizer=(tokenizer or WORDPIECE, vocabularies.LEARNED),
         model_type=(model_type, MODEL_TYPES),
         undecodable=(undecodable, ("error", "skip")),
         runner=(runner, RUNNERS),
@@ -154,14 +118,18 @@ def run(
         )
     check_language(language)
     weighted = parse_sources(list(sources))
-    if (learn_vocabulary is None) == (vocabulary is None):
-        raise InputError("give one of --learn_vocabulary=SIZE and --vocabulary=FILE.")
-    # It is opened now, because it may lie in an unfinished corpus that is removed below.
-    given = None if vocabulary is None else _open_vocabulary(vocabulary, cased)
-    request = _vocabulary_request(learn_vocabulary, given, vocabulary, tokenizer, model_type, cased)
-    request |= _domain_words_request(domain_words, given, vocabulary)
-    request |= _extension_request(extend_vocabulary, given, vocabulary)
-    request |= _alpha_request(language_alpha, request, [spec for spec, _ in weighted])
+    # The given one is opened now, because it may lie in an unfinished corpus that is removed below.
+    given, request = vocabularies.requested(
+        learn_vocabulary=learn_vocabulary,
+        vocabulary=vocabulary,
+        domain_words=domain_words,
+        extend_vocabulary=extend_vocabulary,
+        tokenizer=tokenizer,
+        model_type=model_type,
+        cased=cased,
+        language_alpha=language_alpha,
+        sources=[spec for spec, _ in weighted],
+    )
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     asked: dict[str, Any] = {
@@ -187,7 +155,7 @@ def run(
     )
     if not is_finished(output):
         check_documents(plan)
-        _warn_of_marks(plan, request)
+        vocabularies.warn_of_marks(plan, request)
     with exclusive(output):
         asked["files"] = plan.identity
         if _check_claim(output, asked):
@@ -198,12 +166,7 @@ def run(
         stage = time.monotonic()
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
-            if given:
-                if domain_words or extend_vocabulary:
-                    given = _with_pieces(plan, output, given, domain_words, extend_vocabulary)
-                given.save(output)
-            else:
-                _learn(plan, output, request)
+            given = vocabularies.make(plan, output, given, request)
         seconds["vocabulary"] = time.monotonic() - stage
 
         stage = time.monotonic()
@@ -214,7 +177,7 @@ def run(
         seconds["store"] = time.monotonic() - stage
         read_manifest(output, verify=verify)
         if new_vocabulary or new_store:
-            _remember_usual(output, given)
+            vocabularies.remember_usual(output, given)
 
         report_file = output / _REPORT_FILE
         if new_vocabulary or new_store or not report_file.exists():
@@ -247,105 +210,6 @@ def _check_numbers(held_out: float, workers: int) -> None:
     check_numbers("--workers", workers)
 
 
-def _open_vocabulary(path: str | os.PathLike, cased: bool | None) -> Tokenizer:
-    """The vocabulary of --vocabulary: a file, a folder of ours, or a model of Hugging Face."""
-    kind, _, name = str(path).partition(":")
-    if kind != "hf":
-        return Tokenizer.open(path, cased)
-    given = read_tokenizer(model_folder(name))
-    if cased not in (None, given.cased):
-        raise InputError(f"--vocabulary={path}: says cased={given.cased}, asked for {cased}.")
-    return given
-
-
-def _vocabulary_request(
-    learn: int | None,
-    given: Tokenizer | None,
-    path: str | os.PathLike | None,
-    kind: str | None,
-    model_type: str,
-    cased: bool | None,
-) -> dict[str, Any]:
-    """The requested vocabulary, in the form of plan.json."""
-    if given:
-        if kind not in (None, given.kind):
-            raise InputError(f"--vocabulary={path}: is a {given.kind} one, not --tokenizer={kind}.")
-        return {"kind": given.kind, "cased": given.cased, "identity": given.identity}
-    assert learn is not None
-    if learn <= len(SPECIAL_TOKENS):
-        raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
-    special = {"special_tokens": sorted(set(GPT2.values()))} if kind == END_OF_TEXT_ALONE else {}
-    kind = BPE if special else kind
-    if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
-        raise InputError(
-            f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
-            f"make {first}; ModernBERT has 50368."
-        )
-    cased = kind == BPE if cased is None else cased
-    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn, **special}
-    return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
-
-
-def _alpha_request(alpha: float, request: dict[str, Any], specs: list[str]) -> dict[str, float]:
-    """The field of plan.json for --language_alpha; {} if it is 1."""
-    if alpha == 1.0:
-        return {}
-    if not 0 < alpha < 1:
-        raise InputError(f"--language_alpha={alpha}: must be in (0, 1].")
-    if "learn" not in request:
-        raise InputError(f"--language_alpha={alpha}: is for a vocabulary that is learned here.")
-    if unnamed := [spec for spec in specs if not split_language(spec)[0]]:
-        raise InputError(
-            f"--language_alpha={alpha}: {unnamed[0]} names no language: write sw=text:... "
-            "(its code) before each source."
-        )
-    return {"language_alpha": alpha}
-
-
-def _domain_words_request(
-    number: int, given: Tokenizer | None, path: str | os.PathLike | None
-) -> dict[str, int]:
-    """The fields of plan.json for --domain_words; {} without domain words."""
-    if not number:
-        return {}
-    if number < 0:
-        raise InputError(f"--domain_words={number}: a number of words, from 0.")
-    if given is None:
-        raise InputError(
-            f"--domain_words={number}: they go into the [unusedN] pieces of a given vocabulary: "
-            "give --vocabulary=vocab.txt."
-        )
-    if given.kind != WORDPIECE:
-        raise InputError(
-            f"--domain_words={number}: --vocabulary={path} is a {given.kind} one, and only a "
-            f"{WORDPIECE} one has [unusedN] pieces."
-        )
-    if number > (places := len(unused_ids(given))):
-        raise InputError(
-            f"--domain_words={number}: --vocabulary={path} has only {places} [unusedN] pieces to "
-            "put them in: request at most that number."
-        )
-    return {"domain_words": number}
-
-
-def _extension_request(
-    number: int, given: Tokenizer | None, path: str | os.PathLike | None
-) -> dict[str, int]:
-    """The fields of plan.json for --extend_vocabulary; {} without it."""
-    if not number:
-        return {}
-    check_numbers("--extend_vocabulary", number)
-    if number < 0:
-        raise InputError(f"--extend_vocabulary={number}: a number of pieces, from 0.")
-    if given is None:
-        raise InputError(
-            f"--extend_vocabulary={number}: the new pieces come behind those of a given "
-            "vocabulary: give --vocabulary=hf:FOLDER, or a file."
-        )
-    check_extensible(given, f"--vocabulary={path}")
-    return {"extend_vocabulary": number}
-
-
 def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
     """How the request for the corpus in `output` differs from this one; [] if it does not.
 
@@ -376,160 +240,13 @@ def _clear(output: Path) -> None:
     """Removes what an unfinished corpus of another request has left."""
     print(f"{output}: removing the unfinished corpus of another request", flush=True)
     vocabulary = (*VOCABULARY_FILES.values(), DESCRIPTION_FILE)
-    for name in (*vocabulary, _NEW_PIECES_FILE, _REPORT_FILE):
+    for name in (*vocabulary, vocabularies.NEW_PIECES_FILE, _REPORT_FILE):
         (output / name).unlink(missing_ok=True)
     if (store := store_directory(output)).exists():
         shutil.rmtree(store)
 
 
-def _warn_of_marks(plan: Plan, request: dict[str, Any]) -> None:
-    """Prints a warning if an uncased vocabulary takes accents or tone marks from many words."""
-    if request["cased"] or request["kind"] != WORDPIECE:
-        return
-    words = marked = 0
-    for document in islice(chain.from_iterable(map(plan.documents, plan.shards)), _DOCUMENTS_READ):
-        for word in chain.from_iterable(map(str.split, document or ())):
-            words += 1
-            marked += any(map(_is_mark, unicodedata.normalize("NFD", word)))
-    if marked > _MANY_MARKED * words:
-        print(
-            f"warning: uncased: {marked / words:.1%} of the words lose accents, tone marks or "
-            "vowel signs: --cased keeps them",
-            flush=True,
-        )
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character) == "Mn"
-
-
 # ----------------------------------------------------------------------------- the stages
-
-
-def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
-    """Learns the requested vocabulary, and saves its tokenizer."""
-    kind, cased, size = request["kind"], request["cased"], request["learn"]
-    texts = _sample_by_language(plan, kind, request.get("language_alpha", 1.0))
-    path = output / VOCABULARY_FILES[kind]
-    characters = sum(map(len, texts))
-    print(f"learning {size:,} {kind} pieces from {characters:,} characters", flush=True)
-    learned, rules = size, {}
-    if kind == WORDPIECE:
-        learned = learn_wordpiece(texts, path, size=size, cased=cased)
-        rules = {"nfc": cased}
-    elif kind == BPE:
-        special = request.get("special_tokens", SPECIAL_TOKENS)
-        learned = learn_byte_level_bpe(texts, path, size=size, cased=cased, special_tokens=special)
-    else:
-        sentences = (
-            sentence
-            for text in texts
-            for paragraph in text.split("\n")
-            for sentence in split_sentences(paragraph, plan.language)
-        )
-        model_type = request["model_type"]
-        learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
-    if learned < size:
-        print(f"The text has only {learned} pieces to learn, not {size}.")
-    Tokenizer(kind, path.read_bytes(), str(path), cased=cased, **rules).save(output)
-
-
-def _remember_usual(output: Path, given: Tokenizer | None) -> None:
-    """Writes with the vocabulary how it splits this text; warns if that is unlike its own text."""
-    tokenizer, store = Tokenizer.open(output), TokenStore.open(output)
-    pieces = set(tokenizer.special_ids) - {tokenizer.roles.get("unk")}
-    found = tokenizer.shares(word_frequencies(store, pieces))
-    if given and given.usual and (difference := given.usual.difference(found)):
-        print(f"warning: {difference}: learn a vocabulary of this text", flush=True)
-    tokenizer.usual = found
-    tokenizer.save_description(output)
-
-
-def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: int) -> Tokenizer:
-    """Gives a tokenizer pieces of the sample, and writes what that saves.
-
-    Args:
-      words: how many words go into its [unusedN] places.
-      more: how many pieces come behind its own.
-    """
-    texts = _sample(plan, _SAMPLE_BYTES[given.kind])
-    counts = count_words(texts, given)
-    changed = with_words(given, choose_words(counts, given, words))
-    changed = extended(changed, texts, counts, more)
-    old = set(given.tokens)
-    pieces = [
-        readable
-        for piece, readable in zip(changed.tokens, changed.readable, strict=True)
-        if piece not in old
-    ]
-    if len(pieces) < words + more:
-        print(f"The text has only {len(pieces)} pieces to add, not {words + more}.")
-    before, after = count_pieces(counts, given), count_pieces(counts, changed)
-    saved = {
-        "pieces": pieces,
-        "sample_pieces_before": before,
-        "sample_pieces_after": after,
-        "saved_percent": 100 * (before - after) / before if before else None,
-    }
-    write_json(output / _NEW_PIECES_FILE, saved)
-    return changed
-
-
-def _sample_by_language(plan: Plan, kind: str, alpha: float) -> list[str]:
-    """The sample of training text from which a vocabulary of this kind is learned.
-
-    With alpha below 1 each language has its share of the bytes; the documents of one that has not
-    so much text are repeated.
-    """
-    if alpha == 1.0:
-        return _sample(plan, _SAMPLE_BYTES[kind])
-    languages = [split_language(spec)[0] for spec, _ in plan.sources]
-    sizes = [0] * len(languages)
-    for shard in plan.shards:
-        sizes[shard.source] += shard.size
-    shares = language_shares(languages, sizes, alpha)
-    print(table(languages, sizes, shares), flush=True)
-    texts: list[str] = []
-    for language in dict.fromkeys(languages):
-        mine = [number for number, each in enumerate(languages) if each == language]
-        shards = tuple(shard for shard in plan.shards if shard.source in mine)
-        own = dataclasses.replace(plan, shards=shards)
-        share = sum(shares[number] for number in mine)
-        wanted = round(share * min(_SAMPLE_BYTES[kind], plan.size))
-        found = _sample(own, wanted)
-        for text in cycle(found):
-            texts.append(text)
-            wanted -= len(text.encode())
-            if wanted <= 0:
-                break
-    return texts
-
-
-def _sample(plan: Plan, most: int) -> list[str]:
-    """About `most` bytes of the training text of a plan."""
-    documents = _spread_documents(plan, most * _READ_PER_SAMPLED)
-    return sample_documents(documents, held_out=plan.held_out, max_bytes=most)
-
-
-def _spread_documents(plan: Plan, most: int) -> Iterator[list[str] | None]:
-    """Yields documents of every n-th shard of each source, about `most` bytes of text together."""
-    every = max(1, plan.size // most)
-    of_source: dict[int, list] = {}
-    for shard in plan.shards:
-        of_source.setdefault(shard.source, []).append(shard)
-    chosen = [shard for shards in of_source.values() for shard in shards[::every]]
-    total = sum(shard.size for shard in chosen)
-    with Progress("reading a sample for the vocabulary", total, "B", scale=True) as progress:
-        for shard in chosen:
-            # A compressed shard has more text than its size says, so it may be read only in part.
-            left = most * shard.size / total
-            for document in plan.documents(shard):
-                progress.update(0)  # a shard may have millions of documents
-                yield document
-                left -= sum(len(paragraph.encode()) for paragraph in document or ())
-                if left <= 0:
-                    break
-            progress.update(shard.size)
 
 
 def _report(output: Path, plan: Plan) -> dict[str, Any]:
@@ -541,7 +258,7 @@ def _report(output: Path, plan: Plan) -> dict[str, Any]:
         sources.append({"source": spec, "weight": weight, **_counts(its_shards)})
     peaks = [shard["peak_bytes"] for shard in shards if shard["peak_bytes"]]
     tokenizer = Tokenizer.open(output)
-    pieces_file = output / _NEW_PIECES_FILE
+    pieces_file = output / vocabularies.NEW_PIECES_FILE
     new = {}
     if pieces_file.exists():
         cure = "delete the folder and prepare the corpus again, or restore it from a copy"

@@ -18,8 +18,10 @@ from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
 from bertjax.corpus.store import TokenStore
+from bertjax.corpus.vocabulary_sample import spread_documents
 from bertjax.programs import prepare
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from tests.text.test_extension import NEW, unigram
 
 
 def made_up_documents(count):
@@ -378,14 +380,31 @@ def test_a_compressed_sample_ends_at_its_bytes(tmp_path, monkeypatch, capsys):
     specs = [(f"text:{tmp_path}/{name}.txt.gz", None) for name in "ab"]
     plan = make_plan(specs, installed_docs="unused")
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
-    texts = [document[0] for document in prepare._spread_documents(plan, 100_000)]
+    texts = [document[0] for document in spread_documents(plan, 100_000)]
     # Progress is shown within a shard, too: one may have millions of documents.
     assert capsys.readouterr().err.count("reading a sample") > len(texts)
     sizes = [sum(len(t.encode()) for t in texts if t[0] == name) for name in "ab"]
     assert sum(sizes) == pytest.approx(100_000, abs=50)
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
-    everything = list(prepare._spread_documents(plan, 1 << 30))
+    everything = list(spread_documents(plan, 1 << 30))
     assert len(everything) == 40_000
+
+
+def test_a_unigram_vocabulary_is_extended(tmp_path):
+    """Its old pieces keep their ids, and the words of the text become pieces."""
+    old = unigram(tmp_path)
+    (tmp_path / "text.txt").write_text("\n\n".join(f"{' '.join(NEW)} {n}" for n in range(20)))
+    report = prepare.run(
+        [f"text:{tmp_path}/text.txt"],
+        tmp_path / "corpus",
+        vocabulary=tmp_path / "tokenizer.json",
+        extend_vocabulary=5,
+        held_out=0.2,
+        workers=1,
+    )
+    new = Tokenizer.open(tmp_path / "corpus")
+    assert new.tokens[: old.vocabulary_size] == old.tokens
+    assert len(report["new_pieces"]["pieces"]) == new.vocabulary_size - old.vocabulary_size > 0
 
 
 def test_the_door(tmp_path, text, repository):
