@@ -64,7 +64,7 @@ def bert(corpus: str, steps: int, folder: Path) -> Trained:
     config = get_config()
     config.phase_1.update(share=1.0, length=LENGTH, batch_size=BATCH)
     del config.phase_2
-    config.optimizer.update(learning_rate=RATE, warmup_steps=steps // 10)
+    config.optimizer.learning_rate = RATE
     return _pretrain(config, corpus, steps, folder)
 
 
@@ -72,18 +72,14 @@ def modernbert(corpus: str, steps: int, folder: Path) -> Trained:
     """The modern recipe."""
     from configs.pretrain_modern_tiny import get_config
 
-    config = get_config()
-    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
-    return _pretrain(config, corpus, steps, folder)
+    return _pretrain(get_config(), corpus, steps, folder)
 
 
 def fast(corpus: str, steps: int, folder: Path) -> Trained:
     """The fast recipe."""
     from configs.pretrain_fast_mini import get_config
 
-    config = get_config()
-    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
-    return _pretrain(config, corpus, steps, folder)
+    return _pretrain(get_config(), corpus, steps, folder)
 
 
 def electra(corpus: str, steps: int, folder: Path) -> Trained:
@@ -93,7 +89,7 @@ def electra(corpus: str, steps: int, folder: Path) -> Trained:
     config = get_config()
     config.phase_1.update(batch_size=BATCH)
     config.model.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    config.optimizer.update(learning_rate=RATE, warmup_steps=steps // 10)
+    config.optimizer.learning_rate = RATE
     return _pretrain(config, corpus, steps, folder)
 
 
@@ -104,7 +100,6 @@ def modern_electra(corpus: str, steps: int, folder: Path) -> Trained:
     config = get_config()
     del config.objective  # a name; here it is a section
     config.objective = dict(name="electra", generator_width=1.0, generator_layers=0.25)
-    config.optimizer.update(warmup_steps=steps // 10, decay_steps=steps // 3)
     return _pretrain(config, corpus, steps, folder)
 
 
@@ -113,6 +108,9 @@ def _pretrain(config: Any, corpus: str, steps: int, folder: Path) -> Trained:
     from bertjax.training.journal import read_metrics
 
     config.corpus, config.total_steps, config.model.size = corpus, steps, SIZE
+    config.optimizer.warmup_steps = steps // 10
+    if config.optimizer.schedule == "wsd":
+        config.optimizer.decay_steps = steps // 3
     config.intervals.update(log=10, evaluate=steps, checkpoint=-(-steps // 4), eval_batches=1)
     begin = time.perf_counter()
     if pretrain.run(config, str(folder)):
