@@ -73,8 +73,8 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
     output = target.removeprefix(SERVING if serving else HUGGING_FACE)
     if output in ("", target):
         raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
-    check_one_task(model)
     with new_folder(output) as folder:
+        check_one_task(model)
         fine_tuned = is_fine_tuned(model)
         trained = load_run(model) if is_run(model) and not fine_tuned else None
         if part and not trained:
