@@ -72,7 +72,7 @@ class SimilarityJob:
             raise InputError("--workdir is empty: say where the run shall lie")
         recipe.check_begun()
         folder = checked_path(workdir, write=True)
-        check_same_config(folder, recipe.plain, FREE)
+        check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
         spec = recipe.spec(given.spec, given.origin)
         data = TrainingData.of(recipe)

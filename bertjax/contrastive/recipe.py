@@ -78,7 +78,7 @@ class SimilarityRecipe:
       fixed_lengths: see `bertjax.similarity.batches.Batches`, `snug`.
     """
 
-    plain: Mapping[str, Any]
+    plain: Mapping[str, Any] = dataclasses.field(compare=False)
     data: tuple[tuple[str, float | None], ...]
     dev: tuple[str, ...]
     init_from: str

@@ -164,7 +164,7 @@ class TaskRecipe:
       share_power: see `bertjax.tasks.together.Together`; 1 with a single task.
     """
 
-    plain: Mapping[str, Any]
+    plain: Mapping[str, Any] = dataclasses.field(compare=False)
     tasks: Mapping[str, Task]
     init_from: str
     seed: int

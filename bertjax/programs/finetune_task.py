@@ -126,7 +126,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
-    check_same_config(folder, recipe.plain, free)
+    check_same_config(folder, recipe.plain, free, TaskRecipe.from_config)
     placement = make_placement(recipe.mesh, recipe.layout)
     for size in recipe.grid.batch_sizes:
         placement.host_rows(size // max(1, recipe.accumulate))

@@ -53,7 +53,8 @@ def branch_config(recipe: Recipe, workdir: str, free: Sequence[str]) -> dict[str
         raise InputError(f"config.decay_from={run}: a run of fine-tuning: name one of pre-training")
     theirs = Recipe.from_config(config)
     plain = _with_sizes_of(config, recipe.plain)
-    if difference := config_difference(config, plain, (*free, "decay_from", "decay_steps")):
+    free = (*free, "decay_from", "decay_steps")
+    if difference := config_difference(config, plain, free, Recipe.from_config):
         raise InputError(
             f"config.decay_from={run}: that run has another config: {difference}: give the config "
             "it was begun with, and change only config.decay_from and config.optimizer.decay_steps"

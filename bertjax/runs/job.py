@@ -84,7 +84,7 @@ class Job:
             raise InputError("--workdir is empty: say where the run shall lie")
         recipe, tokenizer, given = _recipe_and_weights(config, workdir)
         folder = checked_path(workdir, write=True)
-        check_same_config(folder, recipe.plain, FREE)
+        check_same_config(folder, recipe.plain, FREE, Recipe.from_config)
         identity = tokenizer.identity
         if (folder / "config.json").exists() and Tokenizer.open(folder).identity != identity:
             raise InputError(

@@ -73,7 +73,7 @@ class PhaseSpec:
 class Recipe:
     """A checked config. `plain` is the config as nested dicts, as config.json holds it."""
 
-    plain: Mapping[str, Any]
+    plain: Mapping[str, Any] = dataclasses.field(compare=False)
     corpus: tuple[str, ...]
     objective: PretrainingObjective
     seed: int

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.sections import flat
+from bertjax.runs.sections import flat, without
 from bertjax.sharding.placement import Placement, data_parallel
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
@@ -130,11 +130,18 @@ def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
         raise InputError(f"{folder}: it is not finished: start it again") from error
 
 
-def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) -> None:
+def check_same_config(
+    run: Path,
+    plain: Mapping[str, Any],
+    free: Sequence[str],
+    read: Callable[[Mapping[str, Any]], object] | None = None,
+) -> None:
     """Checks that a config is the one with which the run in a folder was begun.
 
     Args:
       free: the keys, or parts of them, that may differ.
+      read: makes the recipe of a config. With it, the config may have keys that the run's version
+        of bertjax did not know yet, if their values change nothing.
 
     Raises:
       InputError: another key differs; or the run in the folder has lost its config.
@@ -147,7 +154,7 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
             "config.json: restore that from a copy, or choose another --workdir"
         )
     for begun in recorded:
-        if difference := config_difference(begun, plain, free):
+        if difference := config_difference(begun, plain, free, read):
             raise InputError(
                 f"{run} holds a run with another config: {difference}: choose another --workdir, "
                 "or the config it was begun with"
@@ -155,18 +162,26 @@ def check_same_config(run: Path, plain: Mapping[str, Any], free: Sequence[str]) 
 
 
 def config_difference(
-    begun: Mapping[str, Any], plain: Mapping[str, Any], free: Sequence[str]
+    begun: Mapping[str, Any],
+    plain: Mapping[str, Any],
+    free: Sequence[str],
+    read: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> str:
     """Describes the first key that differs from the config that a run was begun with; or "".
 
     Args:
-      free: see `check_same_config`.
+      free, read: see `check_same_config`.
     """
-    begun, now = flat(begun), flat(plain)
-    for key in sorted(begun.keys() | now.keys()):
-        if not {key, *key.split(".")} & set(free) and begun.get(key) != now.get(key):
-            return f"{key} was {begun.get(key)!r}, is {now.get(key)!r}"
-    return ""
+    before, now = flat(begun), flat(plain)
+    differ = [
+        key
+        for key in sorted(before.keys() | now.keys())
+        if not {key, *key.split(".")} & set(free) and before.get(key) != now.get(key)
+    ]
+    if read and differ and not before.keys() & set(differ):
+        if read(without(plain, differ)) == read(plain):
+            return ""
+    return "".join(f"{key} was {before.get(key)!r}, is {now[key]!r}" for key in differ[:1])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import ml_collections
@@ -47,6 +47,17 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + key] = value
     return found
+
+
+def without(plain: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A config without some keys, which are named as by `flat`."""
+    return {
+        key: without(value, [k.removeprefix(f"{key}.") for k in keys if k.startswith(f"{key}.")])
+        if isinstance(value, Mapping)
+        else value
+        for key, value in plain.items()
+        if key not in keys
+    }
 
 
 def build(section: str, make: type[T], fields: Any) -> T:

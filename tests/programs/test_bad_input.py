@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -20,7 +21,9 @@ from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
+from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import check_same_config
+from bertjax.runs.sections import without
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
@@ -224,6 +227,22 @@ def test_the_checkpoints_know_their_config(tiny_run, tmp_path, lost):
     if not lost:
         (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     refuse(config, tmp_path, "holds a run with another config: seed was 0, is 7")
+
+
+def test_a_run_of_a_version_with_fewer_keys(tiny_run, tmp_path):
+    """It goes on, unless a key that it does not know changes the run."""
+    shutil.copytree(tiny_run, tmp_path / "run")
+    config = json.loads((tiny_run / "config.json").read_text())
+    older = without(config, ["language_alpha", "masking.cosine"])
+    assert "cosine" not in older["masking"] and older["masking"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(older))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    same = partial(check_same_config, tmp_path / "run", free=(), read=Recipe.from_config)
+    same(config)
+    with pytest.raises(InputError, match="another config: language_alpha was None, is 0.7: choose"):
+        same(config | {"language_alpha": 0.7})
+    with pytest.raises(InputError, match="another config: language_alpha was None, is 1.0: choose"):
+        check_same_config(tmp_path / "run", config, free=())
 
 
 @pytest.mark.parametrize("left", ["metrics.jsonl", "trials", "activations"])
