@@ -59,6 +59,7 @@ setup(
             "gcsfs>=2026.10",
             "google-cloud-storage>=3.17",
         ],
+        "xlm": ["sacremoses>=0.2"],  # XLM's own vocabulary
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         # Tests.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, write_json
 from bertjax.interop import json_files, sentencepiece_model
 from bertjax.interop.json_files import read_config, read_optional
 from bertjax.interop.named_tokens import (
@@ -20,9 +21,10 @@ from bertjax.interop.named_tokens import (
     first_of,
 )
 from bertjax.text.library_file import steps_of
+from bertjax.text.moses_bpe import FOLDED, SPLIT_AT_SPACES, XLM
 from bertjax.text.special_tokens import GPT, ROBERTA, names_by_role
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import BPE, UNIGRAM, WORD_BPE, Tokenizer
+from bertjax.text.tokenizer import BPE, MOSES_BPE, OF_WORDS, UNIGRAM, WORD_BPE, Tokenizer
 from bertjax.text.word_bpe import NORMALIZER, PRE_TOKENIZER, WORD_END
 
 LIBRARY_FILE = "tokenizer.json"
@@ -31,14 +33,16 @@ MODEL_FILE = "sentencepiece.bpe.model"
 
 # Classes that take tokenizer.json as it is; the classes below build the tokenizer anew.
 PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_CAMEMBERT, _XLM = "CamembertTokenizer", "XLMTokenizer"
+_CAMEMBERT, XLM_CLASS = "CamembertTokenizer", "XLMTokenizer"
 _LIKE_ROBERTA = ("RobertaTokenizer", "XLMRobertaTokenizer", _CAMEMBERT)
 _CLASSES = {
     BPE: (*PLAIN_CLASSES, "RobertaTokenizer", "GPT2Tokenizer"),
     WORD_BPE: (*PLAIN_CLASSES, "OpenAIGPTTokenizer"),
+    MOSES_BPE: (XLM_CLASS,),
     UNIGRAM: (*PLAIN_CLASSES, "XLMRobertaTokenizer", _CAMEMBERT, "XLNetTokenizer"),
 }
 _PREFIX = "add_prefix_space"
+FOLDS = "do_lowercase_and_remove_accent"  # of XLM
 
 
 def kind_of(folder: Path, library: dict[str, Any] | None) -> str | None:
@@ -73,26 +77,21 @@ def read(named: NamedTokens, kind: str, library: dict[str, Any] | None) -> Token
       InputError: a damaged or missing file; a class that builds another tokenizer; settings that
         disagree; tokens outside the vocabulary.
     """
-    if library is None:
-        _refuse_xlm(named)
+    if library is None and _is_xlm(named):
+        kind = MOSES_BPE
     named.check_class(_CLASSES[kind])
     if library is not None:
         return _read_library(named, kind, library)
-    if kind in (BPE, WORD_BPE):
+    if kind != UNIGRAM:
         return _read_pieces_and_merges(named, kind)
     return _read_fairseq(named)
 
 
-def _refuse_xlm(named: NamedTokens) -> None:
-    """Refuses XLM's own vocabulary: its files look like GPT's, and its words are cut otherwise."""
+def _is_xlm(named: NamedTokens) -> bool:
+    """Whether the files, which look like GPT's, are XLM's; the class or the model_type says so."""
     config = read_config(named.folder / "config.json") or {}
-    by_type = _XLM if config.get("model_type") == "xlm" else None
-    if (named.class_name or by_type) == _XLM:
-        raise InputError(
-            f"{named.folder}: XLM's vocabulary, whose words are cut by the rules of Moses (the "
-            "package sacremoses): bertjax cannot give these ids. Of such models only those with "
-            f"another tokenizer, in {LIBRARY_FILE} or vocab.txt, can be read."
-        )
+    by_type = XLM_CLASS if config.get("model_type") == "xlm" else None
+    return (named.class_name or by_type) == XLM_CLASS
 
 
 def _read_library(named: NamedTokens, kind: str, library: dict[str, Any]) -> Tokenizer:
@@ -160,12 +159,17 @@ def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
             f"{merges_file}: not UTF-8 at byte {error.start}: download it again"
         ) from error
     merges = [line for line in lines if line and not line.startswith("#version")]
+    if kind == MOSES_BPE:  # XLM's program wrote how often each was seen
+        merges = [" ".join(line.split()[:2]) for line in merges]
     roles, model = named.by_role(), {"type": "BPE", "vocab": pieces, "merges": merges}
     given = {role: content_of(token) for role, token in roles.items()}
-    if kind == WORD_BPE:
-        names = GPT | given
+    if kind in OF_WORDS:
+        names = (GPT if kind == WORD_BPE else XLM) | given
         model |= {"unk_token": names["unk"], "end_of_word_suffix": WORD_END}
         steps = {"normalizer": NORMALIZER, "pre_tokenizer": PRE_TOKENIZER}
+        if kind == MOSES_BPE:
+            folds = named.config.get(FOLDS, True)
+            steps = {"normalizer": FOLDED if folds else None, "pre_tokenizer": SPLIT_AT_SPACES}
     else:
         names = names_by_role(set(pieces), given)
         prefix = {_PREFIX: bool(named.config.get(_PREFIX))}
@@ -173,7 +177,15 @@ def _read_pieces_and_merges(named: NamedTokens, kind: str) -> Tokenizer:
         steps = {"pre_tokenizer": split}
     added = _added_tokens(named, names | roles, pieces)
     content = {"model": model, **steps, "added_tokens": added}
-    return Tokenizer(kind, json.dumps(content).encode(), str(path), special_tokens=names)
+    first, last = ((pieces.get(names.get(role, ""), -1),) for role in ("bos", "sep"))
+    xlm = Template(first, last, last, second_type=0)  # it may have no name for the first token
+    return Tokenizer(
+        kind,
+        json.dumps(content).encode(),
+        str(path),
+        special_tokens=names,
+        template=xlm if kind == MOSES_BPE else None,
+    )
 
 
 def _read_fairseq(named: NamedTokens) -> Tokenizer:
@@ -211,3 +223,21 @@ def _added_tokens(
                 each: given.get(each, False) for each in settings
             }
     return list(found.values())
+
+
+# ------------------------------------------------------------------------------- writing
+
+
+def write_xlm(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Writes XLM's vocab.json and merges.txt; returns its part of tokenizer_config.json."""
+    content = json.loads(tokenizer.vocabulary)
+    write_json(folder / PIECES_FILE, content["model"]["vocab"])
+    with atomic_write(folder / MERGES_FILE, "w") as file:
+        file.writelines(f"{' '.join(merge)}\n" for merge in content["model"]["merges"])
+    of_a_role = {tokenizer.tokens[number] for number in tokenizer.special_ids}
+    special = [token["content"] for token in content["added_tokens"] if token["special"]]
+    return {
+        "tokenizer_class": XLM_CLASS,
+        FOLDS: not tokenizer.cased,
+        "additional_special_tokens": [name for name in special if name not in of_a_role],
+    }

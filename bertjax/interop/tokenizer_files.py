@@ -27,6 +27,7 @@ from bertjax.text.template import TokenSequence
 from bertjax.text.tokenizer import (
     DESCRIPTION_FILE,
     LIBRARY_KINDS,
+    MOSES_BPE,
     SENTENCEPIECE,
     VOCABULARY_FILES,
     WORDPIECE,
@@ -229,6 +230,7 @@ def write_tokenizer(
 
     It writes tokenizer.json, tokenizer_config.json and special_tokens_map.json; for a WordPiece
     also vocab.txt, and for a SentencePiece sentencepiece.model, which only `read_tokenizer` reads.
+    XLM's BPE has vocab.json and merges.txt in place of tokenizer.json, which cannot hold Moses.
     Ids are those of `tokenizer.encode(texts, special=True)`, in the tokenizer's template.
 
     Args:
@@ -241,7 +243,7 @@ def write_tokenizer(
       InputError: a SentencePiece model with settings that `tokenizers` lacks.
     """
     folder = Path(folder)
-    serialized = _serialized(tokenizer)
+    serialized = "" if tokenizer.kind == MOSES_BPE else _serialized(tokenizer)
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     names = _names(tokenizer)
     config: dict[str, Any] = {
@@ -263,14 +265,17 @@ def write_tokenizer(
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
         }
-    if tokenizer.kind in LIBRARY_KINDS:  # whose file is tokenizer.json
+    if tokenizer.kind == MOSES_BPE:
+        config |= library_folder.write_xlm(tokenizer, folder)
+    elif tokenizer.kind in LIBRARY_KINDS:  # whose file is tokenizer.json
         if json.loads(tokenizer.vocabulary)["pre_tokenizer"].get("add_prefix_space"):
             config["add_prefix_space"] = True  # transformers 4 takes it from here
     else:
         with atomic_write(folder / VOCABULARY_FILES[tokenizer.kind]) as file:
             file.write(tokenizer.vocabulary)
-    with atomic_write(folder / LIBRARY_FILE, "w") as file:
-        file.write(serialized)
+    if serialized:
+        with atomic_write(folder / LIBRARY_FILE, "w") as file:
+            file.write(serialized)
     write_json(folder / SPECIAL_FILE, names)
     write_json(folder / CONFIG_FILE, config)
 
@@ -332,19 +337,31 @@ def differences(
 ) -> list[Difference]:
     """The texts to which `folder`'s tokenizer.json gives other ids than `tokenizer`.
 
-    Both read "[MASK]" and the like in a text as special tokens.
+    Both read "[MASK]" and the like in a text as special tokens. XLM's BPE has other files, which
+    are read as `read_tokenizer` does.
     """
     from tokenizers import Tokenizer as Library
 
     texts = list(texts)
-    library = Library.from_file(str(Path(folder) / LIBRARY_FILE))
-    library.no_truncation()
-    library.no_padding()
-    theirs = [encoding.ids for encoding in library.encode_batch_fast(texts)]
-    encoded = tokenizer.encode(texts, special=True)
-    ours = [tokenizer.template.sequence(ids).ids for ids in encoded]
+    ours = _pieces_of(tokenizer, texts)
+    if tokenizer.kind == MOSES_BPE:
+        theirs = _pieces_of(read_tokenizer(folder), texts)
+    else:
+        library = Library.from_file(str(Path(folder) / LIBRARY_FILE))
+        library.no_truncation()
+        library.no_padding()
+        theirs = [
+            [str(library.id_to_token(each)) for each in encoding.ids]
+            for encoding in library.encode_batch_fast(texts)
+        ]
     return [
-        Difference(text, [tokenizer.tokens[i] for i in a], [str(library.id_to_token(i)) for i in b])
-        for text, a, b in zip(texts, ours, theirs, strict=True)
-        if a != b
+        Difference(text, a, b) for text, a, b in zip(texts, ours, theirs, strict=True) if a != b
+    ]
+
+
+def _pieces_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[str]]:
+    """The pieces of each text in the tokenizer's template, in which "[MASK]" means itself."""
+    encoded = tokenizer.encode(texts, special=True)
+    return [
+        [tokenizer.tokens[each] for each in tokenizer.template.sequence(ids).ids] for ids in encoded
     ]

@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.correspondence import old_pieces
-from bertjax.text.tokenizer import WORD_BPE, Tokenizer
+from bertjax.text.tokenizer import OF_WORDS, Tokenizer
 
 _PAD = "pad_token_id"
 
@@ -29,7 +29,7 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
         a vocabulary is a BPE of words, as GPT's.
     """
     spec = given.spec
-    if WORD_BPE in (given.tokenizer.kind, tokenizer.kind):
+    if {given.tokenizer.kind, tokenizer.kind} & set(OF_WORDS):
         raise InputError(
             f"{given.origin}: a BPE of words, as GPT's, has no pieces that correspond to another "
             "vocabulary's: prepare the corpus with --vocabulary set to that of the weights"

@@ -31,9 +31,9 @@ from bertjax.text.domain_words import (
 from bertjax.text.tokenizer import (
     BPE,
     LIBRARY_KINDS,
+    OF_WORDS,
     SENTENCEPIECE,
     UNIGRAM,
-    WORD_BPE,
     WORDPIECE,
     Tokenizer,
 )
@@ -51,7 +51,7 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
             f"{origin} is a SentencePiece .model, to which no pieces can be added: take the "
             "tokenizer.json of its unigram model, or learn another vocabulary"
         )
-    if tokenizer.kind == WORD_BPE:
+    if tokenizer.kind in OF_WORDS:
         raise InputError(
             f"{origin} is a BPE of words, as GPT's, to which no pieces can be added: learn another "
             "vocabulary"

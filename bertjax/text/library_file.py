@@ -79,8 +79,8 @@ class LibraryPieces:
         from tokenizers import Tokenizer as Library
 
         description = _read(data, origin, self.MODEL)
-        normalizers = [step.get("type") for step in steps_of(description, "normalizer")]
-        self.cased = _LOWERCASE not in normalizers
+        normalizers = steps_of(description, "normalizer")
+        self.cased = not any(s.get("lowercase", s.get("type") == _LOWERCASE) for s in normalizers)
         self.vocabulary = _serialized(description, *self._own_parts(description, origin))
         try:
             self._loaded = Library.from_buffer(self.vocabulary)
@@ -156,9 +156,19 @@ def marks_word_ends(data: bytes) -> bool:
     return _has_model(data, end_of_word_suffix=Literal["</w>"])
 
 
+def cuts_at_spaces(data: bytes) -> bool:
+    """Whether a tokenizer.json cuts words at spaces alone, as that of words cut by Moses."""
+    kind = record(pre_tokenizer=record(type=Literal["WhitespaceSplit"]))
+    return _has(data, kind)
+
+
 def _has_model(data: bytes, **fields: Any) -> bool:
+    return _has(data, record(model=record(**fields)))
+
+
+def _has(data: bytes, kind: Any) -> bool:
     try:
-        parsed(data, record(model=record(**fields)), "tokenizer.json", "")
+        parsed(data, kind, "tokenizer.json", "")
     except InputError:
         return False
     return True

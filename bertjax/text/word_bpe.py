@@ -7,7 +7,7 @@ first (ftfy, spaCy).
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,14 +29,13 @@ NORMALIZER = {
 }
 PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 _DECODER = {"type": "BPEDecoder", "suffix": WORD_END}
-_KIND = "GPT's BPE"
 
 
 class WordBPE(LibraryPieces):
     """A BPE over words; see `LibraryPieces`.
 
     Attributes:
-      cased: False.
+      cased: False if text is lower-cased; GPT's is.
       keeps_spaces: False.
       readable: the pieces.
       continues_word: bool [vocabulary], True for all pieces but the added tokens.
@@ -50,10 +49,12 @@ class WordBPE(LibraryPieces):
         | {"vocab": dict[str, int], "merges": list[tuple[str, str] | str]}
     )
     keeps_spaces = False
+    KIND: ClassVar = "GPT's BPE"
+    PRE_TOKENIZER: ClassVar = PRE_TOKENIZER
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
         super().__init__(data, origin, GPT | dict(named))
-        self.cased, self.readable = False, self.tokens
+        self.readable = self.tokens
         self.continues_word = np.array([piece not in self.added for piece in self.tokens])
         goes_on = [not piece.endswith(WORD_END) for piece in self.tokens] & self.continues_word
         self.word_links = np.stack([self.continues_word, goes_on]).astype(np.uint8)
@@ -79,13 +80,10 @@ class WordBPE(LibraryPieces):
                 "model.fuse_unk": (model.get("fuse_unk") or False, (False,)),
                 "model.byte_fallback": (model.get("byte_fallback") or False, (False,)),
                 "model.dropout": (model.get("dropout") or None, (None,)),
-                "pre_tokenizer.type": (pre_tokenizer.get("type"), (PRE_TOKENIZER["type"],)),
-                **{
-                    f"normalizer.{name}": (normalizer.get(name), (value,))
-                    for name, value in NORMALIZER.items()
-                },
+                "pre_tokenizer.type": (pre_tokenizer.get("type"), (self.PRE_TOKENIZER["type"],)),
+                **self._normalizer_checks(normalizer),
             },
-            _KIND,
+            self.KIND,
             origin,
         )
         plain = {
@@ -100,7 +98,14 @@ class WordBPE(LibraryPieces):
             "vocab": model["vocab"],
             "merges": merges_of(model, origin),
         }
-        return plain, PRE_TOKENIZER, _DECODER
+        return plain, self.PRE_TOKENIZER, _DECODER
+
+    def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, tuple[Any, tuple]]:
+        """The values of the file's normalizer that must be right; see `refuse_others`."""
+        return {
+            f"normalizer.{name}": (normalizer.get(name), (value,))
+            for name, value in NORMALIZER.items()
+        }
 
     def _library(self, *, special: bool) -> "Library":
         self._loaded.encode_special_tokens = not special

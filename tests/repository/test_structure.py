@@ -117,6 +117,7 @@ OUTSIDE = {
         *["bertjax/corpus/line_files.py", "bertjax/corpus/sources.py"],
         *["bertjax/features/result.py", "bertjax/tasks/rows.py"],
     ],
+    "sacremoses": ["bertjax/text/moses_bpe.py"],
     "safetensors": ["bertjax/interop/*"],
     "scipy": [
         *("bertjax/tasks/scores.py", "bertjax/studies/differences.py"),

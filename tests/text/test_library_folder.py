@@ -285,18 +285,6 @@ def test_camembert_is_known_by_its_model(folder):
     assert read_tokenizer(folder).identity == expected.identity
 
 
-@pytest.mark.parametrize("named_by", ["class", "model_type"])
-@pytest.mark.parametrize("folder", ["gpt"], indirect=True)
-def test_the_vocabulary_of_xlm_is_refused(folder, named_by):
-    """Its files look like GPT's, and Moses' rules cut its text into words."""
-    by_class = {"tokenizer_class": "XLMTokenizer"} if named_by == "class" else {}
-    (folder / "tokenizer_config.json").write_text(json.dumps(by_class))
-    by_type = {"model_type": "openai-gpt" if by_class else "xlm"}
-    (folder / "config.json").write_text(json.dumps(by_type))
-    with pytest.raises(InputError, match=r"folder: XLM's vocabulary, whose words are cut by the"):
-        read_tokenizer(folder)
-
-
 def test_a_vocabulary_of_a_run(folder, tmp_path):
     """Its roles and template go through the folders of this package."""
     tokenizer = read_tokenizer(folder)
