@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from bertjax.training.model import PART_SCOPE
+
 OPTIMIZER, HEADS, COPIES, OTHER = "optimizer", "heads and losses", "layout copies", "other"
 # The first pattern that matches decides.
 _ENCODER = (
@@ -46,6 +48,12 @@ def layer_of(source: str) -> tuple[str, int] | None:
     """
     match = re.search(r"/(\w+)_layer/(?:.*/)?layer_(\d+)/", source)
     return (match[1], int(match[2])) if match else None
+
+
+def model_of(source: str) -> str | None:
+    """The part of a model of several, such as "generator" and "discriminator"."""
+    match = re.search(rf"(\w+){PART_SCOPE}\b", source)
+    return match[1] if match else None
 
 
 def moved(kind: str, source: str) -> str:

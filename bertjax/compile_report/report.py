@@ -26,6 +26,7 @@ from bertjax.compile_report.parts import (
     Scopes,
     direction_of,
     layer_of,
+    model_of,
     moved,
     part_of,
 )
@@ -84,12 +85,15 @@ class Times:
       parts: (part, "forward" or "backward") -> seconds.
       layers: kind -> the seconds of one of its layers, without the update of its weights; empty if
         all layers are of one kind.
+      models: name -> the seconds of each part of a model of several, such as a teacher and its
+        student, without the update of its weights; empty for a model of one.
       borrowed: the seconds among these that come from the other yardstick: the estimate takes the
         count for kernels, and the count takes the estimate for instructions without bundles.
     """
 
     parts: dict[tuple[str, str], float]
     layers: dict[str, LayerKind]
+    models: dict[str, dict[str, float]]
     borrowed: float
 
     @property
@@ -289,6 +293,7 @@ class _Sums:
         self._scopes = scopes
         self._parts: dict[tuple[str, str], float] = collections.defaultdict(float)
         self._layers: dict[tuple[str, int], dict[str, float]] = {}
+        self._models: dict[str, dict[str, float]] = {}
         self._borrowed = 0.0
 
     def add(self, instruction: Instruction, seconds: float) -> None:
@@ -297,6 +302,8 @@ class _Sums:
         self._parts[part, way] += seconds
         if (layer := layer_of(source)) and part != OPTIMIZER:
             self._layers.setdefault(layer, collections.defaultdict(float))[way] += seconds
+        if (name := model_of(source)) and part != OPTIMIZER:
+            self._models.setdefault(name, {FORWARD: 0.0, BACKWARD: 0.0})[way] += seconds
 
     def borrow(self, instruction: Instruction, seconds: float) -> None:
         """Adds seconds that the other yardstick gives."""
@@ -304,7 +311,7 @@ class _Sums:
         self._borrowed += seconds
 
     def times(self) -> Times:
-        return Times(dict(self._parts), _mean_layers(self._layers), self._borrowed)
+        return Times(dict(self._parts), _mean_layers(self._layers), self._models, self._borrowed)
 
 
 def _mean_layers(of_layers: dict[tuple[str, int], dict[str, float]]) -> dict[str, LayerKind]:
@@ -396,6 +403,12 @@ def table(report: Report) -> str:
             if kind in times.layers
         )
         lines.append(f"  {f'one of {layer.count} {kind} layers':28}" + "".join(cells))
+    for name in report.count.models:
+        cells = (
+            _cell(*times.models.get(name, {FORWARD: 0.0, BACKWARD: 0.0}).values(), times.seconds)
+            for times in yardsticks.values()
+        )
+        lines.append(f"  {f'all of the {name}':28}" + "".join(cells))
     for name, kernel in report.kernels.items():
         lines.append(
             f"  kernel {name}: {kernel.calls} calls, {1e3 * kernel.seconds:.2f} ms (count)"

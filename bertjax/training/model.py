@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+PART_SCOPE = "_part"  # how the JAX scope of a part ends, after its name
 Params = Any
 Arrays = Mapping[str, jax.Array]
 
@@ -87,7 +88,10 @@ class Model:
           dropout: the key of dropout; None: nothing is dropped.
           part: its name.
         """
-        return self.parts[part].module.apply(  # type: ignore[return-value]
+        apply = self.parts[part].module.apply
+        if part:  # launch/compile_check.py shows the time of each
+            apply = jax.named_scope(f"{part}{PART_SCOPE}")(apply)
+        return apply(  # type: ignore[return-value]
             {"params": self.params_of(params, part)},
             inputs,
             deterministic=dropout is None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertjax.compile_report.parts import direction_of, layer_of, moved, part_of
+from bertjax.compile_report.parts import direction_of, layer_of, model_of, moved, part_of
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.modernbert.family import MODERNBERT
 
@@ -62,6 +62,19 @@ def test_parts_and_kinds_of_modern_layers(source, part, layer):
 
 def test_what_only_moves_is_a_copy():
     assert (part_of("copy", "", ()), part_of("fusion", "", ())) == ("layout copies", "other")
+
+
+@pytest.mark.parametrize(
+    "source, name",
+    [
+        ("jit(step)/jvp(student_part)/MaskedLM/encoder/layer_0/dot", "student"),
+        ("jit(step)/transpose(jvp(student_part))/MaskedLM/dot", "student"),
+        ("jit(step)/teacher_part/MaskedLM/encoder/layer_0/dot", "teacher"),
+        ("jit(step)/jvp(MaskedLM)/encoder/layer_0/dot", None),
+    ],
+)
+def test_parts_of_a_model_of_several(source, name):
+    assert model_of(source) == name
 
 
 def test_direction():

@@ -89,6 +89,23 @@ def test_every_generation_compiles(name, peak):
 
 @needs_libtpu
 @pytest.mark.slow
+def test_a_student_and_its_teacher_are_told_apart():
+    config = _small(num_hidden_layers=1)
+    teacher = {**config.model.to_dict(), "num_hidden_layers": 3}
+    sizes = {k: teacher[k] for k in ("size", "num_hidden_layers", "hidden_size")}
+    del config.objective  # a name; here it is a section
+    config.objective = dict(name="distillation", teacher=sizes | {"num_attention_heads": 4})
+    (report,) = compile_check.run(config, "v5e:4x4")
+    for times in report.yardsticks.values():
+        assert set(times.models) == {"student", "teacher"}
+        student, teacher = times.models["student"], times.models["teacher"]
+        assert teacher["backward"] == 0.0 < student["backward"]
+        assert 1 < teacher["forward"] / student["forward"] < 3  # the heads are alike
+        assert sum(sum(each.values()) for each in times.models.values()) < times.seconds
+
+
+@needs_libtpu
+@pytest.mark.slow
 def test_gradients_are_summed_in_bfloat16_and_weights_gathered(reported):
     sums = {(row.kind, row.moves, row.dtype): row for row in reported[0].collectives}
     kernels = 3 * (3 + 1 + 2 * 2) * 256 * 256 * 2  # of the layers (feed-forward: 2 x 256), bytes
