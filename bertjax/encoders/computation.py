@@ -71,6 +71,11 @@ class Computation(_Architecture):
             raise ValueError(f"size={size!r}: must be one of {', '.join(cls.sizes)}")
         return cls(**dict(zip(cls.size_fields, cls.sizes[size], strict=True)) | fields)
 
+    def layer_kind(self, layer: int) -> str:
+        """What a layer, counted from 0, is called, if the encoder has layers of several kinds."""
+        del layer
+        return ""
+
     @property
     def precision(self) -> Precision:
         """The dtypes of the products."""

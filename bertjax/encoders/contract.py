@@ -51,6 +51,9 @@ class EncoderSpec(AttentionSpec, Protocol):
     def num_hidden_layers(self) -> int:
         """L, the number of layers."""
 
+    def layer_kind(self, layer: int) -> str:
+        """The kind of a layer, counted from 0; "" if all are alike."""
+
     @property
     def num_attention_heads(self) -> int:
         """N, the heads of each layer."""

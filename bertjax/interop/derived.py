@@ -21,8 +21,8 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
       layers: their numbers, from 0.
 
     Raises:
-      InputError: there is no such layer, or it has other parameters than the one whose place it
-        takes.
+      InputError: there is no such layer, or it is of another kind than its new place, or has other
+        parameters than the one whose place it takes.
     """
     name, count = given.family.name, given.spec.num_hidden_layers
     stack = given.params[name]["encoder"]
@@ -30,6 +30,12 @@ def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
     for place, layer in enumerate(layers):
         if layer >= count:
             raise InputError(f"{given.origin}: no layer {layer}: there are 0 to {count - 1}")
+        kind, there = map(given.spec.layer_kind, (layer, place))
+        if kind != there:
+            raise InputError(
+                f"{given.origin}: layer {layer} is {kind}, and place {place} is for a {there} one: "
+                f"take a {there} layer there"
+            )
         chosen[f"layer_{place}"] = stack[f"layer_{layer}"]
         before = stack[f"layer_{min(place, count - 1)}"]
         if flatten_dict(before).keys() != flatten_dict(chosen[f"layer_{place}"]).keys():

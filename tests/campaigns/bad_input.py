@@ -91,7 +91,7 @@ _COMMANDS = {
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.PREDICT, made.ENSEMBLE, made.DRY_RUN, made.SHOW),
-        *(made.COMPILE, made.SCORE),
+        *(made.COMPILE, made.SCORE, made.COMPLETE, made.PROBE),
     )
 }
 

@@ -28,6 +28,7 @@ _IMPORTED = (
     *(
         "bertjax.programs.compare_words",
         "bertjax.programs.compile_check",
+        "bertjax.programs.complete",
         "bertjax.programs.convert",
         "bertjax.programs.ensemble",
         "bertjax.programs.evaluate",
@@ -41,6 +42,7 @@ _IMPORTED = (
         "bertjax.programs.predict",
         "bertjax.programs.prepare",
         "bertjax.programs.pretrain",
+        "bertjax.programs.probe",
         "bertjax.programs.score",
     ),
     *(

@@ -17,6 +17,7 @@ import doors
 from outcome import End
 
 from tests.helpers import task_files
+from tests.helpers.conllu import conllu
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
 _CONFIGS = doors.REPOSITORY / "configs"
@@ -252,6 +253,18 @@ SCORE = _command(
     "run minimal.jsonl",
     _files("scores.json"),
 )
+READER = _command(
+    "pretrain --config=tiny.py --config.objective=left_to_right --config.corpus=corpus"
+    " --workdir=reader",
+    "tiny.py corpus",
+    _of_training,
+)
+COMPLETE = _command("complete --model=reader --text=moo --tokens=2", "reader", _printed)
+PROBE = _command(
+    "probe --model=run --data=trees --layer=1 --rank=2 --output=probe.json",
+    "run trees",
+    _files("probe.json"),
+)
 COMPILE = _command("compile_check --config=tiny.py --topology=v5e:2x2", "tiny.py", None)
 SHOW = _command("show_sharding --config=tiny.py", "tiny.py", _printed)
 
@@ -307,7 +320,7 @@ def stop_before_the_third_part() -> None:
 # before it.
 _ARTEFACTS = (
     {"corpus": (PREPARE, "corpus")},
-    {"run": (PRETRAIN, "run")},
+    {"run": (PRETRAIN, "run"), "reader": (READER, "reader")},
     {
         "glue-run": (GLUE, "glue-run"),
         "unfinished-glue-run": (GLUE._replace(before=stop_before_the_second_score), "glue-run"),
@@ -474,6 +487,10 @@ def _write_inputs(folder: Path) -> None:
     lines = [f"{word} {word} {word}" for word in ("baa", "moo", "quack", "tweet")] * 8
     (folder / "lines.txt").write_text("\n".join(lines) + "\n")
     task_files.write_minimal_pairs(folder / "minimal.jsonl")
+    (folder / "trees").mkdir()
+    for split in ("train", "dev", "test"):
+        sentence = conllu(["baa", "moo", "quack", "tweet", "."], [2, 0, 2, 3, 2], punctuation=[4])
+        (folder / "trees" / f"{split}.conllu").write_text(4 * sentence)
     task_files.write_cola(folder / "glue", rows=24)
     task_files.write_squad(folder / "squad", "v2.0", paragraphs=4)
     task_files.write_swag(folder / "swag", rows=24)

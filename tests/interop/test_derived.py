@@ -43,8 +43,21 @@ def test_some_layers(make_pretrained, tmp_path):
 def test_a_layer_with_other_parameters_than_its_place(vocabulary):
     """The first layer of a ModernBERT has no norm before its attention."""
     given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    given = dataclasses.replace(
+        given, spec=dataclasses.replace(given.spec, global_attn_every_n_layers=1)
+    )
     with pytest.raises(InputError, match="layer 1 has other parameters than layer 0"):
         with_layers(given, (1,))
+
+
+def test_a_layer_of_another_kind_than_its_place(vocabulary):
+    given = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
+    kinds_of = [given.spec.layer_kind(each) for each in range(given.spec.num_hidden_layers)]
+    assert kinds_of[:2] == ["global", "local"]
+    layer = kinds_of.index("global", 1)
+    with pytest.raises(InputError, match=f"layer {layer} is global, and place 1 is for a local"):
+        with_layers(given, (0, layer))
+    assert with_layers(given, (0, 2)).spec.num_hidden_layers == 2
 
 
 def test_a_distilbert_of_a_bert(make_pretrained):

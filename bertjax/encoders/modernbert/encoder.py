@@ -155,7 +155,7 @@ class Layers(nn.Module):
         for i in range(spec.num_hidden_layers):
             by = of_global if spec.is_global(i) else of_local
             # The compile report tells the kinds of layers apart by this scope.
-            with jax.named_scope("global_layer" if spec.is_global(i) else "local_layer"):
+            with jax.named_scope(f"{spec.layer_kind(i)}_layer"):
                 x = block(spec, i, deterministic, name=f"layer_{i}")(x, mask, by)
             outputs.append(x)
         return outputs

@@ -114,6 +114,10 @@ class ModernBertSpec(AttentionComputation, ModernBertArchitecture):
         """Whether a layer, counted from 0, sees the whole sequence."""
         return layer % self.global_attn_every_n_layers == 0
 
+    def layer_kind(self, layer: int) -> str:
+        """See `bertjax.encoders.contract.EncoderSpec`."""
+        return "global" if self.is_global(layer) else "local"
+
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`; of a window, the keys that are seen."""
         layers, width = self.num_hidden_layers, self.hidden_size
