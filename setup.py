@@ -15,7 +15,13 @@ setup(
     long_description=readme.read_text(encoding="utf-8") if readme.exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["bertjax", "bertjax.*"]),
+    # The recipes and programs are inside the package in a wheel, and beside it in the checkout.
+    packages=[
+        *find_packages(include=["bertjax", "bertjax.*"]),
+        *("bertjax.configs", "bertjax.configs.studies", "bertjax.launch"),
+    ],
+    package_dir={"bertjax.configs": "configs", "bertjax.launch": "launch"},
+    entry_points={"console_scripts": ["bertjax = bertjax.__main__:main"]},
     python_requires=">=3.11",
     # Lower bounds are the oldest versions that were run. Three packages have an upper bound: Orbax
     # announces another layout of its modules with 1.0; tokenizers 1.0 (its third candidate was

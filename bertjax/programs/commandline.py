@@ -18,6 +18,7 @@ from absl import app, flags, logging
 
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
+from bertjax.base.shipped import config_path
 from bertjax.base.signals import end, end_by_signals
 
 flags.disclaim_key_flags()  # flags that are defined here are in the --help of the caller
@@ -47,7 +48,11 @@ def DEFINE_config() -> flags.FlagHolder:
     from ml_collections import config_flags
 
     return config_flags.DEFINE_config_file(
-        "config", None, "A file of configs/.", lock_config=False, accept_new_attributes=True
+        "config",
+        None,
+        "A file such as those of configs/, or the name of one.",
+        lock_config=False,
+        accept_new_attributes=True,
     )
 
 
@@ -89,6 +94,7 @@ def _reader_has_gone() -> bool:
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
+    argv = [_with_path(each) for each in argv]
     try:
         arguments = flags.FLAGS(argv)
     except flags.Error as error:
@@ -103,6 +109,12 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         logging.set_verbosity(logging.WARNING)
     _refuse_sums(argv)
     return arguments
+
+
+def _with_path(argument: str) -> str:
+    """--config=NAME with the path of the shipped config of that name."""
+    flag, _, name = argument.partition("=")
+    return f"{flag}={config_path(name)}" if flag in ("--config", "-config") else argument
 
 
 def _wrong_flag(error: flags.Error) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.base.shipped import config_path
 from bertjax.minimal_pairs.data import read_pairs
 from bertjax.minimal_pairs.pairs import Pair
 from bertjax.studies.study import Stage, Study, folder_of
@@ -114,7 +115,7 @@ def read_study(name: str, scale: Any) -> Study:
 
 def _call(name: str, function: str, *arguments: Any) -> Any:
     """What a function of "FILE.py" returns; with "FILE.py:WORD", WORD is the last argument."""
-    path, _, word = name.partition(":")
+    path, _, word = config_path(name).partition(":")
     if word:
         arguments += (word,)
     if not Path(path).is_file():

@@ -30,7 +30,7 @@ from tries import Planned, campaign
 
 Change = Callable[[doors.Job, random.Random], doors.Job]
 
-_WANTED = ("corpus", "run", "glue-run", "exported", "classifier")
+_WANTED = ("reader", "corpus", "run", "glue-run", "exported", "classifier")
 
 _DEFAULT = "what is absent, or empty, has its default"
 _TEXT = "any part of a text is a text, and every line of a file of texts, an empty one too"
@@ -43,6 +43,8 @@ MEANT = (
     Meant("compile_check flags: --image=", SILENT, _DEFAULT),
     Meant("compile_check flags: --json=", SILENT, _DEFAULT),
     Meant("score flags: --output=", SILENT, _DEFAULT),
+    Meant("probe flags: --output=", SILENT, _DEFAULT),
+    Meant("probe flags: --layer=*[01]", SILENT, "another layer; negative ones count from the last"),
     Meant("score files: minimal.jsonl: no *", SILENT, _DEFAULT),
     Meant("* config file: no *", SILENT, _DEFAULT),
     Meant("* flags: --config=odd/raises.py", TRACEBACK, "the error is in the user's own code"),

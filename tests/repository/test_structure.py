@@ -25,6 +25,7 @@ _BELOW_RUNS = [
 ]
 MAY_IMPORT = {
     "__init__": [],
+    "__main__": ["base"],
     # floor 0: words
     "base": [],
     # floor 1a: the host; numpy, never jax

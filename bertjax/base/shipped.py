@@ -1,0 +1,34 @@
+"""Where the configs and the programs are: in the checkout, or in the installed package."""
+
+from pathlib import Path
+
+import bertjax
+
+CONFIGS, PROGRAMS = "configs", "launch"
+_KINDS = ("", "pretrain_", "finetune_", "studies/")
+
+
+def shipped(folder: str) -> Path:
+    """A folder that comes with the package, `CONFIGS` or `PROGRAMS`."""
+    package = Path(bertjax.__file__).parent
+    installed = package / folder
+    return installed if installed.is_dir() else package.parent / folder
+
+
+def config_path(name: str) -> str:
+    """The file of a config or study, which may be given by its name alone.
+
+    Args:
+      name: "FILE.py", or a shipped file: "configs/pretrain_tiny.py", "pretrain_tiny" or "tiny".
+        ":WORD" may follow.
+
+    Returns:
+      The path, with the word; `name` as it is, if the file exists or is not a shipped one.
+    """
+    path, colon, word = name.partition(":")
+    if not path or Path(path).exists():
+        return name
+    stem = path.removeprefix(f"{CONFIGS}/").removesuffix(".py")
+    found = [shipped(CONFIGS) / f"{kind}{stem}.py" for kind in _KINDS]
+    existing = [str(file) for file in found if file.is_file()]
+    return f"{existing[0]}{colon}{word}" if existing else name
