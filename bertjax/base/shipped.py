@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-import bertjax
-
 CONFIGS, PROGRAMS = "configs", "launch"
 _KINDS = ("", "pretrain_", "finetune_", "studies/")
 
 
 def shipped(folder: str) -> Path:
     """A folder that comes with the package, `CONFIGS` or `PROGRAMS`."""
-    package = Path(bertjax.__file__).parent
+    package = Path(__file__).parents[1]
     installed = package / folder
     return installed if installed.is_dir() else package.parent / folder
 

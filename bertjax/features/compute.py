@@ -129,7 +129,9 @@ class Extractor:
         if 0 < self._spec.type_vocab_size <= text.token_types.max(initial=0):
             raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
 
-    def vectors(self, texts: Sequence[EncodedText], progress: Progress) -> list[np.ndarray]:
+    def vectors(
+        self, texts: Sequence[EncodedText], progress: Progress | None = None
+    ) -> list[np.ndarray]:
         """The vectors of each text, float32 [its vectors, W]."""
         results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
         lengths = np.array([len(text.ids) for text in texts])
@@ -145,7 +147,8 @@ class Extractor:
             for number, row in zip(numbers, vectors, strict=False):
                 places = texts[number].places
                 results[number][places] = row[: len(places)]
-            progress.update(len(numbers))
+            if progress:
+                progress.update(len(numbers))
         return results
 
     def _batch(

@@ -35,12 +35,8 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
     Raises:
       InputError: no such model, or one that cannot fill [MASK]; a text without it, or too long.
     """
-    for text in texts:
-        if _MASK not in text:
-            raise InputError(f"no {_MASK} in {text!r}: put it where a word is to be guessed")
+    _check(texts)
     pretrained = open_model(model)
-    if pretrained.spec.causal:
-        raise InputError(f"{model}: trained left to right, it has never seen {_MASK}")
     guesses = fill(pretrained, texts, top)
     for text, places in zip(texts, guesses, strict=True):
         print(text)
@@ -50,8 +46,11 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
 
 
 def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
-    """The `top` guesses for each [MASK] of each text, left to right."""
+    """The `top` guesses for each [MASK] of each text, left to right; raises as `run`."""
+    _check(texts)
     tokenizer, spec = pretrained.tokenizer, pretrained.spec
+    if spec.causal:
+        raise InputError(f"{pretrained.origin}: trained left to right, it has never seen {_MASK}")
     if not 1 <= top <= tokenizer.vocabulary_size:
         raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
@@ -94,6 +93,12 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
                 _best(place, tokenizer, top) for place in places[: len(masks[number])]
             ]
     return guesses
+
+
+def _check(texts: Sequence[str]) -> None:
+    for text in texts:
+        if _MASK not in text:
+            raise InputError(f"no {_MASK} in {text!r}: put it where a word is to be guessed")
 
 
 def _best(probabilities: np.ndarray, tokenizer: Tokenizer, top: int) -> list[Guess]:

@@ -24,7 +24,7 @@ _BELOW_RUNS = [
     *["features", "minimal_pairs", "probes"],
 ]
 MAY_IMPORT = {
-    "__init__": [],
+    "__init__": ["library"],
     "__main__": ["base"],
     # floor 0: words
     "base": [],
@@ -77,6 +77,7 @@ MAY_IMPORT = {
     # the shipped recipes, made from the settings of all parts
     "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
+    "library": [*_BELOW_RUNS, "runs", "fine_tuning", "programs"],
     "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "contrastive", "studies"],
 }
 
