@@ -66,6 +66,13 @@ setup(
             "google-cloud-storage>=3.17",
         ],
         "xlm": ["sacremoses>=0.2"],  # XLM's own vocabulary
+        "onnx": [  # exports for ONNX Runtime
+            "onnx>=1.23",
+            "onnxruntime>=1.32",
+            "onnxscript>=0.7",
+            "torch>=2.13",
+            "transformers>=5.23",
+        ],
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         # Tests.

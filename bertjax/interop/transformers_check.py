@@ -1,8 +1,9 @@
 """Computes the outputs of transformers for an exported folder, if it is installed."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,47 @@ def knows(class_name: str) -> bool:
     return hasattr(transformers, class_name)
 
 
+def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
+    """A folder's model of transformers, for inference.
+
+    Args:
+      class_name: transformers' name of its class.
+      dtype: of its parameters and its computation.
+      attention: transformers' name of an implementation.
+
+    Raises:
+      RuntimeError: transformers misses a weight, or finds one that it does not use.
+    """
+    import torch
+    import transformers
+
+    model, loading = getattr(transformers, class_name).from_pretrained(
+        folder,
+        output_loading_info=True,
+        attn_implementation=attention,
+        dtype=getattr(torch, dtype),
+    )
+    trouble = {name: found for name, found in loading.items() if found}
+    if trouble:
+        raise RuntimeError(f"{folder}: transformers does not load it whole: {trouble}")
+    return model.eval()
+
+
+def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The inputs of our encoder as tensors, under transformers' names."""
+    import torch
+
+    theirs = {"input_ids": batch["input_ids"], "attention_mask": batch["input_mask"]}
+    if "token_type_ids" in batch:
+        theirs["token_type_ids"] = batch["token_type_ids"]
+    return {name: torch.tensor(array).long() for name, array in theirs.items()}
+
+
+def their_name(name: str, found: Container[str]) -> str:
+    """Transformers' name of one of our outputs, among those that were found."""
+    return next(theirs for theirs in OUTPUTS[name] if theirs in found)
+
+
 def outputs(
     folder: Path, class_name: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
 ) -> dict[str, np.ndarray]:
@@ -46,21 +88,8 @@ def outputs(
     import torch
     import transformers
 
-    model_class = getattr(transformers, class_name)
-    attention = "sdpa" if model_class._supports_sdpa else "eager"
-    model, loading = model_class.from_pretrained(
-        folder, output_loading_info=True, attn_implementation=attention, dtype=torch.float64
-    )
-    trouble = {name: found for name, found in loading.items() if found}
-    if trouble:
-        raise RuntimeError(f"{folder}: transformers does not load it whole: {trouble}")
-    inputs = {
-        "input_ids": torch.tensor(batch["input_ids"]).long(),
-        "attention_mask": torch.tensor(batch["input_mask"]),
-    }
-    if "token_type_ids" in batch:
-        inputs["token_type_ids"] = torch.tensor(batch["token_type_ids"]).long()
+    attention = "sdpa" if getattr(transformers, class_name)._supports_sdpa else "eager"
+    model = load(folder, class_name, "float64", attention)
     with torch.inference_mode():
-        result = model.eval()(**inputs)
-    found = {name: next(key for key in OUTPUTS[name] if key in result) for name in names}
-    return {name: result[key].numpy() for name, key in found.items()}
+        result = model(**inputs(batch))
+    return {name: result[their_name(name, result)].numpy() for name in names}

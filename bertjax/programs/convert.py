@@ -13,7 +13,7 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import new_folder, read_json
 from bertjax.base.validation import record
-from bertjax.interop import proof, sentence_transformers_check, transformers_check
+from bertjax.interop import onnx, proof, sentence_transformers_check, transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
@@ -32,7 +32,7 @@ from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
-HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
+HUGGING_FACE, SERVING, ONNX = TARGETS = ("hf:", "stablehlo:", "onnx:")  # how a target begins
 
 # Keys of a config that a card leaves out: where the run ran, and how often it logged. A card names
 # the corpus without its path.
@@ -59,7 +59,8 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
 
     Args:
       model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
-      target: "hf:FOLDER", for transformers, or "stablehlo:FOLDER", for a server.
+      target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime; or
+        "stablehlo:FOLDER", for a server.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
 
     Returns:
@@ -69,10 +70,12 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
       InputError: no such model or target; a target that is there already, or cannot be written.
       RuntimeError: what was written is not the same model.
     """
-    serving = target.startswith(SERVING)
-    output = target.removeprefix(SERVING if serving else HUGGING_FACE)
-    if output in ("", target):
-        raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
+    kind = next((each for each in TARGETS if target.startswith(each)), target)
+    output = target.removeprefix(kind)
+    if not output:
+        raise InputError(f"--to={target}: must be {'FOLDER or '.join(TARGETS)}FOLDER")
+    if kind == ONNX:
+        onnx.check_installed()
     with new_folder(output) as folder:
         check_one_task(model)
         fine_tuned = is_fine_tuned(model)
@@ -83,12 +86,14 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
         if fine_tuned:
             read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())
-        if serving:
+        if kind == SERVING:
             found = {"the artifact": write_serving(pretrained, folder)}
         else:
             write_hugging_face(pretrained, folder)
             as_trained = trained.part(part) if trained else None
             found = _prove(as_trained, pretrained, folder)
+            if kind == ONNX:
+                found |= _write_onnx(pretrained, folder)
             recipe: dict[str, Any] = {}
             figures: dict[str, Any] = {}
             if trained:
@@ -147,6 +152,20 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
         for pair in zip(ours, theirs, strict=True):
             worst = max(worst, proof.difference("vectors", *pair))
     return {"sentence-transformers": worst}
+
+
+def _write_onnx(pretrained: Pretrained, folder: Path) -> dict[str, float]:
+    """Adds the files of ONNX, and compares their outputs; 8 bits may differ by any amount."""
+    name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
+    if not transformers_check.knows(name):
+        raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
+    ours = proof.outputs(_in_float32(pretrained.model(pretrained.kind)), pretrained.params, inputs)
+    onnx.write(folder, name, inputs)
+    whole, int8 = (onnx.outputs(folder, file, inputs, tuple(ours)) for file in onnx.FILES)
+    return {
+        "ONNX Runtime": proof.greatest_difference(ours, whole, inputs),
+        "ONNX Runtime, 8 bits": proof.greatest_difference(ours, int8, inputs, "int8"),
+    }
 
 
 def _in_float32(module: nn.Module) -> nn.Module:

@@ -113,6 +113,7 @@ OUTSIDE = {
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "msgspec": ["bertjax/base/validation.py"],
     "numpy": ["bertjax/*"],
+    "onnxruntime": ["bertjax/interop/onnx.py"],
     "optax": ["bertjax/probes/probe.py", "bertjax/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": [
@@ -134,7 +135,7 @@ OUTSIDE = {
     "tensorflow": ["bertjax/interop/google.py"],
     "tensorflow_datasets": ["bertjax/corpus/tfds.py"],
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
-    "torch": ["bertjax/interop/transformers_check.py"],
+    "torch": ["bertjax/interop/transformers_check.py", "bertjax/interop/onnx.py"],
     "tqdm": ["bertjax/base/progress.py"],
     "transformers": ["bertjax/interop/transformers_check.py"],
 }

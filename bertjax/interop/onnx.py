@@ -1,0 +1,82 @@
+"""Writes an exported folder's model for ONNX Runtime, where optimum and transformers.js find it."""
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.interop import transformers_check
+
+FOLDER = "onnx"
+WHOLE, INT8 = FILES = ("model.onnx", "model_quantized.onnx")
+_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime")
+
+
+def check_installed() -> None:
+    """Raises InputError if a package that writes or runs ONNX is missing."""
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise InputError(f"--to=onnx: needs {', '.join(missing)}: pip install 'bertjax[onnx]'")
+
+
+def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> None:
+    """Adds onnx/model.onnx, in float32, and onnx/model_quantized.onnx to a folder.
+
+    PyTorch writes the model of transformers; all dimensions of its inputs are free. The second file
+    has the weights of products in 8 bits; ONNX Runtime finds the scales of activations as it runs.
+
+    Args:
+      folder: what `write_hugging_face` wrote.
+      class_name: transformers' name of its class.
+      batch: inputs of our encoder, with which the model is traced.
+
+    Raises:
+      InputError: ONNX lacks an operator of the model.
+    """
+    import torch
+    from onnxruntime.quantization import quantize_dynamic
+
+    model = transformers_check.load(folder, class_name, "float32", "eager")
+    model.config.use_cache = False
+    inputs = transformers_check.inputs(batch)
+    with torch.inference_mode():
+        names = list(model(**inputs))
+    shapes = {
+        name: dict.fromkeys(range(x.dim()), torch.export.Dim.DYNAMIC) for name, x in inputs.items()
+    }
+    (folder / FOLDER).mkdir()
+    try:
+        torch.onnx.export(
+            model,
+            (),
+            folder / FOLDER / WHOLE,
+            kwargs=inputs,
+            input_names=list(inputs),
+            output_names=names,
+            dynamic_shapes=shapes,
+            dynamo=True,
+            verbose=False,
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"{class_name}: PyTorch cannot write it as ONNX: {reason}") from error
+    quantize_dynamic(folder / FOLDER / WHOLE, folder / FOLDER / INT8)
+
+
+def outputs(
+    folder: Path, file: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """What ONNX Runtime computes from a file of `FILES`, under our names.
+
+    Args:
+      batch: inputs of our encoder.
+      names: those of our outputs that are wanted.
+    """
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])
+    given = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
+    theirs = [output.name for output in session.get_outputs()]
+    found = dict(zip(theirs, session.run(theirs, given), strict=True))
+    return {name: found[transformers_check.their_name(name, found)] for name in names}
