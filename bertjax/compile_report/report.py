@@ -405,8 +405,9 @@ def table(report: Report) -> str:
         lines.append(f"  {f'one of {layer.count} {kind} layers':28}" + "".join(cells))
     for name in report.count.models:
         cells = (
-            _cell(*times.models.get(name, {FORWARD: 0.0, BACKWARD: 0.0}).values(), times.seconds)
+            _cell(each.get(FORWARD, 0.0), each.get(BACKWARD, 0.0), times.seconds)
             for times in yardsticks.values()
+            for each in [times.models.get(name, {})]
         )
         lines.append(f"  {f'all of the {name}':28}" + "".join(cells))
     for name, kernel in report.kernels.items():
