@@ -14,13 +14,14 @@ from bertjax.programs import commandline
 _FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
 _TO = flags.DEFINE_string("to", None, "hf:FOLDER, onnx:FOLDER or stablehlo:FOLDER, not there yet.")
 _PART = flags.DEFINE_string("part", "", "A part of the model of a run, such as generator.")
+_PUSH = flags.DEFINE_string("push", "", "USER/NAME on the Hugging Face hub, which gets the folder.")
 flags.mark_flags_as_required(["from", "to"])
 
 
 def main(_) -> None:
     from bertjax.programs import convert
 
-    convert.run(_FROM.value, _TO.value, _PART.value)
+    convert.run(_FROM.value, _TO.value, _PART.value, _PUSH.value)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Downloads models from the Hugging Face hub: from a model's name to a folder on this machine."""
+"""Models of the Hugging Face hub: from a name to a folder on this machine, and back."""
 
 from pathlib import Path
 
 from bertjax.base.errors import InputError
 
 # Only these files are downloaded, and never pickles.
-_FILES = ("*.json", "*.safetensors", "vocab.txt", "sentencepiece.model")
+_FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model")
 
 
 def model_folder(name: str) -> Path:
@@ -43,3 +43,63 @@ def model_folder(name: str) -> Path:
             f"download config.json, model.safetensors, tokenizer_config.json and vocab.txt (or "
             f"tokenizer.json) of {name} into a folder, and give hf:FOLDER"
         ) from error
+
+
+def check_access(name: str) -> None:
+    """Checks that a model can be pushed, before there is one.
+
+    Raises:
+      InputError: no such name can be, no token is there, or the hub refuses it or does not answer.
+    """
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InputError(f"--push={name}: {error}") from error
+    if not get_token():
+        raise InputError(
+            f"--push={name}: no token of the hub: make one with write access at "
+            "huggingface.co/settings/tokens, and set HF_TOKEN"
+        )
+    try:
+        HfApi().whoami()
+    except HfHubHTTPError as error:
+        raise InputError(f"--push={name}: the hub refuses the token: {_reason(error)}") from error
+    except (HTTPError, OSError) as error:
+        raise InputError(f"--push={name}: the hub cannot be reached: {error}") from error
+
+
+def push(folder: Path, name: str) -> str:
+    """Uploads a folder to the model's repository, which is made if it is not there.
+
+    Returns:
+      The address of the upload.
+
+    Raises:
+      InputError: the hub refuses it or does not answer; the folder stays as it is.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    api = HfApi()
+    try:
+        api.create_repo(name, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=name, folder_path=folder, commit_message="Written by bertjax"
+        )
+    except HfHubHTTPError as error:
+        raise InputError(
+            f"--push={name}: the hub refuses it: {_reason(error)}; the model is in {folder}"
+        ) from error
+    except (HTTPError, OSError) as error:
+        raise InputError(
+            f"--push={name}: the hub cannot be reached: {error}; the model is in {folder}"
+        ) from error
+    return done.commit_url
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

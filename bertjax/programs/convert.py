@@ -13,7 +13,7 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import new_folder, read_json
 from bertjax.base.validation import record
-from bertjax.interop import onnx, proof, sentence_transformers_check, transformers_check
+from bertjax.interop import hub, onnx, proof, sentence_transformers_check, transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
@@ -54,7 +54,7 @@ _VECTOR_TEXTS = (
 )
 
 
-def run(model: str, target: str, part: str = "") -> dict[str, float]:
+def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, float]:
     """Exports a model to a folder, which is complete or absent.
 
     Args:
@@ -62,12 +62,14 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
       target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime; or
         "stablehlo:FOLDER", for a server.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
+      push: a name on the Hugging Face hub to which the folder is uploaded; "": none.
 
     Returns:
       The greatest difference of outputs in each comparison, by its name; also printed.
 
     Raises:
-      InputError: no such model or target; a target that is there already, or cannot be written.
+      InputError: no such model or target; a target that is there already, or cannot be written; the
+        hub does not take it.
       RuntimeError: what was written is not the same model.
     """
     kind = next((each for each in TARGETS if target.startswith(each)), target)
@@ -76,6 +78,10 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
         raise InputError(f"--to={target}: must be {'FOLDER or '.join(TARGETS)}FOLDER")
     if kind == ONNX:
         onnx.check_installed()
+    if push:
+        if kind == SERVING:
+            raise InputError(f"--push={push}: of {HUGGING_FACE} and {ONNX} only, not of {kind}")
+        hub.check_access(push)
     with new_folder(output) as folder:
         check_one_task(model)
         fine_tuned = is_fine_tuned(model)
@@ -106,6 +112,8 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
     print(f"{_PROOF}:")
     for what, difference in found.items():
         print(f"  {what}: {difference:.1e}")
+    if push:
+        print(f"pushed: {hub.push(Path(output), push)}")
     return found
 
 
