@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.interop import transformers_check
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import convert
 
@@ -70,7 +71,8 @@ def hub(monkeypatch):
     server.server_close()
 
 
-def test_a_folder_is_pushed(make_pretrained, hub, tmp_path, capsys):
+def test_a_folder_is_pushed(make_pretrained, hub, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(transformers_check, "knows", lambda _: False)  # it takes long
     write_hugging_face(make_pretrained(), tmp_path)
     convert.run(f"hf:{tmp_path}", f"hf:{tmp_path / 'out'}", push="me/moo")
     written = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
