@@ -48,6 +48,7 @@ from bertjax.text.tokenizer import Tokenizer
 _SHARDS = 16
 _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
+_MANY_LINES = 3_000  # of a document; an article has some hundreds
 _MANY_DOCUMENTS = 10_000
 _SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -178,6 +179,22 @@ def check_documents(plan: Plan) -> None:
                 return
     if sum(documents.values()) < _MANY_DOCUMENTS:
         _check_splits(plan, documents)
+
+
+def warn_of_missing_blank_lines(plan: Plan) -> None:
+    """Prints a warning if the first document of a source text:GLOB has very many lines."""
+    for number, (spec, _) in enumerate(plan.sources):
+        if not split_language(spec)[1].startswith("text:"):
+            continue
+        shards = (shard for shard in plan.shards if shard.source == number)
+        first = next((text for shard in shards for text in plan.documents(shard) if text), [])
+        if len(first) >= _MANY_LINES:
+            print(
+                f"warning: {spec}: its first document has {len(first):,} lines, because no blank "
+                f"line ends it. If each line is a text, write lines:{spec.partition('text:')[2]}; "
+                "else put a blank line between documents",
+                flush=True,
+            )
 
 
 def _check_splits(plan: Plan, documents: dict[str, int]) -> None:

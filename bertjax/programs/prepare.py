@@ -22,6 +22,7 @@ from bertjax.corpus.build import (
     check_documents,
     make_plan,
     read_shards,
+    warn_of_missing_blank_lines,
 )
 from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.languages import split_language
@@ -155,6 +156,7 @@ def run(
     )
     if not is_finished(output):
         check_documents(plan)
+        warn_of_missing_blank_lines(plan)
         vocabularies.warn_of_marks(plan, request)
     with exclusive(output):
         asked["files"] = plan.identity

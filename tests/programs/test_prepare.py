@@ -425,3 +425,16 @@ def test_the_door(tmp_path, text, repository):
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "text.txt: not UTF-8 at byte" in line and "Traceback" not in done.stderr
     assert not store_directory(tmp_path / "bad").exists()
+
+
+def test_missing_blank_lines_are_told_before_the_vocabulary(tmp_path, capsys):
+    path, lines = tmp_path / "lines.txt", [f"Line {n} is a text." for n in range(3_000)]
+    path.write_text("\n".join(lines) + "\n\nAnother document.\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prepare.vocabularies, "make", lambda *_: 1 / 0)
+        for kind, told in (("text", True), ("lines", False)):
+            with pytest.raises(ZeroDivisionError):
+                run(f"{kind}:{path}", tmp_path / kind, held_out=0.0)
+            warning = "its first document has 3,000 lines, because no blank line ends it. If each "
+            said = capsys.readouterr().out
+            assert (warning in said) == told and (f"write lines:{path};" in said) == told
