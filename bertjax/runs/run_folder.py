@@ -181,7 +181,7 @@ def config_difference(
     if read and differ and not before.keys() & set(differ):
         if read(without(plain, differ)) == read(plain):
             return ""
-    return "".join(f"{key} was {before.get(key)!r}, is {now[key]!r}" for key in differ[:1])
+    return "".join(f"{key} was {before.get(key)!r}, is {now.get(key)!r}" for key in differ[:1])
 
 
 @dataclasses.dataclass(frozen=True)

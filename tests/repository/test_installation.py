@@ -101,6 +101,8 @@ EXTRA_OF = {
     "apache_beam": "beam",
     **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
     "tensorflow": "tf1",
+    "sacremoses": "xlm",
+    "onnxruntime": "onnx",
     "IPython": "test",  # every notebook has it
     **dict.fromkeys(("sentence_transformers", "torch", "transformers"), "peers"),
 }
