@@ -89,7 +89,7 @@ _DEVICE_FILES = [
         *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
         *("contrastive", "studies", "minimal_pairs", "probes"),
     )
-] + ["bertjax/optimizers/*"]
+] + ["bertjax/optimizers/*", "bertjax/library.py"]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
@@ -221,7 +221,9 @@ def test_no_circular_imports():
 def test_packages_import_nothing():
     """Therefore the import of one file of a package never imports the other files."""
     packages = [path for path in _modules().values() if path.name == "__init__.py"]
-    assert {_name(path): _imports(path) for path in packages if _imports(path)} == {}
+    found = {_name(path): _imports(path) for path in packages if _imports(path)}
+    # `bertjax.load` imports as it is called; the types are for checkers alone.
+    assert found == {"bertjax/__init__.py": {"bertjax.library.TextModel", "typing.TYPE_CHECKING"}}
 
 
 def test_outside_libraries_come_in_by_their_doors():
@@ -384,7 +386,7 @@ def test_the_map_has_every_folder():
     lines = [line for line in block.splitlines() if line != "bertjax/"]
     inside = {line.split()[0].removesuffix("/") for line in lines if line.startswith("  ")}
     top = {line.split()[0].removesuffix("/") for line in lines if not line.startswith("  ")}
-    assert inside == _folders(["bertjax"]) | {"config.py"}
+    assert inside == _folders(["bertjax"]) | {"config.py", "library.py"}
     assert top == {"launch", "configs", "constraints", "docs", "tests"}
     assert [line for line in lines if len(line.split()) < 2] == [], "lines that say nothing"
 
