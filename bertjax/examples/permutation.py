@@ -72,8 +72,8 @@ class PermutedTokens:
             parts = slice(self.reuse), slice(self.reuse, length)
             for number, (part, goal) in enumerate(zip(parts, self._goals(length), strict=True)):
                 may = ordinary[ids[:, part]]
-                chosen = spans(may, may & begins[ids[:, part]], goal, self.one_in, draws,
-                               index, np.int64(number))  # fmt: skip
+                begin = may & begins[ids[:, part]]
+                chosen = spans(may, begin, goal, self.one_in, draws, index, number)
                 place = _ranks(draws.bits(length, f"order {number}", index)[:, part])
                 before = number and 1 + self.reuse  # all of the first part
                 predicted[:, part] = chosen
@@ -98,7 +98,7 @@ def spans(
     one_in: int,
     draws: Draws,
     index: np.ndarray,
-    part: np.ndarray,
+    part: int,
 ) -> np.ndarray:
     """Chooses the tokens that are predicted, as `_sample_mask` of zihangdai/xlnet does.
 
@@ -123,11 +123,12 @@ def spans(
     share = np.cumsum(1 / np.arange(1, _LONGEST + 1))
     edges = np.zeros((rows, length + 1), np.int64)
     count, place, going = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.ones(rows, bool)
-    turn = np.int64(0)
+    turn = 0
     while going.any():
-        drawn = draws.uniform("size of a span", index, part, turn) * share[-1]
+        which = np.asarray(part), np.asarray(turn)
+        drawn = draws.uniform("size of a span", index, *which) * share[-1]
         size = np.minimum(1 + np.searchsorted(share, drawn), np.maximum(goal - count, 1))
-        before = draws.below(size * one_in, "place of a span", index, part, turn)
+        before = draws.below(size * one_in, "place of a span", index, *which)
         first = following[row, np.minimum(place + before, length)]
         last = first + size
         going &= (count < goal) & (last < length)
