@@ -20,6 +20,7 @@ from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
+from tests.helpers.slow_cases import others_slow
 
 ROWS, LENGTH, REUSE, MEMORY = 8, 11, 5, 7
 SPEC = XlnetSpec(
@@ -80,8 +81,7 @@ def test_losses_by_place_in_the_order(params):
     logits = OBJECTIVE.model(SPEC)(params, batch)["masked_lm"]
     losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
     # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
-    thirds = np.where(np.arange(ROWS)[:, None] % 2, [1, 0, 0], [0, 2, 0])
-    assert found["mlm_loss"] == found["loss"] if "loss" in found else True
+    thirds = np.where(np.arange(ROWS)[:, None] % 2, [1, 0, 1], [0, 2, 1])
     assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=1e-5)
     for number, name in enumerate(("early_loss", "middle_loss", "late_loss")):
         assert found[name] == pytest.approx(losses[thirds == number].mean(), rel=1e-5)
@@ -133,12 +133,14 @@ def test_without_memory_nothing_is_carried(params):
 @pytest.mark.devices(8)
 @pytest.mark.parametrize(
     "layout, mesh, accumulate, changes",
-    [
-        ("data", {}, 1, {}),
+    others_slow(
+        [
+            ("tensor_fsdp", {"model": 2}, 2, {"vocab_multiple": 8}),
+            ("zero1", {}, 1, {"scan_layers": True}),
+            ("sequence", {"model": 2}, 1, {"remat": "layer"}),
+        ],
         ("zero1", {}, 1, {"scan_layers": True}),
-        ("tensor_fsdp", {"model": 2}, 2, {"vocab_multiple": 8}),
-        ("sequence", {"model": 2}, 1, {"remat": "layer"}),
-    ],
+    ),
 )
 def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     """With dropout, in microbatches of rows of their own memory, over three batches."""
