@@ -10,6 +10,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.programs import convert, evaluate, finetune, predict, prepare, pretrain
+from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
 from bertjax.training.journal import Journal
 from tests.helpers.built_once import built_once
@@ -55,6 +56,8 @@ def test_it_learns_and_is_evaluated(run, tmp_path):
     assert rows[0].keys() >= {"early_loss", "middle_loss", "late_loss"}
     figures = evaluate.run(str(shutil.copytree(run, tmp_path / "run")), None, 2)
     assert figures["32"]["mlm_loss"] < rows[0]["mlm_loss"]
+    with pytest.raises(InputError, match="XLNetLMHeadModel predicts tokens in an order that is"):
+        fill(open_model(str(run)), ["moo [MASK]"], 3)
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path, monkeypatch):
