@@ -60,7 +60,8 @@ def outputs(
     }
     if "token_type_ids" in batch:
         inputs["token_type_ids"] = torch.tensor(batch["token_type_ids"]).long()
+    model = model.double().eval()  # XLNet's own arrays are loaded in float32 all the same
     with torch.inference_mode():
-        result = model.eval()(**inputs)
+        result = model(**inputs)
     found = {name: next(key for key in OUTPUTS[name] if key in result) for name in names}
     return {name: result[key].numpy() for name, key in found.items()}
