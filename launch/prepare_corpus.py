@@ -25,11 +25,16 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind its own.")
 flags.DEFINE_enum(
-    "tokenizer", None, ["wordpiece", "sentencepiece", "bpe", "gpt2"], "Kind to learn: docs/training"
+    "tokenizer",
+    None,
+    ["wordpiece", "sentencepiece", "bpe", "gpt2", "xlnet"],
+    "Kind to learn: docs/training",
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
 flags.DEFINE_boolean(
-    "cased", None, "Keep upper case. By default bpe does, others learned do not, a given one as is."
+    "cased",
+    None,
+    "Keep upper case. By default bpe and xlnet do, a given one as is, others do not.",
 )
 flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
 flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")

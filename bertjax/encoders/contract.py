@@ -133,6 +133,7 @@ class HuggingFace(NamedTuple):
         tied to the embeddings.
       last_token: whether classes of whole texts predict from the last token, as a model must that
         reads left to right. Others predict from the first.
+      pads_left: whether its tokenizer puts padding before the text.
     """
 
     classes: Mapping[str, str]
@@ -146,6 +147,7 @@ class HuggingFace(NamedTuple):
     buffers: tuple[str, ...]
     copies: Mapping[str, str]
     last_token: bool = False
+    pads_left: bool = False
 
 
 class EncoderFamily(NamedTuple):
@@ -179,6 +181,12 @@ class EncoderFamily(NamedTuple):
         they read the encoder's output.
       unbiased: the kinds whose output layer has no bias.
       goes_on: whether it reads token by token with a cache (`bertjax.encoders.cache`).
+      two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
+        module also reads "memory" [B, L, M, D], what layer l read of M tokens before the row. Its
+        method `two_streams` takes "order" int [B, S] and "masked_lm_positions" int [B, P], too: a
+        token sees those with the same number in the order, or a lower one; a predicted token, only
+        those with a lower one. It returns the vectors of the latter, [B, P, D], and the result of
+        `hidden_states`.
       vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
     """
 
@@ -194,6 +202,7 @@ class EncoderFamily(NamedTuple):
     token_head: Callable[[Any], nn.Module] | None = None
     unbiased: tuple[str, ...] = ()
     goes_on: bool = False
+    two_streams: bool = False
 
     @property
     def name(self) -> str:

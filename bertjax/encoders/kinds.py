@@ -5,6 +5,7 @@ PRE_TRAINING = "pre_training"
 MASKED_LM = "masked_lm"
 REPLACED_TOKENS = "replaced_tokens"  # which tokens another model has put in (ELECTRA)
 CAUSAL_LM = "causal_lm"  # as MASKED_LM, reading left to right
+PERMUTATION_LM = "permutation_lm"  # as MASKED_LM, trained to predict in any order (XLNet)
 SEQUENCE_CLASSIFICATION = "sequence_classification"
 MULTIPLE_CHOICE = "multiple_choice"
 TOKEN_CLASSIFICATION = "token_classification"

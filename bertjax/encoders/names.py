@@ -45,7 +45,7 @@ class Entry(NamedTuple):
       ours: the path of our array.
       inner: its shape here.
       part: 0, 1, 2 for query, key and value, which are stacked in one array here.
-      transposed: whether it is stored [out, in] there; arrays here are [in, out].
+      transposed: whether it is stored [out, ...in] there; arrays here are [...in, ...out].
     """
 
     theirs: str
@@ -97,7 +97,8 @@ def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str)
                 f"{origin}: {entry.theirs} has the shape {list(array.shape)}, and should have "
                 f"{list(entry.shape)} by the configuration beside it"
             )
-        array = (array.T if entry.transposed else array).reshape(entry.inner)
+        array = array.reshape(len(array), -1).T if entry.transposed else array
+        array = array.reshape(entry.inner)
         if entry.part is None:
             flat[entry.ours] = np.ascontiguousarray(array)
         else:
@@ -117,7 +118,7 @@ def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.n
         if entry.part is not None:
             array = np.take(array, entry.part, _stack_axis(entry))
         if entry.transposed:
-            array = array.reshape(entry.shape[::-1]).T
+            array = array.reshape(-1, entry.shape[0]).T
         array = array.reshape(entry.shape)
         arrays[entry.theirs] = np.ascontiguousarray(array)
     return arrays

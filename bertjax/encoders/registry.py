@@ -13,10 +13,11 @@ from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
 from bertjax.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertjax.encoders.xlm.family import XLM
+from bertjax.encoders.xlnet.family import XLNET
 
 _FAMILIES = (
     *(BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT),
-    *(GPT, GPT2, XLM),
+    *(GPT, GPT2, XLM, XLNET),
 )
 ENCODERS = {family.name: family for family in _FAMILIES}
 

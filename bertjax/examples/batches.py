@@ -78,6 +78,7 @@ class Examples:
             tokenizer,
             length=spec.length,
             draws=self._draws,
+            batch_size=spec.batch_size,
             short_probability=spec.short_probability,
         )
         self._corrupt = spec.corruption.open(tokenizer)

@@ -34,7 +34,8 @@ class TextLayout(Protocol):
 
     There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); one for
     whole sentences (`bertjax.examples.sentence_layout`); one for a stream
-    (`bertjax.examples.stream_layout`); and one for texts with their translations
+    (`bertjax.examples.stream_layout`), one for a stream that goes on from batch to batch
+    (`bertjax.examples.continued_layout`); and one for texts with their translations
     (`bertjax.examples.translation_layout`).
     """
 
@@ -57,6 +58,7 @@ class TextLayout(Protocol):
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> Callable[[np.ndarray], LaidOut]:
         """Returns a function for the text of a store: indices of examples, int64 [R] -> their rows.
@@ -64,6 +66,7 @@ class TextLayout(Protocol):
         Args:
           length: S.
           draws: the stream's random numbers.
+          batch_size: the rows of a batch: row r of batch n has the index n * batch_size + r.
           short_probability: the share of examples that have a random shorter length; 0 unless
             `has_short_rows`.
 
@@ -98,9 +101,11 @@ class SpanLayout:
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> "SpanRows":
         """See `TextLayout`."""
+        del batch_size
         specials = tokenizer.template.specials(pair=self.pairs)
         sampler = SpanSampler(
             store,

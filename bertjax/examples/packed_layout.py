@@ -32,10 +32,11 @@ class PackedLayout:
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> "PackedRows":
         """See `TextLayout`."""
-        del short_probability  # it is 0
+        del batch_size, short_probability  # the latter is 0
         specials = tokenizer.template.specials(pair=False)
         packer = RowPacker(store, length=length, specials=specials, draws=draws)
         return PackedRows(store, tokenizer, length, packer)

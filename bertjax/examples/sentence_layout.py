@@ -40,10 +40,11 @@ class SentenceLayout:
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> "SentenceRows":
         """See `TextLayout`."""
-        del short_probability  # it is 0
+        del batch_size, short_probability  # the latter is 0
         return SentenceRows(store, tokenizer, length, draws, self.crosses_documents)
 
 

@@ -38,10 +38,11 @@ class StreamLayout:
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> "StreamRows":
         """See `TextLayout`."""
-        del short_probability  # it is 0
+        del batch_size, short_probability  # the latter is 0
         return StreamRows(store, tokenizer, length, draws)
 
 

@@ -46,11 +46,17 @@ class TranslationLayout:
         *,
         length: int,
         draws: Draws,
+        batch_size: int,
         short_probability: float,
     ) -> "TranslationRows":
         """See `TextLayout`."""
         spans = SINGLE_SPANS.open(
-            store, tokenizer, length=length, draws=draws, short_probability=short_probability
+            store,
+            tokenizer,
+            length=length,
+            draws=draws,
+            batch_size=batch_size,
+            short_probability=short_probability,
         )
         room = length - tokenizer.template.specials(pair=True)
         pairs = SpanRows(PAIRS, store, tokenizer, length, PairSampler(store, room, draws))

@@ -52,6 +52,7 @@ ARCHITECTURES = {
         Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
         Architecture(kinds.MASKED_LM, _masked_lm),
         Architecture(kinds.CAUSAL_LM, _masked_lm),
+        Architecture(kinds.PERMUTATION_LM, _masked_lm),
         Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
         Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
         Architecture(

@@ -17,6 +17,7 @@ _TASKS = {  # the hub's names
     kinds.MASKED_LM: "fill-mask",
     kinds.REPLACED_TOKENS: "feature-extraction",
     kinds.CAUSAL_LM: "text-generation",
+    kinds.PERMUTATION_LM: "text-generation",
     kinds.SEQUENCE_CLASSIFICATION: "text-classification",
     kinds.MULTIPLE_CHOICE: "multiple-choice",
     kinds.TOKEN_CLASSIFICATION: "token-classification",

@@ -352,6 +352,7 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         folder,
         pretrained.spec.max_position_embeddings,
         token_types=pretrained.family.tells_texts_apart(pretrained.spec),
+        pads_left=pretrained.family.hugging_face.pads_left,
     )
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:

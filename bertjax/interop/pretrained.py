@@ -124,9 +124,15 @@ class Pretrained:
             a `VectorModel` with `embedding`.
 
         Raises:
-          InputError: it lacks a part.
+          InputError: it lacks a part, or has learned to predict tokens in another way.
         """
         wanted = ARCHITECTURES[kind or self.kind]
+        if self.kind == kinds.PERMUTATION_LM and kind in (kinds.MASKED_LM, kinds.CAUSAL_LM):
+            raise InputError(
+                f"{self.origin}: {self.class_name} predicts tokens in an order that is given, and "
+                "has not learned to fill in [MASK] or to read left to right: train it on with "
+                "objective='masked_lm' or 'left_to_right', or take another model"
+            )
         embedding = None if kind else self.embedding
         bilstm = self.bilstm if wanted is self.architecture else None
         parts = self.parts if embedding else wanted.parts(self.spec, bilstm)
@@ -137,7 +143,7 @@ class Pretrained:
                 others = "the generator beside it (of a run: launch/convert.py --part=generator)"
             raise InputError(
                 f"{self.origin}: {self.class_name} weights without {' and '.join(absent)}, "
-                f"which {self.family.hugging_face.classes[kind or self.kind]} has: take {others}"
+                f"which {dataclasses.replace(self, kind=wanted.kind).class_name} has: take {others}"
             )
         if embedding:
             return VectorModel(self.spec, embedding)

@@ -20,7 +20,7 @@ _ROWS, _CHOICES = 6, 3
 
 
 def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
-    """Makes random texts of all lengths, one of them with its padding in front.
+    """Makes random texts of all lengths, one of them with its padding on the unusual side.
 
     Returns:
       The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice.
@@ -31,6 +31,7 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     places = np.arange(length)
     mask = places < ends
     mask[1] = mask[1, ::-1]
+    mask = mask[:, ::-1] if pretrained.family.hugging_face.pads_left else mask
     segments = (places >= ends // 2) & mask
     # A model may recognize padding by its id, so no other token gets it.
     pad_id, size = pretrained.tokenizer.pad_id, pretrained.tokenizer.vocabulary_size
@@ -97,7 +98,7 @@ def greatest_difference(
     """The greatest absolute difference of two sets of outputs.
 
     Outputs at padding have no meaning and do not count. An output of a whole sequence does not
-    count if the first position, which is [CLS] otherwise, is padding.
+    count if its padding is on the unusual side, where [CLS] is otherwise.
 
     Args:
       wanted, found: outputs by name; those that only `found` has do not count.
@@ -108,8 +109,9 @@ def greatest_difference(
       RuntimeError: an output differs by more than the tolerance.
     """
     mask, worst = inputs["input_mask"] > 0, 0.0
+    of_cls = max(mask[..., 0], mask[..., -1], key=np.sum)
     for name, output in wanted.items():
-        real = mask if output.shape[: mask.ndim] == mask.shape else mask[..., 0]
+        real = mask if output.shape[: mask.ndim] == mask.shape else of_cls
         worst = max(worst, difference(name, output[real], found[name][real], dtype))
     return worst
 

@@ -22,8 +22,9 @@ from bertjax.interop.named_tokens import (
     content_of,
     first_of,
 )
+from bertjax.text.library_file import template_of
 from bertjax.text.special_tokens import BERT
-from bertjax.text.template import TokenSequence
+from bertjax.text.template import Template, TokenSequence
 from bertjax.text.tokenizer import (
     DESCRIPTION_FILE,
     LIBRARY_KINDS,
@@ -87,7 +88,9 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     model_file = folder / VOCABULARY_FILES[SENTENCEPIECE]
     if model_file.exists():
         cased = not named.config.get("do_lower_case", False)
-        tokenizer = Tokenizer(SENTENCEPIECE, model_file.read_bytes(), str(model_file), cased=cased)
+        template = None if library is None else _template(folder / LIBRARY_FILE, library)
+        model, origin = model_file.read_bytes(), str(model_file)
+        tokenizer = Tokenizer(SENTENCEPIECE, model, origin, cased=cased, template=template)
     elif (folder / VOCABULARY_FILES[WORDPIECE]).exists() or not (
         kind := library_folder.kind_of(folder, library)
     ):
@@ -205,6 +208,11 @@ def _pieces(path: Path, library: dict[str, Any]) -> list[str]:
     return pieces
 
 
+def _template(path: Path, library: dict[str, Any]) -> Template | None:
+    ids = {piece: number for number, piece in enumerate(_pieces(path, library))}
+    return template_of(library, ids, str(path))
+
+
 def _check_same_pieces(folder: Path, tokenizer: Tokenizer, pieces: Sequence[str]) -> None:
     name = VOCABULARY_FILES[tokenizer.kind]
     for number, (ours, theirs) in enumerate(zip(tokenizer.tokens, pieces, strict=False)):
@@ -224,7 +232,12 @@ def _check_same_pieces(folder: Path, tokenizer: Tokenizer, pieces: Sequence[str]
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, folder: str | os.PathLike, max_length: int, *, token_types: bool = True
+    tokenizer: Tokenizer,
+    folder: str | os.PathLike,
+    max_length: int,
+    *,
+    token_types: bool = True,
+    pads_left: bool = False,
 ) -> None:
     """Writes what transformers' AutoTokenizer and `tokenizers.Tokenizer.from_file` load.
 
@@ -238,6 +251,7 @@ def write_tokenizer(
       folder: an existing one.
       max_length: the most tokens that the model takes; transformers truncates to it on request.
       token_types: whether the model takes token_type_ids.
+      pads_left: whether transformers puts padding before the text.
 
     Raises:
       InputError: a SentencePiece model with settings that `tokenizers` lacks.
@@ -250,6 +264,7 @@ def write_tokenizer(
         "do_lower_case": not tokenizer.cased,
         "model_max_length": max_length,
         "model_input_names": inputs if token_types else [inputs[0], inputs[2]],
+        **({"padding_side": "left"} if pads_left else {}),
         **names,
     }
     if tokenizer.kind == WORDPIECE:

@@ -52,7 +52,7 @@ def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
     trouble = {name: found for name, found in loading.items() if found}
     if trouble:
         raise RuntimeError(f"{folder}: transformers does not load it whole: {trouble}")
-    return model.eval()
+    return model.to(getattr(torch, dtype)).eval()  # arrays of XLNet's own are in float32
 
 
 def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, Any]:

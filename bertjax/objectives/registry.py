@@ -13,13 +13,14 @@ from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.multi_label import MULTI_LABEL
 from bertjax.objectives.objective import PretrainingObjective
+from bertjax.objectives.permutation import PermutationLM
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.regression import REGRESSION
 
 # `config.objective.name` of pre-training.
 _OBJECTIVES = (
     *(MaskedLMNextSentence, MaskedLM, LeftToRight, Hybrid),
-    *(ReplacedTokenDetection, Distillation),
+    *(ReplacedTokenDetection, Distillation, PermutationLM),
 )
 OBJECTIVES: dict[str, type[PretrainingObjective]] = {
     objective.name: objective for objective in _OBJECTIVES

@@ -84,11 +84,12 @@ def run(
         BPE or a unigram model, the folder of a run or a corpus, or a model as hf:FOLDER or hf:NAME.
       domain_words: how many [unusedN] pieces of that vocab.txt become words of the text.
       extend_vocabulary: how many pieces of the text are added behind those of that vocabulary.
-      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece", "bpe" or
-        "gpt2", a byte-level BPE whose only special token is <|endoftext|>.
+      tokenizer: "wordpiece" (the default for a learned vocabulary), "sentencepiece", "bpe",
+        "gpt2", a byte-level BPE whose only special token is <|endoftext|>, or "xlnet", a
+        SentencePiece whose sequences end with [SEP] and [CLS].
       model_type: the type of a learned SentencePiece model: "unigram" or "bpe".
       cased: whether upper case is kept. None: a learned vocabulary is uncased, but a byte-level BPE
-        is cased; and a given one is used as it is.
+        and "xlnet" are cased; and a given one is used as it is.
       held_out: the fraction of the documents for evaluation.
       workers: the number of processes; None for one per CPU.
       language: the language of the sentence splitter, for sources that name none with rules.

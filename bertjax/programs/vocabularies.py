@@ -28,6 +28,7 @@ from bertjax.text.domain_words import (
 from bertjax.text.extension import check_extensible, extended
 from bertjax.text.sentences import split_sentences
 from bertjax.text.special_tokens import GPT2
+from bertjax.text.template import Template
 from bertjax.text.tokenizer import (
     BPE,
     KINDS,
@@ -41,7 +42,8 @@ from bertjax.text.tokenizer import (
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
 
 END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
-LEARNED = (*KINDS, END_OF_TEXT_ALONE)
+CLS_LAST = "xlnet"  # SentencePiece, with the special tokens behind the text
+LEARNED = (*KINDS, END_OF_TEXT_ALONE, CLS_LAST)
 NEW_PIECES_FILE = "new_pieces.json"
 
 # The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
@@ -122,14 +124,15 @@ def _vocabulary_request(
     if learn <= len(SPECIAL_TOKENS):
         raise InputError(f"--learn_vocabulary={learn}: too few pieces; the paper has 30000.")
     special = {"special_tokens": sorted(set(GPT2.values()))} if kind == END_OF_TEXT_ALONE else {}
-    kind = BPE if special else kind
+    cls_last = {"cls_last": True} if kind == CLS_LAST else {}
+    kind = BPE if special else SENTENCEPIECE if cls_last else kind
     if kind == BPE and learn < (first := len(SPECIAL_TOKENS) + BYTES):
         raise InputError(
             f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
             f"make {first}; ModernBERT has 50368."
         )
-    cased = kind == BPE if cased is None else cased
-    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn, **special}
+    cased = kind == BPE or bool(cls_last) if cased is None else cased
+    request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn, **special, **cls_last}
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
 
 
@@ -239,7 +242,11 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
         learn_sentencepiece(sentences, path, size=size, cased=cased, model_type=model_type)
     if learned < size:
         print(f"The text has only {learned} pieces to learn, not {size}.")
-    Tokenizer(kind, path.read_bytes(), str(path), cased=cased, **rules).save(output)
+    tokenizer = Tokenizer(kind, path.read_bytes(), str(path), cased=cased, **rules)
+    if request.get("cls_last"):
+        template = Template.xlnet(tokenizer.roles)
+        tokenizer = Tokenizer(kind, tokenizer.vocabulary, str(path), cased=cased, template=template)
+    tokenizer.save(output)
 
 
 def _with_pieces(plan: Plan, output: Path, given: Tokenizer, words: int, more: int) -> Tokenizer:

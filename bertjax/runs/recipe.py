@@ -147,6 +147,7 @@ class Recipe:
         self._check_batches()
         spec = self.spec(vocab_size=1)
         self._check_models(spec)
+        self._check_carried(spec)
         check_tensors(self.optimizer.name, spec)
         for number, phase in enumerate(self.phases, 1):
             for rule in {phase.masking, self.masking}:  # its own, and that of held-out text
@@ -170,7 +171,6 @@ class Recipe:
     def _check_batches(self) -> None:
         """Checks that the objective can take the batches of the phases."""
         name = self.objective.name
-        sizes = {phase.batch_size for phase in self.phases if phase.share}
         for number, phase in enumerate(self.phases, 1):
             own = phase.objective
             if own.whole_batch and phase.accumulate > 1:
@@ -186,16 +186,29 @@ class Recipe:
                         f"eval_batch_size) do not divide into the groups of {own.row_group} of "
                         f"objective={own.name!r}"
                     )
-            if own.carried != self.objective.carried or own.headline != self.objective.headline:
+            if own.headline != self.objective.headline:
                 raise InputError(
                     f"config.phase_{number}.objective={own.name!r}: it cannot take turns with "
                     f"config.objective={name!r}: choose another"
                 )
-        if self.objective.carried and len(sizes) > 1:
+
+    def _check_carried(self, spec: EncoderSpec) -> None:
+        """Checks that the phases can hand their arrays to each other."""
+        name = self.objective.name
+        sizes = {phase.batch_size for phase in self.phases if phase.share}
+        carried = self.objective.carried(self.objective.model(spec))
+        if carried and len(sizes) > 1:
             raise InputError(
                 f"config: the batch_size of the phases are {sorted(sizes)}, and objective={name!r} "
                 "hands arrays from each batch to the next: give all phases one batch_size"
             )
+        for number, phase in enumerate(self.phases, 1):
+            own = phase.objective
+            if own != self.objective and own.carried(own.model(spec)) != carried:
+                raise InputError(
+                    f"config.phase_{number}.objective={own.name!r}: it hands other arrays from "
+                    f"batch to batch than config.objective={name!r}: choose another"
+                )
 
     def _check_examples(self, phase: PhaseSpec, rule: MaskingRule) -> None:
         """Raises ValueError if a phase cannot have such examples, or they predict nothing."""

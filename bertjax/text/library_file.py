@@ -101,7 +101,7 @@ class LibraryPieces:
                 "of the library tokenizers"
             )
         self.roles = {role: ids[name] for role, name in names.items()}
-        self.template = _template(description, ids, origin)
+        self.template = template_of(description, ids, origin)
 
     def _own_parts(self, description: dict[str, Any], origin: str) -> tuple[dict, dict, dict]:
         """The model, pre_tokenizer and decoder of the file, checked and in one form."""
@@ -278,8 +278,17 @@ def _tokens(ids: dict[str, int], description: dict[str, Any], origin: str) -> li
 # ----------------------------------------------------------------------------- the template
 
 
-def _template(description: dict[str, Any], ids: dict[str, int], origin: str) -> Template | None:
-    """The special tokens that the file puts around texts; None if it puts none there."""
+def template_of(description: dict[str, Any], ids: dict[str, int], origin: str) -> Template | None:
+    """The special tokens that the file puts around texts; None if it puts none there.
+
+    Args:
+      description: the content of a tokenizer.json.
+      ids: those of its pieces.
+      origin: its name, for messages.
+
+    Raises:
+      InputError: it puts them in other places than a `Template`, or under other ids.
+    """
     steps = steps_of(description, "post_processor")
     # ByteLevel changes offsets only.
     processors = [step for step in steps if step.get("type") != "ByteLevel"]

@@ -59,6 +59,12 @@ class Template:
             return cls(first, last + last, last, second_type=0)
         return cls(first, last, last)
 
+    @classmethod
+    def xlnet(cls, roles: Mapping[str, int]) -> Self:
+        """XLNet's template of a vocabulary with these special tokens."""
+        sep, last = (roles["sep"],), (roles["cls"],)
+        return cls((), sep, sep + last, last_type=2)
+
     def specials(self, *, pair: bool) -> int:
         """How many special tokens a sequence of one text, or of a pair, has."""
         return len(self.before) + len(self.between) * pair + len(self.after)

@@ -39,6 +39,7 @@ class Evaluator:
 
     def __init__(self, objective: Objective, model: Model, placement: Placement):
         self._objective, self._placement = objective, placement
+        self._carried = objective.carried(model)
 
         def sums(params: Params, batch: Arrays, number: jax.Array) -> tuple[Sums, Arrays]:
             rngs = Rngs(jax.random.key(number), deterministic=True)
@@ -62,10 +63,9 @@ class Evaluator:
             return self._placement.put(partial(held_out.batch, number), held_out.batch_size)
 
         def nothing(rows: slice) -> dict[str, np.ndarray]:
-            shapes = self._objective.carried.items()
             return {
                 name: np.zeros((rows.stop - rows.start, *each.shape), each.dtype)
-                for name, each in shapes
+                for name, each in self._carried.items()
             }
 
         total: HostSums = {}

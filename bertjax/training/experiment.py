@@ -63,7 +63,7 @@ class Experiment:
                 name: jax.ShapeDtypeStruct(
                     (self.rows, *each.shape), each.dtype, sharding=self.placement.batch
                 )
-                for name, each in self.objective.carried.items()
+                for name, each in self.objective.carried(self.model).items()
             }
         )
 

@@ -46,15 +46,12 @@ class Objective(abc.ABC):
 
     Attributes:
       name: its name in the registry.
-      carried: arrays [B, ...] that a step hands to the next, such as a memory of earlier text. The
-        outputs have them, and then the next batch has them; at first they are 0.
       whole_batch: whether its losses compare the rows of a batch with each other, so that the batch
         cannot be taken in microbatches.
       columns: the metrics that evaluation shows, in order.
     """
 
     name: ClassVar[str]
-    carried: ClassVar[Mapping[str, jax.ShapeDtypeStruct]] = {}
     whole_batch: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
 
@@ -88,6 +85,17 @@ class Objective(abc.ABC):
         where an answer is right, and 0 elsewhere.
         """
 
+    def carried(self, model: Model) -> Mapping[str, jax.ShapeDtypeStruct]:
+        """The arrays that a step hands to the next, such as a memory of earlier text.
+
+        The outputs have them, and then the next batch has them; at first they are 0.
+
+        Returns:
+          {name: the shape of one row of it, and its dtype}.
+        """
+        del model
+        return {}
+
     def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
         """The outputs for a batch: one call of the model, unless an objective needs more."""
         return model(params, batch, rngs.dropout())
@@ -115,7 +123,7 @@ class Objective(abc.ABC):
                 count = _count(weights[loss])
                 for name, value in named.items():
                     sums[name] = (_sum(value, weights[loss]), count)
-        return sums, {name: outputs[name] for name in self.carried}
+        return sums, {name: outputs[name] for name in self.carried(model)}
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes and dtypes of a batch; `sizes` by the letters of `bertjax.base.axes`."""

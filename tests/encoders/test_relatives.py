@@ -26,11 +26,12 @@ from bertjax.text.tokenizer import Tokenizer
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
-NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM"}
+NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM", "xlnet": "XLNet"}
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 # Sizes of single families. In some, the feed-forward has four times the width in transformers.
 FOUR_TIMES = {"intermediate_size": 96}
 OWN = {"electra": {"embedding_size": 16}, "openai-gpt": FOUR_TIMES, "xlm": FOUR_TIMES}
+OWN["xlnet"] = {"max_position_embeddings": 512}  # no field of its config.json
 SIZES = dict(
     hidden_size=24,
     num_hidden_layers=2,
@@ -44,7 +45,7 @@ VOCABULARY = 97
 
 
 def _spec(name: str, **changes):
-    sizes = SIZES | OWN.get(name, {}) | dict(vocab_size=VOCABULARY, max_position_embeddings=62)
+    sizes = SIZES | dict(vocab_size=VOCABULARY, max_position_embeddings=62) | OWN.get(name, {})
     return ENCODERS[name].spec(**sizes | changes)
 
 
@@ -123,10 +124,13 @@ def _peer(name: str, kind: str):
         sizes = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=56)
     if name == "xlm":
         sizes = dict(emb_dim=24, n_layers=2, n_heads=3, n_langs=4)
+    if name == "xlnet":
+        sizes = dict(d_model=24, n_layer=2, n_head=3, d_inner=56)
+    else:
+        sizes["max_position_embeddings"] = 64 if like_roberta else 62
     config = getattr(transformers, f"{NAMES[name]}Config")(
         **sizes,
         vocab_size=VOCABULARY,
-        max_position_embeddings=64 if like_roberta else 62,
         num_labels=5 if kind in WITH_CLASSES else 2,
         pad_token_id=1,
     )
@@ -149,7 +153,8 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
     classes = CLASSES if kind in WITH_CLASSES else ()
     model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test", classes)
-    assert spec.max_position_embeddings == 62 and model.missing == ()
+    assert spec.max_position_embeddings == _spec(name).max_position_embeddings
+    assert model.missing == ()
     inputs = random_inputs(model)
     found = outputs(model.model(), model.params, inputs)
     given = {name: torch.tensor(array).long() for name, array in inputs.items()}
@@ -163,12 +168,15 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2", "xlm"])
+@pytest.mark.parametrize(
+    "name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2", "xlm", "xlnet"]
+)
 def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
 
     reads_on = ENCODERS[name].spec.causal
     kind = kinds.CAUSAL_LM if reads_on else kinds.MASKED_LM
+    kind = kinds.PERMUTATION_LM if name == "xlnet" else kind
     peer, config, arrays = _peer(name, kind)
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
     model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")

@@ -214,6 +214,7 @@ def rows_in(corpus, layout, template):
         tokenizer,
         length=LENGTH,
         draws=Draws(0, "x"),
+        batch_size=ROWS,
         short_probability=short,
     )
     return rows, rows(np.arange(ROWS))

@@ -77,5 +77,6 @@ def test_refused(corpus):
             corpus.tokenizer,
             length=1,
             draws=Draws(0, "x"),
+            batch_size=1,
             short_probability=0,
         )

@@ -20,6 +20,7 @@ from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
 from bertjax.corpus.store import TokenStore
 from bertjax.corpus.vocabulary_sample import spread_documents
 from bertjax.programs import prepare
+from bertjax.text.template import Template
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from tests.text.test_extension import NEW, unigram
 
@@ -60,6 +61,7 @@ def run(text, output, **more):
         {"cased": True},
         {"tokenizer": "sentencepiece"},
         {"tokenizer": "sentencepiece", "model_type": "bpe", "cased": True},
+        {"tokenizer": "xlnet"},
         {"tokenizer": "bpe", "learn_vocabulary": 300},
         {"tokenizer": "bpe", "learn_vocabulary": 300, "cased": False},
     ],
@@ -68,8 +70,11 @@ def test_learned_vocabulary_and_store(tmp_path, text, more):
     output = tmp_path / "corpus"
     report = run(text, output, verify=True, **more)
     tokenizer = Tokenizer.open(output)
-    assert tokenizer.kind == more.get("tokenizer", "wordpiece")
-    assert tokenizer.cased == more.get("cased", tokenizer.kind == "bpe")
+    asked = more.get("tokenizer", "wordpiece")
+    assert tokenizer.kind == {"xlnet": "sentencepiece"}.get(asked, asked)
+    assert tokenizer.cased == more.get("cased", asked in ("bpe", "xlnet"))
+    cls_last = Template.xlnet(tokenizer.roles)
+    assert (tokenizer.template == cls_last) == (asked == "xlnet")
     size = more.get("learn_vocabulary", 150)
     assert tokenizer.vocabulary_size == report["tokenizer"]["vocabulary_size"] == size
 

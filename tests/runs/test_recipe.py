@@ -248,7 +248,10 @@ class Compared(MaskedLM):
 
 
 class Carrying(MaskedLM):
-    name, carried = "carrying", {"memory": jax.ShapeDtypeStruct((3,), "float32")}
+    name = "carrying"
+
+    def carried(self, model):
+        return {"memory": jax.ShapeDtypeStruct((3,), "float32")}
 
 
 @pytest.mark.parametrize(

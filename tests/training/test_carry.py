@@ -18,7 +18,8 @@ STILL = Model.of(toy.Line(dropped=0.0), toy.X)
 class Running(toy.Regression):
     """The model reads a sum of a row's inputs so far, of which each counts half the next."""
 
-    carried = {"memory": jax.ShapeDtypeStruct((toy.WIDTH,), "float32")}
+    def carried(self, model):
+        return {"memory": jax.ShapeDtypeStruct((toy.WIDTH,), "float32")}
 
     def outputs(self, model, params, batch, rngs):
         memory = 0.5 * batch["memory"] + batch["x"]

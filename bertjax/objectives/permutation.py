@@ -1,0 +1,144 @@
+"""Tokens predicted in a random order (XLNet, arXiv 1906.08237), with a memory of earlier text."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.examples.continued_layout import ContinuedStream
+from bertjax.examples.corruption import Corruption
+from bertjax.examples.layout import TextLayout
+from bertjax.examples.masking import MaskingRule
+from bertjax.examples.permutation import PermutedTokens
+from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.objectives.token_prediction import TokenPrediction
+from bertjax.training.model import Arrays, Model
+from bertjax.training.objective import LossWeights
+
+CONTINUED = "continued"
+_THIRDS = ("early_loss", "middle_loss", "late_loss")
+
+
+class PermutationModel(PreTrainingModel):
+    """An encoder of two streams with the masked-LM head.
+
+    Attributes:
+      reuse: so many of the first tokens of a row are remembered in the next batch.
+      memory: how many tokens are remembered, of this row and before it; 0: none.
+    """
+
+    next_sentence: bool = False
+    reuse: int = 0
+    memory: int = 0
+
+    def __call__(
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """Logits "masked_lm" [B, P, V] of the predicted tokens, and "memory" [B, L, M, D].
+
+        Without "order", every token is predicted by the content stream, which sees it: as
+        XLNetLMHeadModel of transformers does, whose permutation is given by its caller.
+        """
+        if "order" not in inputs:
+            return super().__call__(inputs, deterministic=deterministic)
+        vectors, states = self.encoder.two_streams(inputs, deterministic=deterministic)
+        outputs = {"masked_lm": self.masked_lm(vectors, self.encoder.token_embedding)}
+        if self.memory:
+            read = jnp.stack([x[:, : self.reuse] for x in states[:-1]], axis=1)
+            known = jnp.concatenate([inputs["memory"], read], axis=2)[:, :, -self.memory :]
+            outputs["memory"] = jax.lax.stop_gradient(known)
+        return outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class PermutationLM(TokenPrediction):
+    """Some tokens are predicted, each from those before it in the order of its row.
+
+    The metrics early_loss, middle_loss and late_loss are the loss of the tokens in the first,
+    second and last third of the order: the later, the more of the others they see.
+
+    Attributes:
+      one_in: K: one of so many tokens is predicted (section 2.3: 6).
+      reuse: the tokens by which a row moves on from batch to batch (zihangdai/xlnet: half of the
+        length).
+      memory: the tokens that the model remembers of the text before a row (zihangdai/xlnet: 384 of
+        a length of 512); 0: none.
+    """
+
+    text: str = CONTINUED
+    one_in: int = 6
+    reuse: int = 256
+    memory: int = 256
+
+    name = "permutation"
+    layouts: ClassVar[Mapping[str, TextLayout]] = {CONTINUED: ContinuedStream(256, 256)}
+    kind = kinds.PERMUTATION_LM
+    targets = ("masked_lm_ids", "masked_lm_weights")
+    columns = (*TokenPrediction.columns, *_THIRDS)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, least in (("one_in", 2), ("reuse", 1), ("memory", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+
+    @property
+    def layout(self) -> TextLayout:
+        """A stream that goes on from batch to batch."""
+        return ContinuedStream(self.reuse, self.memory)
+
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
+        """Nothing is masked: an order says what is seen."""
+        del rule, microbatches
+        return PermutedTokens(self.one_in, self.reuse)
+
+    def check(self, spec: EncoderSpec) -> None:
+        """Also checks that the encoder reads in both directions."""
+        super().check(spec)
+        if spec.causal:
+            raise ValueError(
+                f"objective={self.name!r} and model.causal=True: the order is given: leave it out"
+            )
+
+    def module(self, spec: EncoderSpec) -> nn.Module:
+        """The encoder with the masked-LM head."""
+        return PermutationModel(spec, reuse=self.reuse, memory=self.memory)
+
+    def carried(self, model: Model) -> dict[str, jax.ShapeDtypeStruct]:
+        """What each layer has read of the tokens before a row, [L, M, D]."""
+        if not self.memory:
+            return {}
+        spec = model.parts[""].module.spec  # type: ignore[attr-defined]  # of `PermutationModel`
+        shape = spec.num_hidden_layers, self.memory, spec.hidden_size
+        return {"memory": jax.ShapeDtypeStruct(shape, spec.compute_dtype)}
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """Also those of each third of the order."""
+        weights = super().weights(batch)
+        places = batch["masked_lm_positions"]
+        number = jnp.take_along_axis(batch["order"], places, axis=1) - 1
+        in_first, others = places < self.reuse, batch["order"].shape[1] - self.reuse
+        rank = jnp.where(in_first, number, number - 1 - self.reuse)
+        third = rank * len(_THIRDS) // jnp.where(in_first, self.reuse, others)
+        own = batch[self.targets[1]]
+        return weights | {name: own * (third == i) for i, name in enumerate(_THIRDS)}
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """Also the loss in each third of the order."""
+        values = super().values(outputs, batch)
+        loss = values["mlm_loss"]["mlm_loss"]
+        return values | {name: {name: loss} for name in _THIRDS}
+
+    def flops_per_token(
+        self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
+    ) -> float:
+        """Two streams, of which that of the predicted tokens makes no keys and values."""
+        seen = float(length + self.memory)
+        stream = spec.flops_per_token(length, 0, seen)
+        stream -= 6.0 * spec.num_hidden_layers * 2 * spec.hidden_size**2
+        return spec.flops_per_token(length, predicted, seen) + predicted / length * stream

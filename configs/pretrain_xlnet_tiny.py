@@ -1,0 +1,35 @@
+"""XLNet of 2 layers of 128 on a CPU, in minutes: its recipe in the smallest form.
+
+Command:
+  python launch/pretrain.py --config=configs/pretrain_xlnet_tiny.py --config.corpus=DIR \\
+    --workdir=RUN
+
+Hardware: 2 CPU cores.
+Paper (arXiv 1906.08237, section A.4.1; zihangdai/xlnet for what it does not say): a cased
+SentencePiece of 32,000 pieces (`--tokenizer=xlnet` of launch/prepare_corpus.py), K = 6, 512 tokens,
+of which 256 are reused, a memory of 384, 500,000 updates of 8,192 rows (large) with a rate of 4e-4
+after 40,000 updates of warm-up, a decay of 0.01 and an epsilon of 1e-6. There half of the rows are
+read backwards, and A and B follow the part that is reused; here all go forwards, and one text
+follows. Set `--config.model.size=base` or `large`, and the length, reuse and memory, for that.
+"""
+
+import ml_collections
+
+from bertjax.config import paper_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The paper's objective, with a batch and a length that suit a CPU."""
+    config = paper_config()
+    del config.objective  # a name; here it is a section
+    config.objective = dict(name="permutation", one_in=6, reuse=64, memory=64)
+    config.short_probability = 0.0
+    config.total_steps = 1_000
+    config.phase_1.update(share=1.0, length=128, batch_size=32)
+    del config.phase_2
+    config.model.update(encoder="xlnet", size="tiny", compute_dtype="float32", vocab_multiple=1)
+    config.optimizer.update(learning_rate=2e-3, warmup_steps=50)
+    config.intervals.update(log=20, evaluate=200, checkpoint=200, eval_batches=32)
+    config.eval_batch_size = 32
+    config.keep_checkpoints = 2
+    return config

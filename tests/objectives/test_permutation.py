@@ -1,0 +1,191 @@
+"""The objective permutation: its loss, its memory, and the same on one device and on many."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.xlnet.spec import XlnetSpec
+from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.objectives.permutation import PermutationLM
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import data_parallel, make_placement
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Trainer
+from bertjax.training.objective import Rngs
+from bertjax.training.step import means
+from tests.helpers.slow_cases import others_slow
+
+ROWS, LENGTH, REUSE, MEMORY = 8, 11, 5, 7
+SPEC = XlnetSpec(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    initializer_range=0.3,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+OBJECTIVE = PermutationLM(reuse=REUSE, memory=MEMORY, one_in=3)
+
+
+def _batch(number: int) -> dict[str, np.ndarray]:
+    """Two predicted tokens in the first part of a row, one in the second, and an unused place."""
+    rng = np.random.default_rng(number)
+    order = np.zeros((ROWS, LENGTH), np.int32)
+    order[:, REUSE:] = REUSE + 1
+    places = np.tile(np.array([1, 3, 8, 0], np.int32), (ROWS, 1))
+    order[:, [1, 3, 8]] = [2, 5, REUSE + 1 + 3]
+    order[1::2, [1, 3]] = [4, 1]
+    ids = rng.integers(0, 40, (ROWS, LENGTH)).astype(np.int32)
+    weights = np.tile(np.array([1, 1, 1, 0], np.float32), (ROWS, 1))
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "token_type_ids": np.zeros_like(ids),
+        "order": order,
+        "masked_lm_positions": places,
+        "masked_lm_ids": (np.take_along_axis(ids, places, 1) * weights).astype(np.int32),
+        "masked_lm_weights": weights,
+    }
+
+
+@pytest.fixture(scope="module")
+def params():
+    return nn.unbox(OBJECTIVE.model(SPEC).init(jax.random.key(1)))
+
+
+def _sums(params, batch, objective=OBJECTIVE):
+    model = objective.model(SPEC)
+    rngs = Rngs(jax.random.key(0), deterministic=True)
+    sums, carry = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
+    return means(jax.device_get(sums)), carry
+
+
+def _memory(value=0.0):
+    shape = OBJECTIVE.carried(OBJECTIVE.model(SPEC))["memory"].shape
+    assert shape == (2, MEMORY, 16)
+    return {"memory": np.full((ROWS, *shape), value, np.float32)}
+
+
+def test_losses_by_place_in_the_order(params):
+    batch = {**_batch(0), **_memory()}
+    found, _ = _sums(params, batch)
+    logits = OBJECTIVE.model(SPEC)(params, batch)["masked_lm"]
+    losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
+    # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
+    thirds = np.where(np.arange(ROWS)[:, None] % 2, [1, 0, 1], [0, 2, 1])
+    assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    for number, name in enumerate(("early_loss", "middle_loss", "late_loss")):
+        assert found[name] == pytest.approx(losses[thirds == number].mean(), rel=1e-5)
+
+
+def test_a_row_reads_what_the_batch_before_has_left(params):
+    """The memory of a row is what its layers have read, and only that row depends on it."""
+    _, first = _sums(params, {**_batch(0), **_memory()})
+    assert not np.any(first["memory"][:, :, : MEMORY - REUSE])  # what was there before
+    inputs = _batch(0)
+    states = OBJECTIVE.module(SPEC).apply(
+        {"params": params},
+        {**inputs, **_memory()},
+        deterministic=True,
+        method=lambda module, x, **how: module.encoder.two_streams(x, **how)[1],
+    )
+    for layer in range(2):
+        np.testing.assert_allclose(
+            first["memory"][:, layer, -REUSE:], states[layer][:, :REUSE], atol=1e-6
+        )
+    _, second = _sums(params, {**_batch(1), **first})
+    kept = MEMORY - REUSE
+    np.testing.assert_array_equal(second["memory"][:, :, :kept], first["memory"][:, :, -kept:])
+    other = np.array(first["memory"])
+    other[2] += 1
+    model = OBJECTIVE.model(SPEC)
+    one, two = (
+        model(params, {**_batch(1), "memory": each})["masked_lm"]
+        for each in (first["memory"], other)
+    )
+    differs = np.abs(one - two).max((1, 2)) > 1e-6
+    assert differs.tolist() == [row == 2 for row in range(ROWS)]
+
+
+def test_no_gradient_goes_into_the_memory(params):
+    def loss(memory):
+        return OBJECTIVE.model(SPEC)(params, {**_batch(0), "memory": memory})["memory"].sum()
+
+    assert not np.any(jax.grad(loss)(_memory(1.0)["memory"]))
+
+
+def test_without_memory_nothing_is_carried(params):
+    objective = dataclasses.replace(OBJECTIVE, memory=0)
+    assert objective.carried(objective.model(SPEC)) == {}
+    found, carry = _sums(params, _batch(0), objective)
+    assert carry == {} and np.isfinite(found["mlm_loss"])
+
+
+@pytest.mark.devices(8)
+@pytest.mark.parametrize(
+    "layout, mesh, accumulate, changes",
+    others_slow(
+        [
+            ("tensor_fsdp", {"model": 2}, 2, {"vocab_multiple": 8}),
+            ("zero1", {}, 1, {"scan_layers": True}),
+            ("sequence", {"model": 2}, 1, {"remat": "layer"}),
+        ],
+        ("zero1", {}, 1, {"scan_layers": True}),
+    ),
+)
+def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
+    """With dropout, in microbatches of rows of their own memory, over three batches."""
+    dropped = {"hidden_dropout_prob": 0.1 * (accumulate == 1)}
+    optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
+
+    def train(placement, accumulate):
+        spec = dataclasses.replace(SPEC, **changes | dropped)
+        model = OBJECTIVE.model(spec)
+        experiment = Experiment(model, OBJECTIVE, optimizer, placement, rows=ROWS)
+        state, found = experiment.fresh_state(0), []
+        step = Trainer(experiment).step(accumulate)
+        with placement.active():
+            for number in range(3):
+                batch = _batch(number)
+                put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
+                state, sums = step(state, [placement.put(put, ROWS)], 1.0, 0)
+                found.append(means(jax.device_get(sums)))
+        return found, jax.device_get((state.params, state.carry))
+
+    one, expected = train(data_parallel(jax.devices()[:1]), 1)
+    many, others = train(make_placement(MeshSpec(**mesh), layout), accumulate)
+    for a, b in zip(one, many, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    assert expected[1]["memory"].any()
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), expected, others)
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        (BertSpec(), "objective='permutation': bert has no head for it"),
+        (dataclasses.replace(SPEC, causal=True), "model.causal=True: the order is given"),
+    ],
+)
+def test_encoders_that_it_cannot_train(spec, message):
+    with pytest.raises(ValueError, match=message):
+        OBJECTIVE.check(spec)
+
+
+def test_operations_of_both_streams():
+    """By hand, for a row of 12 with 3 predicted tokens: each product counts 6 for each weight."""
+    length, predicted, width = 12, 3, 16
+    keys = length + MEMORY
+    layer = 4 * width**2 + 2 * width * 24 + 3 * width * keys
+    query = layer - 2 * width**2
+    wanted = 2 * layer + predicted / length * (2 * query + width * 40)
+    assert OBJECTIVE.flops_per_token(SPEC, length, predicted) == pytest.approx(6 * wanted)
