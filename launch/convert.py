@@ -1,17 +1,17 @@
 """Exports a model: python launch/convert.py --from=RUN --to=hf:FOLDER
 
---from is a run, hf:FOLDER, hf:NAME or tf1:FOLDER. --to=hf:FOLDER writes a folder that
+--from is a run, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER. --to=hf:FOLDER writes a folder that
 from_pretrained of transformers loads; --to=stablehlo:FOLDER writes a model that runs on a server
-with jax, without this package. A run of ELECTRA is its discriminator; --part=generator takes the
-other model of it.
+with jax, without this package; --to=elmo:FOLDER writes an ELMo for bilm-tf and AllenNLP. A run of
+ELECTRA is its discriminator; --part=generator takes the other model of it.
 """
 
 from absl import flags
 
 from bertjax.programs import commandline
 
-_FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.")
-_TO = flags.DEFINE_string("to", None, "hf:FOLDER or stablehlo:FOLDER, not there yet.")
+_FROM = flags.DEFINE_string("from", None, "RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.")
+_TO = flags.DEFINE_string("to", None, "hf:FOLDER, stablehlo:FOLDER or elmo:FOLDER, not there yet.")
 _PART = flags.DEFINE_string("part", "", "A part of the model of a run, such as generator.")
 flags.mark_flags_as_required(["from", "to"])
 

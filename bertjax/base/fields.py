@@ -41,5 +41,10 @@ LANGUAGE_IDS = {
 }
 # An encoder may read these, and does not need them.
 OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
+# An encoder that reads words has this in the place of `input_ids`.
+CHARACTERS = {
+    "characters": Field("BSW", "int32", "ids of the characters of each word, 0 on padding"),
+}
+WORD_LENGTH, NUM_CHARACTERS = 50, 262  # W, and their ids (bilm-tf and AllenNLP have no others)
 # Everything that an encoder may read.
-INPUTS = TEXT | OPTIONAL
+INPUTS = TEXT | OPTIONAL | CHARACTERS

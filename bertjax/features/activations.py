@@ -163,7 +163,8 @@ def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
     """A window in the extractor's form, with a vector for each token at `places`."""
     groups, numbers = np.full(len(ids), -1, np.int32), np.arange(len(places))
     groups[places] = numbers
-    return EncodedText(ids, np.zeros_like(ids), groups, numbers, [""] * len(places), len(ids))
+    words = [""] * len(places)
+    return EncodedText(ids, np.zeros(len(ids), np.int32), groups, numbers, words, len(ids))
 
 
 @dataclasses.dataclass(frozen=True)

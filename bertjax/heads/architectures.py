@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 from flax import linen as nn
 
-from bertjax.base.fields import INPUTS
+from bertjax.base.fields import CHARACTERS, INPUTS, WORD_LENGTH
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
@@ -70,5 +70,9 @@ def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStru
       sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
     """
     shape = tuple(sizes.values())
-    names = family_of(spec).text_inputs
-    return {name: jax.ShapeDtypeStruct(shape, INPUTS[name].dtype) for name in names}
+    return {
+        name: jax.ShapeDtypeStruct(
+            shape + (WORD_LENGTH,) * (name in CHARACTERS), INPUTS[name].dtype
+        )
+        for name in family_of(spec).text_inputs
+    }

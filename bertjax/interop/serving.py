@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 from safetensors.numpy import load_file, save
 
+from bertjax.base.errors import InputError
 from bertjax.base.fields import INPUTS
 from bertjax.base.files import write_json
 from bertjax.encoders import kinds
@@ -80,9 +81,14 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       The greatest difference between the outputs of the written function and of the module.
 
     Raises:
-      InputError: a part of the architecture is missing.
+      InputError: a part of the architecture is missing; the model reads no pieces.
       RuntimeError: the written function gives other outputs than the module.
     """
+    if pretrained.family.reads_characters:
+        raise InputError(
+            f"{pretrained.origin}: reads characters of words, and a server's folder has a "
+            "tokenizer of pieces: export it with --to=elmo:FOLDER"
+        )
     module = pretrained.model()
     weights = {part: pretrained.params[part] for part in pretrained.parts}
     weights = flatten_dict(weights, sep="/")

@@ -1,4 +1,4 @@
-"""Exports a trained model for transformers or for a server, and proves that it is the same."""
+"""Exports a trained model for a library or for a server, and proves that it is the same."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from bertjax.base.files import new_folder, read_json
 from bertjax.base.validation import record
 from bertjax.interop import proof, sentence_transformers_check, transformers_check
 from bertjax.interop.card import model_card
+from bertjax.interop.elmo import read_elmo, write_elmo
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
@@ -32,7 +33,7 @@ from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
-HUGGING_FACE, SERVING = "hf:", "stablehlo:"  # how a target begins
+HUGGING_FACE, SERVING, ELMO = TARGETS = "hf:", "stablehlo:", "elmo:"  # how a target begins
 
 # Keys of a config that a card leaves out: where the run ran, and how often it logged. A card names
 # the corpus without its path.
@@ -58,8 +59,9 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
     """Exports a model to a folder, which is complete or absent.
 
     Args:
-      model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
-      target: "hf:FOLDER", for transformers, or "stablehlo:FOLDER", for a server.
+      model: RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.
+      target: "hf:FOLDER", for transformers; "stablehlo:FOLDER", for a server; or "elmo:FOLDER", of
+        an ELMo for bilm-tf and AllenNLP.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
 
     Returns:
@@ -69,10 +71,11 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
       InputError: no such model or target; a target that is there already, or cannot be written.
       RuntimeError: what was written is not the same model.
     """
-    serving = target.startswith(SERVING)
-    output = target.removeprefix(SERVING if serving else HUGGING_FACE)
-    if output in ("", target):
-        raise InputError(f"--to={target}: must be {HUGGING_FACE}FOLDER or {SERVING}FOLDER")
+    form, colon, output = target.partition(":")
+    form += colon
+    if form not in TARGETS or not output:
+        choices = ", ".join(f"{each}FOLDER" for each in TARGETS)
+        raise InputError(f"--to={target}: must be one of {choices}")
     with new_folder(output) as folder:
         check_one_task(model)
         fine_tuned = is_fine_tuned(model)
@@ -83,12 +86,15 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
         if fine_tuned:
             read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())
-        if serving:
+        as_trained = trained.part(part) if trained else None
+        if form == SERVING:
             found = {"the artifact": write_serving(pretrained, folder)}
+        elif form == ELMO:
+            write_elmo(pretrained, folder)
+            found, _ = _prove(as_trained, pretrained, read_elmo(folder, str(folder)))
         else:
             write_hugging_face(pretrained, folder)
-            as_trained = trained.part(part) if trained else None
-            found = _prove(as_trained, pretrained, folder)
+            found = _prove_for_transformers(as_trained, pretrained, folder)
             recipe: dict[str, Any] = {}
             figures: dict[str, Any] = {}
             if trained:
@@ -105,29 +111,39 @@ def run(model: str, target: str, part: str = "") -> dict[str, float]:
 
 
 def _prove(
-    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, folder: Path
-) -> dict[str, float]:
-    """Compares an exported model with the original.
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Compares an exported model, which was read `again`, with the original.
 
     Args:
       trained: the module and parameters of a run, which may have scanned layers and a padded
         vocabulary; None if the model is not of a run.
+
+    Returns:
+      The difference, by its name; and the outputs of the original for random inputs.
     """
-    again = read_hugging_face(folder, str(folder))
     given = {part: pretrained.params[part] for part in again.params}
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
-        raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
-    _same_tokenizer(pretrained, folder)
+        raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
     inputs = proof.random_inputs(pretrained)
     module, params = trained or (pretrained.model(), pretrained.params)
     before = proof.outputs(_in_float32(module), params, inputs)
     after = proof.outputs(_in_float32(again.model()), again.params, inputs)
     # Columns that pad a vocabulary do not count.
     before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
-    found = {"read back": proof.greatest_difference(before, after, inputs)}
+    return {"read back": proof.greatest_difference(before, after, inputs)}, before
+
+
+def _prove_for_transformers(
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, folder: Path
+) -> dict[str, float]:
+    """Does the same for a folder of transformers, and compares it with that library's model."""
+    _same_tokenizer(pretrained, folder)
+    found, before = _prove(trained, pretrained, read_hugging_face(folder, str(folder)))
     if pretrained.embedding:
         return found | _prove_vectors(pretrained, folder)
     if transformers_check.knows(pretrained.class_name):
+        inputs = proof.random_inputs(pretrained)
         theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
         found["transformers"] = proof.greatest_difference(before, theirs, inputs)
     return found
