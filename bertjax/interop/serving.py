@@ -89,6 +89,12 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
             f"{pretrained.origin}: reads characters of words, and a server's folder has a "
             "tokenizer of pieces: export it with --to=elmo:FOLDER"
         )
+    if pretrained.architecture.fields:
+        names = ", ".join(pretrained.architecture.fields)
+        raise InputError(
+            f"{pretrained.origin}: reads {names} beside the tokens, which a server's tokenizer "
+            "does not make: train the task without a CRF"
+        )
     module = pretrained.model()
     weights = {part: pretrained.params[part] for part in pretrained.parts}
     weights = flatten_dict(weights, sep="/")
