@@ -84,11 +84,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       InputError: a part of the architecture is missing; the model reads no pieces.
       RuntimeError: the written function gives other outputs than the module.
     """
-    if pretrained.family.reads_characters:
-        raise InputError(
-            f"{pretrained.origin}: reads characters of words, and a server's folder has a "
-            "tokenizer of pieces: export it with --to=elmo:FOLDER"
-        )
+    pretrained.check_reads_pieces()
     if pretrained.architecture.fields:
         names = ", ".join(pretrained.architecture.fields)
         raise InputError(

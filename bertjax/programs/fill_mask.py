@@ -52,6 +52,7 @@ def run(model: str, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
 def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Guess]]]:
     """The `top` guesses for each [MASK] of each text, left to right."""
     tokenizer, spec = pretrained.tokenizer, pretrained.spec
+    model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
     if not 1 <= top <= tokenizer.vocabulary_size:
         raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
@@ -61,7 +62,6 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
             raise InputError(
                 f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
             )
-    model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
     placement = data_parallel()
     params = jax.device_put(params, placement.replicated)
     lengths = np.array([len(ids) for ids in rows])

@@ -70,7 +70,7 @@ def _direction(spec, params, xs, state):
 
 def _expected(spec, params, ids, states):
     """The layers [L + 1, S, D] of one text without padding, and the states after it."""
-    words = [_word(spec, params["words"], word) for word in ids]
+    words = [_word(spec, params["embeddings"], word) for word in ids]
     both, layers, after = [words, words], [np.concatenate([words, words], -1)], []
     for number in range(spec.num_hidden_layers):
         outputs, states_after = [], []

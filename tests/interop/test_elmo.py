@@ -7,8 +7,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.elmo import read_elmo, write_elmo
-from bertjax.programs import convert
+from bertjax.programs import convert, fill_mask
 from bertjax.runs.open_model import open_model
 from tests.helpers.small_elmo import small_elmo
 
@@ -110,12 +111,22 @@ def test_files_that_are_missing_or_damaged(folder, tmp_path):
         open_model(f"elmo:{folder}")
 
 
+def test_programs_that_need_pieces_refuse_it():
+    model = small_elmo()
+    with pytest.raises(InputError, match="small: .*elmo has no model of the kind masked_lm"):
+        fill_mask.fill(model, ["a [MASK]"], top=1)
+    with pytest.raises(InputError, match="small: elmo reads the characters of words, and pieces"):
+        model.check_reads_pieces()
+    with pytest.raises(InputError, match="elmo for encoder has no head of a task"):
+        task_family_of(model)
+
+
 def test_other_targets_are_refused(folder, make_pretrained, tmp_path):
     with pytest.raises(
         InputError, match="transformers has no such model.*an ELMo with --to=elmo:FOLDER"
     ):
         convert.run(f"elmo:{folder}", f"hf:{tmp_path / 'hf'}")
-    with pytest.raises(InputError, match="reads characters of words"):
+    with pytest.raises(InputError, match="reads the characters of words"):
         convert.run(f"elmo:{folder}", f"stablehlo:{tmp_path / 'served'}")
     with pytest.raises(InputError, match="only an ELMo has such files"):
         write_elmo(make_pretrained("BertModel"), tmp_path)

@@ -86,20 +86,20 @@ def _arrays(spec: ElmoSpec) -> Iterator[Entry]:
         return Entry(theirs, shape, f"elmo/{ours}", shape)
 
     letters, out, cells = spec.character_size, spec.projection_size, spec.cell_size
-    yield same("char_embed", "words/convolutions/characters", NUM_CHARACTERS - 1, letters)
+    yield same("char_embed", "embeddings/convolutions/characters", NUM_CHARACTERS - 1, letters)
     for number, (width, count) in enumerate(spec.filters):
-        ours, inner = f"elmo/words/convolutions/kernel_{number}", (width, letters, count)
+        ours, inner = f"elmo/embeddings/convolutions/kernel_{number}", (width, letters, count)
         yield Entry(f"CNN/W_cnn_{number}", (1, *inner), ours, inner)
-        yield same(f"CNN/b_cnn_{number}", f"words/convolutions/bias_{number}", count)
+        yield same(f"CNN/b_cnn_{number}", f"embeddings/convolutions/bias_{number}", count)
     size = spec.num_filters
     for number in range(spec.num_highways):
         for theirs, name in (("carry", "gate"), ("transform", "transform")):
-            ours = f"words/highway_{number}/{name}"
+            ours = f"embeddings/highway_{number}/{name}"
             yield same(f"CNN_high_{number}/W_{theirs}", f"{ours}/kernel", size, size)
             yield same(f"CNN_high_{number}/b_{theirs}", f"{ours}/bias", size)
     if size != out:
-        yield same("CNN_proj/W_proj", "words/projection/kernel", size, out)
-        yield same("CNN_proj/b_proj", "words/projection/bias", out)
+        yield same("CNN_proj/W_proj", "embeddings/projection/kernel", size, out)
+        yield same("CNN_proj/b_proj", "embeddings/projection/bias", out)
     for number in range(spec.num_hidden_layers):
         for way, direction in enumerate(("forward", "backward")):
             cell = f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell"

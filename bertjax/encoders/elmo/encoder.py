@@ -87,7 +87,7 @@ class Elmo(nn.Module):
     spec: ElmoSpec
 
     def setup(self) -> None:
-        self.words = WordVectors(self.spec)
+        self.embeddings = WordVectors(self.spec)
         self.encoder = Layers(self.spec)
 
     def __call__(self, inputs: Mapping[str, jax.Array], *, deterministic: bool) -> jax.Array:
@@ -111,7 +111,7 @@ class Elmo(nn.Module):
         zeros = (len(characters), *states_shape(self.spec))
         states = inputs.get("states", jnp.zeros(zeros, jnp.float32))
         x = nn.with_logical_constraint(
-            self.words(characters), (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED)
+            self.embeddings(characters), (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED)
         )
         layers, states = self.encoder(x, mask, states, deterministic)
         embeddings = jnp.concatenate([x, x], -1)

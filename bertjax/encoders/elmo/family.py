@@ -14,7 +14,7 @@ ELMO = EncoderFamily(
     hugging_face=HUGGING_FACE,
     scopes=(
         (r"_dropout/", "dropout"),
-        (r"/words/", "embeddings"),
+        (r"/embeddings/", "embeddings"),
         (r"/layer_\d+/", "LSTM"),
     ),
     vocabulary=(),
