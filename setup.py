@@ -75,6 +75,7 @@ setup(
         ],
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
+        "elmo": ["h5py>=3.14"],  # weights of bilm-tf and AllenNLP, in and out
         # Tests.
         "test": [
             "gcp-storage-emulator>=2026.7",

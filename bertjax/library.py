@@ -125,7 +125,12 @@ class TextModel:
         Args:
           length: S; longer texts are cut at their end. None: that of the longest text, or the most
             that the model takes.
+
+        Raises:
+          InputError: the model reads words by their characters (ELMo).
         """
+        if self._pretrained.family.reads_characters:
+            raise InputError(f"{self.source}: reads words by their characters: use `vectors`")
         template, most = self.tokenizer.template, self.spec.max_position_embeddings
         ids = self.tokenizer.encode(texts)
         specials = template.specials(pair=False)

@@ -5,7 +5,7 @@ from absl import flags
 from bertjax.programs import commandline
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "RUN (a folder that launch/pretrain.py made), hf:FOLDER, hf:NAME or tf1:FOLDER."
+    "model", None, "RUN (of launch/pretrain.py), hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER."
 )
 _INPUT = flags.DEFINE_string(
     "input",
@@ -23,9 +23,7 @@ _FEATURES = flags.DEFINE_enum(
     "maximum of its tokens. By default those that a model of dense vectors makes, or tokens.",
 )
 _LAYERS = flags.DEFINE_string(
-    "layers",
-    "-1",
-    "0 for the embeddings, 1 to L for layers; -1 for the last, -2 before it: -4,-3,-2,-1.",
+    "layers", "-1", "0 for the embeddings, 1 to L for layers; -1 for the last: -4,-3,-2,-1."
 )
 _COMBINE = flags.DEFINE_enum("combine", "concat", ["concat", "sum"], "What several layers make.")
 _NORMALIZE = flags.DEFINE_bool(
@@ -44,6 +42,9 @@ _BATCH_TOKENS = flags.DEFINE_integer(
     "Tokens computed together on a device; by default 512 on a CPU, 16,384 elsewhere.",
     lower_bound=1,
 )
+_STREAMS = flags.DEFINE_integer(
+    "streams", 0, "Text n goes on where text n - STREAMS ended (ELMo). 0: each begins anew.", 0
+)
 flags.mark_flags_as_required(["model", "input", "output"])
 
 
@@ -59,6 +60,7 @@ def main(_) -> None:
         truncate=_TRUNCATE.value,
         compute_dtype=_COMPUTE_DTYPE.value,
         batch_tokens=_BATCH_TOKENS.value,
+        streams=_STREAMS.value,
     )
     extract_features.run(_MODEL.value, _INPUT.value, _OUTPUT.value, options)
 

@@ -16,7 +16,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 extras=(test)
 if [[ "${1-}" == --peers ]]; then
-  extras+=(peers beam tf1 gcs tpu xlm onnx)
+  extras+=(peers beam elmo tf1 gcs tpu xlm onnx)
   shift
 fi
 use_environment "${extras[@]}"

@@ -8,6 +8,7 @@ Shape letters, used in comments and docstrings throughout:
   D  model width                  V  vocabulary
   Q  length of queries
   C  classes, or choices
+  W  characters of a word
 
 A logical axis names the meaning of a dimension; `bertjax.sharding.rules` says how it is split.
 """
@@ -24,6 +25,7 @@ ACTIVATION_VOCAB = "activation_vocab"
 LAYERS = "layers"  # the stacked axis of scanned layers
 VOCAB = "vocab"
 POSITIONS = "positions"
+CHARACTERS = "characters"
 SEGMENTS = "segments"
 EMBED = "embed"
 EMBED_OUT = "embed_out"  # the second D of a D x D product

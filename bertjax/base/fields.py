@@ -41,5 +41,14 @@ LANGUAGE_IDS = {
 }
 # An encoder may read these, and does not need them.
 OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
+# An encoder that reads words has this in the place of `input_ids`.
+CHARACTERS = {
+    "characters": Field("BSW", "int32", "ids of the characters of each word, 0 on padding"),
+}
+WORD_LENGTH, NUM_CHARACTERS = 50, 262  # W, and their ids (bilm-tf and AllenNLP have no others)
+# A tagger whose tags depend on each other has this: which tokens have a tag.
+WORD_MASK = {
+    "word_mask": Field("BS", "int32", "1 for the first piece of a word, 0 elsewhere"),
+}
 # Everything that an encoder may read.
-INPUTS = TEXT | OPTIONAL
+INPUTS = TEXT | OPTIONAL | CHARACTERS

@@ -74,6 +74,7 @@ class SimilarityJob:
         folder = checked_path(workdir, write=True)
         check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
+        given.check_reads_pieces()
         spec = recipe.spec(given.spec, given.origin)
         data = TrainingData.of(recipe)
         trainer = Trainer(make_experiment(recipe, spec))

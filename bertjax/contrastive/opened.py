@@ -52,6 +52,7 @@ def open_vectors(source: str) -> Opened:
       InputError: see `open_model`.
     """
     pretrained = open_model(source)
+    pretrained.check_reads_pieces()
     spec, embedding, placement = pretrained.spec, pretrained.embedding, data_parallel()
     print(pretrained.summary())
     inputs = text_inputs(spec, B=1, S=8)

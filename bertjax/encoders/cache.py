@@ -9,10 +9,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.contract import SpecOfAttention
 
 
-def empty_cache(spec: EncoderSpec, rows: int, length: int) -> dict[str, Any]:
+def empty_cache(spec: SpecOfAttention, rows: int, length: int) -> dict[str, Any]:
     """The cache before the first token, for an encoder whose layers are not scanned.
 
     Args:

@@ -21,6 +21,11 @@ class _Architecture:
 
     vocab_size: int
     hidden_size: int
+
+
+class _AttentionArchitecture:
+    """Those that also the computation of attention reads."""
+
     num_attention_heads: int
     attention_probs_dropout_prob: float
 
@@ -93,7 +98,7 @@ class Computation(_Architecture):
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionComputation(Computation):
+class AttentionComputation(Computation, _AttentionArchitecture):
     """The switches of every encoder with attention.
 
     Attributes:
@@ -150,7 +155,7 @@ def check_shares(spec: Computation, *names: str) -> None:
             raise ValueError(f"{name}={getattr(spec, name)}: must be in [0, 1)")
 
 
-def check_heads(spec: _Architecture) -> None:
+def check_heads(spec: "AttentionComputation") -> None:
     """Raises ValueError if the width of a model does not divide over its attention heads."""
     if spec.hidden_size % spec.num_attention_heads:
         raise ValueError(

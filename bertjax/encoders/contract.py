@@ -6,17 +6,17 @@ A family lies in a folder of its own beside this file, and is named in
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from flax import linen as nn
 
 from bertjax.attention.implementations import AttentionSpec
-from bertjax.base.fields import OPTIONAL
+from bertjax.base.fields import CHARACTERS, OPTIONAL
 from bertjax.encoders.names import Entry
 from bertjax.layers.dense import Precision
 
 
-class EncoderSpec(AttentionSpec, Protocol):
+class EncoderSpec(Protocol):
     """The sizes and switches of one encoder: a frozen dataclass.
 
     Its fields are those of the family's architecture (which function it is), and those of
@@ -55,10 +55,6 @@ class EncoderSpec(AttentionSpec, Protocol):
         """The kind of a layer, counted from 0; "" if all are alike."""
 
     @property
-    def num_attention_heads(self) -> int:
-        """N, the heads of each layer."""
-
-    @property
     def max_position_embeddings(self) -> int:
         """The longest sequence."""
 
@@ -72,7 +68,7 @@ class EncoderSpec(AttentionSpec, Protocol):
 
     @property
     def hidden_act(self) -> str:
-        """The activation: see `bertjax.layers.activation`."""
+        """The name of the activation."""
 
     @property
     def hidden_dropout_prob(self) -> float:
@@ -84,6 +80,10 @@ class EncoderSpec(AttentionSpec, Protocol):
 
     @property
     def precision(self) -> Precision:
+        """See `Computation`."""
+
+    @property
+    def compute_dtype(self) -> str:
         """See `Computation`."""
 
     @property
@@ -110,6 +110,15 @@ class EncoderSpec(AttentionSpec, Protocol):
           context: the mean number of tokens that a token sees where no window limits it, if a row
             has several documents; None: S.
         """
+
+
+@runtime_checkable
+class SpecOfAttention(EncoderSpec, AttentionSpec, Protocol):
+    """The spec of an encoder with attention."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """N, the heads of each layer."""
 
 
 class HuggingFace(NamedTuple):
@@ -150,6 +159,10 @@ class HuggingFace(NamedTuple):
     pads_left: bool = False
 
 
+def _no_head(*_: Any) -> nn.Module:
+    raise ValueError("the family has no models of that kind")
+
+
 class EncoderFamily(NamedTuple):
     """Encoders of one architecture, in all sizes.
 
@@ -170,13 +183,14 @@ class EncoderFamily(NamedTuple):
         `language_ids`, the token types of the spec are languages.
       heads: kind of `bertjax.encoders.kinds` -> the parts of such a model besides the encoder. The
         family has no models of the kinds that are absent.
+      hugging_face: the names in transformers.
+      scopes: patterns of the scopes in a compiled program, each with the part of the model it is
+        reported as; the first that is found decides (`bertjax.compile_report.parts`).
+      vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
       readout: (spec, kind) -> the module that makes one vector of a text: ([B, S, D], mask [B, S],
         deterministic) -> [B, D]. Its name is that of its part.
       masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32, with
         a decoder that is tied to the embeddings or has a table of its own.
-      hugging_face: the names in transformers.
-      scopes: patterns of the scopes in a compiled program, each with the part of the model it is
-        reported as; the first that is found decides (`bertjax.compile_report.parts`).
       token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
         they read the encoder's output.
       unbiased: the kinds whose output layer has no bias.
@@ -187,22 +201,25 @@ class EncoderFamily(NamedTuple):
         token sees those with the same number in the order, or a lower one; a predicted token, only
         those with a lower one. It returns the vectors of the latter, [B, P, D], and the result of
         `hidden_states`.
-      vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
+      states: spec -> the shape of the states with which it goes on from one text to the next. Then
+        "states" [B, *shape] may be among the arrays, zeros at a beginning, and its method `read`
+        returns what `hidden_states` does, and the states after the texts. None: it has no states.
     """
 
     spec: type[EncoderSpec]
     module: Callable[..., nn.Module]
     inputs: tuple[str, ...]
     heads: Mapping[str, tuple[str, ...]]
-    readout: Callable[[Any, str], nn.Module]
-    masked_lm: Callable[[Any], nn.Module]
     hugging_face: HuggingFace
     scopes: tuple[tuple[str, str], ...]
     vocabulary: tuple[str, ...]
+    readout: Callable[[Any, str], nn.Module] = _no_head
+    masked_lm: Callable[[Any], nn.Module] = _no_head
     token_head: Callable[[Any], nn.Module] | None = None
     unbiased: tuple[str, ...] = ()
     goes_on: bool = False
     two_streams: bool = False
+    states: Callable[[Any], tuple[int, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -212,6 +229,11 @@ class EncoderFamily(NamedTuple):
     def tells_texts_apart(self, spec: EncoderSpec) -> bool:
         """Whether an encoder of this family reads token types, and has more than one."""
         return "token_type_ids" in self.inputs and spec.type_vocab_size > 1
+
+    @property
+    def reads_characters(self) -> bool:
+        """Whether it reads words by their characters, and no ids of a vocabulary."""
+        return not CHARACTERS.keys().isdisjoint(self.inputs)
 
     @property
     def text_inputs(self) -> tuple[str, ...]:

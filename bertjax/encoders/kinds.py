@@ -9,6 +9,7 @@ PERMUTATION_LM = "permutation_lm"  # as MASKED_LM, trained to predict in any ord
 SEQUENCE_CLASSIFICATION = "sequence_classification"
 MULTIPLE_CHOICE = "multiple_choice"
 TOKEN_CLASSIFICATION = "token_classification"
+TAG_SEQUENCE = "tag_sequence"  # as TOKEN_CLASSIFICATION, with a CRF over the words
 QUESTION_ANSWERING = "question_answering"
 
 OF_WHOLE_TEXTS = (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)  # one output for a sequence

@@ -8,6 +8,7 @@ from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.distilbert.family import DISTILBERT
 from bertjax.encoders.electra.family import ELECTRA
+from bertjax.encoders.elmo.family import ELMO
 from bertjax.encoders.gpt.family import GPT, GPT2
 from bertjax.encoders.modernbert.family import MODERNBERT
 from bertjax.encoders.names import Entry
@@ -17,7 +18,7 @@ from bertjax.encoders.xlnet.family import XLNET
 
 _FAMILIES = (
     *(BERT, MODERNBERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ELECTRA, DISTILBERT),
-    *(GPT, GPT2, XLM, XLNET),
+    *(GPT, GPT2, XLM, XLNET, ELMO),
 )
 ENCODERS = {family.name: family for family in _FAMILIES}
 

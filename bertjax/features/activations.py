@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.fields import Field
+from bertjax.base.fields import WORD_MASK, Field
 from bertjax.base.files import (
     check_content,
     content_named,
@@ -39,10 +39,10 @@ class LayerChoice(NamedTuple):
     """Layers of the encoder, and how they become one vector (`bertjax.heads.bilstm.COMBINE`).
 
     In `layers`, 0 is the embeddings, and negative numbers count from the last layer; () means all
-    layers without the embeddings.
+    layers without the embeddings, and None with them.
     """
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] | None
     combine: str
 
 
@@ -54,6 +54,9 @@ CHOICES = {
     "weighted_sum_last_four": LayerChoice((-4, -3, -2, -1), "weighted_sum"),
     "concat_last_four": LayerChoice((-4, -3, -2, -1), "concat"),
     "weighted_sum_all": LayerChoice((), "weighted_sum"),
+    # ELMo's row (arXiv 1802.05365, section 3.2 and 3.3).
+    "mix_all": LayerChoice(None, "mix"),
+    "mix_all_twice": LayerChoice(None, "mix_twice"),
 }
 
 
@@ -63,6 +66,8 @@ def chosen_layers(choice: LayerChoice, depth: int) -> tuple[int, ...]:
     Raises:
       InputError: the model has fewer layers than the choice needs.
     """
+    if choice.layers is None:
+        return tuple(range(depth + 1))
     if depth + min(choice.layers, default=0) < 0:
         raise InputError(f"{-min(choice.layers)} layers chosen, but the model has {depth}")
     return tuple(layer % (depth + 1) for layer in choice.layers) or tuple(range(1, depth + 1))
@@ -163,7 +168,8 @@ def _text(ids: np.ndarray, places: np.ndarray) -> EncodedText:
     """A window in the extractor's form, with a vector for each token at `places`."""
     groups, numbers = np.full(len(ids), -1, np.int32), np.arange(len(places))
     groups[places] = numbers
-    return EncodedText(ids, np.zeros_like(ids), groups, numbers, [""] * len(places), len(ids))
+    words = [""] * len(places)
+    return EncodedText(ids, np.zeros(len(ids), np.int32), groups, numbers, words, len(ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +228,7 @@ class WordFeatures(EncodedWords):
           "activations" float16 [B, W, K, D]; "word_mask" int32 [B, W]; "is_real_example"; and
           "label_ids", if there are labels.
         """
+        fields = {name: field for name, field in fields.items() if name not in WORD_MASK}
         batch = super().batch(fields, examples, rows, length, pad_id=0)
         numbers, mask = batch.pop("input_ids"), batch.pop("input_mask")
         del batch["token_type_ids"]

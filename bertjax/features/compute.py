@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,16 @@ from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import make_encoder
-from bertjax.features.texts import KINDS, MAX, POOLED, TOKENS, EncodedText, TextEncoder
+from bertjax.features.texts import (
+    CLS,
+    KINDS,
+    MAX,
+    POOLED,
+    TOKENS,
+    WORDS,
+    EncodedText,
+    TextEncoder,
+)
 from bertjax.heads.embedding import DENSE, Embedding
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
@@ -38,6 +47,9 @@ class Options:
       compute_dtype: "float32" or "bfloat16"; the result is float32.
       batch_tokens: tokens computed together on one device; None for 512 on a CPU and 16,384
         elsewhere.
+      streams: how many streams of text a model with states reads side by side: text n goes on where
+        text n - `streams` ended (bilm-tf and AllenNLP, in batches of so many). 0: each text is a
+        beginning.
     """
 
     features: str | None = None
@@ -48,6 +60,7 @@ class Options:
     truncate: bool = False
     compute_dtype: str = "float32"
     batch_tokens: int | None = None
+    streams: int = 0
 
     def of_model(self, embedding: Embedding | None) -> Self:
         """These options, where those that are None make the model's own vectors of passages.
@@ -80,7 +93,8 @@ class Extractor:
     """
 
     def __init__(self, pretrained: Pretrained, options: Options):
-        features = options.features or TOKENS
+        family = pretrained.family
+        features = options.features or (WORDS if family.reads_characters else TOKENS)
         options = dataclasses.replace(options, features=features, normalize=bool(options.normalize))
         spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
         longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
@@ -97,14 +111,30 @@ class Extractor:
         for flag, choices in (("features", KINDS), ("combine", ("concat", "sum"))):
             if (value := getattr(options, flag)) not in choices:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
+        if family.reads_characters and features in (TOKENS, CLS):
+            raise InputError(
+                f"--features={features}: {pretrained.origin} reads words, without pieces and "
+                f"[CLS]: choose another, such as {WORDS}"
+            )
         check_numbers("--batch_tokens", options.batch_tokens)
+        check_numbers("--streams", options.streams)
+        if options.streams and not family.states:
+            raise InputError(
+                f"--streams={options.streams}: {pretrained.origin} has no states that go on from "
+                "text to text: leave it out"
+            )
         self.options, self._spec, self._max_length = options, spec, max_length
         self.encoder = TextEncoder(pretrained.tokenizer, features, max_length)
         self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
+        self._ids = "characters" if family.reads_characters else "input_ids"
         placement = data_parallel()
         self._batcher = Batcher(placement, options.batch_tokens)
+        self._rows = -(-options.streams // placement.mesh.size) * placement.mesh.size
+        self._states: Any = None
+        if family.states:
+            self._states = np.zeros((self._rows, *family.states(spec)), np.float32)
         self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
         self._computed = self._needed = 0
 
@@ -132,16 +162,22 @@ class Extractor:
     def vectors(
         self, texts: Sequence[EncodedText], progress: Progress | None = None
     ) -> list[np.ndarray]:
-        """The vectors of each text, float32 [its vectors, W]."""
+        """The vectors of each text, float32 [its vectors, W].
+
+        With streams, the texts follow those of the call before, which were `streams` or a multiple
+        of it.
+        """
         results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
         lengths = np.array([len(text.ids) for text in texts])
         buckets = {min(_rounded_up(length), self._max_length) for length in lengths.tolist()}
+        compute = partial(_compute, self._spec, self.options, self._params)
         batches = self._batcher.run(
             lengths,
             tuple(sorted(buckets)),
-            rows=lambda bucket: self._batcher.rows(bucket, len(texts)),
+            rows=lambda bucket: self._rows or self._batcher.rows(bucket, len(texts)),
             make=lambda numbers, rows, bucket: self._batch(texts, numbers, rows, bucket),
-            compute=lambda batch: _compute(self._spec, self.options, self._params, batch),
+            compute=self._read_on if self.options.streams else compute,
+            in_turn=self.options.streams,
         )
         for numbers, vectors in batches:
             for number, row in zip(numbers, vectors, strict=False):
@@ -151,12 +187,19 @@ class Extractor:
                 progress.update(len(numbers))
         return results
 
+    def _read_on(self, batch: dict[str, jax.Array]) -> jax.Array:
+        """The vectors of a batch whose rows go on from those of the batch before."""
+        batch = batch | {"states": self._states}
+        vectors, self._states = _compute(self._spec, self.options, self._params, batch)
+        return vectors
+
     def _batch(
         self, texts: Sequence[EncodedText], numbers: np.ndarray, rows: int, length: int
     ) -> dict[str, np.ndarray]:
         """The arrays of a batch; also counts its padding."""
+        shape = rows, length, *texts[numbers[0]].ids.shape[1:]
         batch = {
-            "input_ids": np.full((rows, length), self._pad_id, np.int32),
+            self._ids: np.full(shape, self._pad_id, np.int32),
             "input_mask": np.zeros((rows, length), np.int32),
             "token_type_ids": np.zeros((rows, length), np.int32),
             "groups": np.full((rows, length), -1, np.int32),
@@ -164,7 +207,7 @@ class Extractor:
         for row, number in enumerate(numbers):
             text = texts[number]
             size = len(text.ids)
-            batch["input_ids"][row, :size] = text.ids
+            batch[self._ids][row, :size] = text.ids
             batch["input_mask"][row, :size] = 1
             batch["token_type_ids"][row, :size] = text.token_types
             batch["groups"][row, :size] = text.groups
@@ -182,11 +225,15 @@ def _rounded_up(length: int) -> int:
 @partial(jax.jit, static_argnums=(0, 1))
 def _compute(
     spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: dict[str, jax.Array]
-) -> jax.Array:
-    """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows."""
+) -> Any:
+    """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows.
+
+    With streams, also the states after the batch.
+    """
     encoder = make_encoder(spec)
-    outputs = encoder.apply({"params": params}, batch, deterministic=True, method="hidden_states")
-    states = cast(list[jax.Array], outputs)
+    method = "read" if options.streams else "hidden_states"
+    outputs: Any = encoder.apply({"params": params}, batch, deterministic=True, method=method)
+    states, after = outputs if options.streams else (outputs, None)
     chosen = [states[layer].astype(jnp.float32) for layer in options.layers]
     x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen[1:], chosen[0])
     groups = batch["groups"]
@@ -199,4 +246,4 @@ def _compute(
         x /= jnp.maximum(member.sum(-1, keepdims=True), 1.0)
     if options.normalize:
         x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
-    return x
+    return (x, after) if options.streams else x

@@ -82,7 +82,7 @@ class EncodedText(NamedTuple):
     """A text in the model's form.
 
     Attributes:
-      ids: int32 [S], with special tokens.
+      ids: int32 [S], with special tokens; or [S, W], the characters of words.
       token_types: int32 [S].
       groups: int32 [S], the number of the vector that each token contributes to, from 0; -1 for
         none.

@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.open_model import open_model
 from bertjax.sharding.placement import data_parallel
-from bertjax.tasks.tagging import Sentence, Tagging
+from bertjax.tasks.tagging import Sentence, tagging
 from bertjax.training.model import Model, Params
 
 _SHORTEST = 16  # words; batches are padded to 16, 32, 64, ...
@@ -28,6 +28,7 @@ _SHORTEST = 16  # words; batches are padded to 16, 32, 64, ...
 _FIELDS = {
     **dict(encoder=str, identity=str, width=int, compute_dtype=str, layers=list[int]),
     **dict(combine=str, hidden=int, depth=int, dropout=float, classes=list[str], task=dict),
+    **dict(crf=NotRequired[bool], mix_dropout=NotRequired[float]),
 }
 
 
@@ -41,7 +42,7 @@ class Tagger:
       width: D, the width of the encoder's layers.
       compute_dtype: the dtype in which the encoder computes.
       layers: the layers that it reads, from `activations.chosen_layers`.
-      combine, hidden, depth, dropout: see `BiLstmTagger`.
+      combine, hidden, depth, dropout, mix_dropout, crf: see `BiLstmTagger`.
       classes: the tags.
       task: the rest of its task family (`bertjax.fine_tuning.task_family`), and its trial.
       params: None before it is trained.
@@ -58,13 +59,15 @@ class Tagger:
     dropout: float
     classes: tuple[str, ...]
     task: Mapping[str, Any]
+    mix_dropout: float = 0.0
+    crf: bool = False
     params: Params = None
 
     @property
     def module(self) -> BiLstmTagger:
         """The module of its parameters."""
-        sizes = self.combine, self.hidden, self.depth
-        return BiLstmTagger(len(self.classes), *sizes, dropout=self.dropout)
+        same = ("combine", "hidden", "depth", "dropout", "mix_dropout", "crf")
+        return BiLstmTagger(len(self.classes), **{name: getattr(self, name) for name in same})
 
     @property
     def model(self) -> Model:
@@ -110,7 +113,7 @@ class FeatureTagger:
         """
         given = _encoder_of(tagger, origin)
         task, self._layers = tagger.task, tagger.layers
-        self.family = Tagging(tagger.classes, task["document_context"])
+        self.family = tagging(tagger.classes, task["document_context"], crf=tagger.crf)
         self.settings, self.cut = task, Counter[int]()
         self.columns = task.get("columns", {})
         self.summary = (

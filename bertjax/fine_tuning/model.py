@@ -7,7 +7,7 @@ import numpy as np
 
 from bertjax.base.progress import Progress
 from bertjax.encoders.contract import EncoderSpec
-from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.bilstm import BiLstm
 from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.inference.batcher import Batcher
@@ -51,7 +51,7 @@ def encoder_with_heads(
         common = [p for p in architecture.parts(spec, bilstm) if p not in OUTPUT_LAYERS]
         shared = {branch: owners[branch] for branch in common if branch in owners}
         owners = dict.fromkeys(common, name) | owners
-        parts[name] = Part(module, text_inputs(spec, **shape), shared=shared)
+        parts[name] = Part(module, architecture.inputs(spec, **shape), shared=shared)
     return Model(parts)
 
 

@@ -13,6 +13,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.features.activations import CHOICES
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.bilstm import BiLstm
 from bertjax.interop.hugging_face import fields_of, has_model
 from bertjax.interop.pretrained import Pretrained
@@ -138,11 +139,14 @@ class Features(BiLstmSettings):
 
     Attributes:
       choices: one or more keys of `bertjax.features.activations.CHOICES`.
-      hidden, depth, dropout: see `bertjax.heads.bilstm.BiLstmTagger`.
+      hidden, depth, dropout, mix_dropout: see `bertjax.heads.bilstm.BiLstmTagger`.
+      mix_l2: the weight in the loss of the squares of what decides the weights of a mix.
     """
 
     choices: tuple[str, ...] | str
     hidden: int = 768
+    mix_dropout: float = 0.5
+    mix_l2: float = 0.1
 
     def __post_init__(self):
         super().__post_init__()
@@ -150,6 +154,8 @@ class Features(BiLstmSettings):
         if not choices or not set(choices) <= set(CHOICES):
             raise ValueError(f"choices={choices}: must be one or more of {', '.join(CHOICES)}")
         object.__setattr__(self, "choices", choices)
+        if not 0 <= self.mix_dropout < 1 or not self.mix_l2 >= 0:
+            raise ValueError("mix_dropout must be in [0, 1), and mix_l2 must not be negative")
         if not self.hidden:
             raise ValueError("hidden=0: must be at least 1: only a BiLSTM learns from features")
 
@@ -292,6 +298,13 @@ class TaskRecipe:
                 f"config.max_length={self.max_length}: must be from 8 to {longest}, the "
                 f"longest sequence of {given.origin}"
             )
+        for task in () if self.features else self.tasks.values():
+            architecture = ARCHITECTURES[TASK_OBJECTIVES[task.family.objective].kind]
+            if not architecture.fits(given.family):
+                raise InputError(
+                    f"{given.origin}: {given.family.name} has no head for {task.name}: give its "
+                    "features to a tagger, as configs/finetune_ner.py:features does"
+                )
         spec = build("model", type(given.spec), dataclasses.asdict(given.spec) | dict(self.model))
         check_tensors(self.optimizer.name, spec)
         if self.lm_weight:

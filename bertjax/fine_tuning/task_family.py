@@ -11,7 +11,7 @@ from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import QuestionAnswering
 from bertjax.tasks.table import Table
-from bertjax.tasks.tagging import Tagging
+from bertjax.tasks.tagging import Tagging, TagSequences
 from bertjax.tasks.task import Family, Task
 
 # By transformers' problem_type, which says what it does with a sequence's logits.
@@ -23,6 +23,7 @@ _PROBLEM_TYPES: dict[str, type[Classification | MultiLabel | Regression]] = {
 _FAMILIES: dict[str, type[MultipleChoice | Tagging | QuestionAnswering]] = {
     kinds.MULTIPLE_CHOICE: MultipleChoice,
     kinds.TOKEN_CLASSIFICATION: Tagging,
+    kinds.TAG_SEQUENCE: TagSequences,
     kinds.QUESTION_ANSWERING: QuestionAnswering,
 }
 _QUESTIONS_LENGTH = 384  # of a window, if the model gives none; from `run_squad.py`
@@ -74,10 +75,11 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         family = _FAMILIES[pretrained.kind]
     else:
         classes = pretrained.family.hugging_face.classes
-        with_heads = (classes[kind] for kind in (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES))
+        known = (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES)
+        with_heads = ", ".join(classes[kind] for kind in known if kind in classes)
         raise InputError(
             f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
-            f"{', '.join(with_heads)}, as launch/finetune.py makes them"
+            f"{with_heads or 'the models that read pieces'}, as launch/finetune.py makes them"
         )
     own = {field.name for field in dataclasses.fields(family) if field.init}
     fields = {name: value for name, value in task.items() if name in own and value is not None}

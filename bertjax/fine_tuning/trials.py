@@ -17,6 +17,7 @@ from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.objectives.multi_task import MultiTask, array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.with_language_model import WithLanguageModel
+from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.runs.run_folder import checkpoints_folder
@@ -50,6 +51,7 @@ class Trials:
         flops_per_token: Callable[[int], float],
         pad_id: int = 0,
         start: Callable[[Params], Params] | None = None,
+        penalty: float = 0.0,
     ):
         """Compiles nothing yet.
 
@@ -59,6 +61,7 @@ class Trials:
           max_length: no batch is longer.
           flops_per_token: sequence length -> useful operations of a training step for each token.
           start: fresh parameters -> those that training starts from.
+          penalty: the weight of the model's output "penalty" in the loss; 0: it has none.
 
         Raises:
           InputError: the config divides batches into parts, and the task needs them whole.
@@ -85,6 +88,8 @@ class Trials:
         if recipe.lm_weight:
             trained = predicting_next(model)
             minimized = WithLanguageModel(self._objectives[""], recipe.lm_weight)
+        if penalty:
+            minimized = WithPenalty(self._objectives[""], penalty)
         self.experiment = Experiment(
             model=trained,
             objective=minimized,

@@ -1,14 +1,15 @@
 """Every kind of model: an encoder of any family with its heads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
 from flax import linen as nn
 
-from bertjax.base.fields import INPUTS
+from bertjax.base.fields import CHARACTERS, INPUTS, WORD_LENGTH, WORD_MASK, Field
 from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
 from bertjax.heads.bilstm import BiLstm
@@ -23,18 +24,34 @@ class Architecture(NamedTuple):
       kind: the kind.
       build: (spec, number of classes) -> module; only classifiers use the number.
       axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
+      heads: the kind of which it has the heads; "": it is a kind of the families.
+      more: the parts that it has besides those.
+      fields: what it reads besides the inputs of the encoder.
     """
 
     kind: str
     build: Callable[[EncoderSpec, int], nn.Module]
     axes: tuple[str, ...] = ("B", "S")
+    heads: str = ""
+    more: tuple[str, ...] = ()
+    fields: Mapping[str, Field] = MappingProxyType({})
+
+    def fits(self, family: EncoderFamily) -> bool:
+        """Whether a family has models of this kind."""
+        return (self.heads or self.kind) in family.heads
+
+    def inputs(self, spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes and dtypes of its inputs; see `text_inputs`."""
+        shape = tuple(sizes.values())
+        more = {name: jax.ShapeDtypeStruct(shape, each.dtype) for name, each in self.fields.items()}
+        return text_inputs(spec, **sizes) | more
 
     def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
         """The top-level names of its parameters.
 
         A BiLSTM replaces every head but the output layer.
         """
-        heads = family_of(spec).heads[self.kind]
+        heads = (*family_of(spec).heads[self.heads or self.kind], *self.more)
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
         return (spec.encoder, *heads)
@@ -59,6 +76,13 @@ ARCHITECTURES = {
             kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
         ),
         Architecture(kinds.TOKEN_CLASSIFICATION, tasks.TokenClassifier),
+        Architecture(
+            kinds.TAG_SEQUENCE,
+            tasks.SequenceTagger,
+            heads=kinds.TOKEN_CLASSIFICATION,
+            more=("crf",),
+            fields=WORD_MASK,
+        ),
         Architecture(kinds.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
     )
 }
@@ -71,5 +95,9 @@ def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStru
       sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
     """
     shape = tuple(sizes.values())
-    names = family_of(spec).text_inputs
-    return {name: jax.ShapeDtypeStruct(shape, INPUTS[name].dtype) for name in names}
+    return {
+        name: jax.ShapeDtypeStruct(
+            shape + (WORD_LENGTH,) * (name in CHARACTERS), INPUTS[name].dtype
+        )
+        for name in family_of(spec).text_inputs
+    }

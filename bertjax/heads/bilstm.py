@@ -10,12 +10,16 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.heads.crf import Crf
 from bertjax.layers.dense import parameter
-from bertjax.layers.dropout import dropout, dropout_seed
+from bertjax.layers.dropout import Dropout, dropout, dropout_seed
 
 Pull = Callable[[jax.Array], tuple[jax.Array]]  # the gradient of a result -> of its input
 
-CONCAT, WEIGHTED_SUM = COMBINE = ("concat", "weighted_sum")
+CONCAT, WEIGHTED_SUM, MIX, MIX_TWICE = COMBINE = ("concat", "weighted_sum", "mix", "mix_twice")
+
+
+_MIXES = {MIX: 1, MIX_TWICE: 2}
 
 
 class BiLstm(nn.Module):
@@ -63,8 +67,11 @@ class BiLstmTagger(nn.Module):
       num_classes: C.
       combine: how the layers of the activations become one vector: "concat", side by side; or
         "weighted_sum", with learned weights: the softmax of one number for each layer (as in ELMo;
-        the paper does not say how they are made).
+        the paper does not say how they are made); "mix", ELMo's `Mix` of them, as input of the
+        BiLSTM; or "mix_twice", another one beside its output, too.
       hidden, depth, dropout: see `BiLstm`; dropout is also applied before the output layer.
+      mix_dropout: the probability of dropping an element of a mix.
+      crf: whether the tags depend on each other: see `Crf` for its outputs.
     """
 
     num_classes: int
@@ -72,31 +79,74 @@ class BiLstmTagger(nn.Module):
     hidden: int = 768
     depth: int = 2
     dropout: float = 0.1
+    mix_dropout: float = 0.0
+    crf: bool = False
 
     @nn.compact
     def __call__(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> dict[str, jax.Array]:
-        """Reads "activations" [B, W, K, D], of K layers, and "word_mask": see `BiLstm`."""
-        x, word_mask = inputs["activations"].astype(jnp.float32), inputs["word_mask"]
+        """Reads "activations" [B, W, K, D], of K layers, and "word_mask": see `BiLstm`.
+
+        Returns:
+          "logits", or the outputs of `Crf`. With "label_ids" among the inputs, mixes also give
+          "penalty" [B], everywhere the sum of the squares of their weights' logarithms.
+        """
+        layers, word_mask = inputs["activations"].astype(jnp.float32), inputs["word_mask"]
+        mixes = [Mix(name=f"mix_{number}") for number in range(self.mixes)]
+        dropped = Dropout(self.mix_dropout)
         if self.combine == WEIGHTED_SUM:
-            scale = parameter(self, "scale", (axes.LAYERS,), x.shape[2:3], nn.initializers.zeros)
-            x = jnp.einsum("bwkd,k->bwd", x, jax.nn.softmax(scale))
+            scale = parameter(
+                self, "scale", (axes.LAYERS,), layers.shape[2:3], nn.initializers.zeros
+            )
+            x = jnp.einsum("bwkd,k->bwd", layers, jax.nn.softmax(scale))
+        elif mixes:
+            x, penalty = mixes[0](layers)
+            x = dropped(x, deterministic)
         else:
-            x = x.reshape(*x.shape[:2], -1)
+            x = layers.reshape(*layers.shape[:2], -1)
         bilstm = BiLstm(self.hidden, self.depth, self.dropout)
         nn.share_scope(self, bilstm)  # taggers on disk have its layers beside their output layer
-        x = bilstm.drop(bilstm(x, word_mask, deterministic=deterministic), deterministic)
+        x = bilstm(x, word_mask, deterministic=deterministic)
+        if self.combine == MIX_TWICE:
+            beside, more = mixes[1](layers)
+            x = jnp.concatenate([x, dropped(beside, deterministic)], -1)
+            penalty += more
+        x = bilstm.drop(x, deterministic)
         names, shape = (axes.EMBED, axes.CLASSES), (x.shape[-1], self.num_classes)
         kernel = parameter(self, "kernel", names, shape, nn.initializers.glorot_uniform())
         bias = parameter(self, "bias", names[1:], shape[1:], nn.initializers.zeros)
-        return {"logits": x @ kernel + bias}
+        logits = x @ kernel + bias
+        outputs = {"logits": logits}
+        if self.crf:
+            outputs = Crf(self.num_classes, name="crf")(logits, inputs)
+        if mixes and "label_ids" in inputs:
+            outputs["penalty"] = jnp.full(len(logits), penalty)
+        return outputs
+
+    @property
+    def mixes(self) -> int:
+        """How many mixes of the layers it learns."""
+        return _MIXES.get(self.combine, 0)
 
     def flops_per_word(self, layers: int, width: int) -> float:
         """Useful operations of a training step for each word: see `EncoderSpec.flops_per_token`."""
         first = width * (layers if self.combine == CONCAT else 1)
+        last = 2 * self.hidden + width * (self.combine == MIX_TWICE)
         bilstm = BiLstm(self.hidden, self.depth, self.dropout, parent=None)
-        return bilstm.flops_per_word(first) + 6.0 * 2 * self.hidden * self.num_classes
+        return bilstm.flops_per_word(first) + 6.0 * last * self.num_classes
+
+
+class Mix(nn.Module):
+    """gamma * sum of softmax(s)_k times layer k (ELMo, arXiv 1802.05365, equation 1)."""
+
+    @nn.compact
+    def __call__(self, layers: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Layers [B, W, K, D] -> [B, W, D]; and the sum of the squares of s, which begins at 0."""
+        names, init = (axes.LAYERS,), nn.initializers
+        s = parameter(self, "s", names, layers.shape[2:3], init.zeros)
+        gamma = parameter(self, "gamma", (), (), init.ones)
+        return gamma * jnp.einsum("bwkd,k->bwd", layers, jax.nn.softmax(s)), jnp.sum(s**2)
 
 
 class BiLstmLayer(nn.Module):

@@ -18,12 +18,13 @@ from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
 from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.crf import Crf
 from bertjax.layers.dense import Dense
 from bertjax.layers.dropout import Dropout
 from bertjax.layers.pooling import last_token
 
 BILSTM = "bilstm"  # the part between the encoder and the output layer
-OUTPUT_LAYERS = ("classifier", "span")  # the parts that compute the outputs of a task
+OUTPUT_LAYERS = ("classifier", "crf", "span")  # the parts that compute the outputs of a task
 
 Inputs = Mapping[str, jax.Array]
 
@@ -159,6 +160,18 @@ class TokenClassifier(_TokenModel):
         if self.token_head:
             states = self.token_head(states)
         return {"logits": self.classifier(self.dropout(states, deterministic))}
+
+
+class SequenceTagger(TokenClassifier):
+    """A tagger whose tags depend on each other: see `bertjax.heads.crf.Crf` for its outputs."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.crf = Crf(self.num_classes)
+
+    def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
+        logits = super().__call__(inputs, deterministic=deterministic)["logits"]
+        return self.crf(logits, inputs)
 
 
 class SpanFinder(_TokenModel):

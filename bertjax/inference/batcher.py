@@ -13,7 +13,7 @@ from bertjax.tasks.buckets import fitting
 
 
 class Batcher:
-    """Batches of sequences of similar length, the longest first.
+    """Batches of sequences of similar length, the longest first; or of sequences in their order.
 
     Each batch is padded to the shortest bucket that holds its longest sequence, so few shapes are
     compiled. The next batch is launched before the results of the previous one are fetched.
@@ -47,6 +47,7 @@ class Batcher:
         rows: Callable[[int], int],
         make: Callable[[np.ndarray, int, int], HostBatch],
         compute: Callable[[dict[str, jax.Array]], Any],
+        in_turn: int = 0,
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Yields (numbers of sequences, their outputs on the host) for each batch.
 
@@ -56,9 +57,15 @@ class Batcher:
           rows: bucket -> the rows of a batch.
           make: (numbers of sequences, rows, bucket) -> the arrays of a batch with so many rows.
           compute: a batch on the devices -> its outputs.
+          in_turn: if given, each batch has the next so many sequences.
         """
         launched: deque[tuple[np.ndarray, Any]] = deque()
-        for numbers, bucket in in_order_of_length(lengths, buckets, rows):
+        batches = (
+            in_order(lengths, buckets, in_turn)
+            if in_turn
+            else in_order_of_length(lengths, buckets, rows)
+        )
+        for numbers, bucket in batches:
             count = rows(bucket)
             arrays = make(numbers, count, bucket)
             batch = self._placement.put(partial(_rows_of, arrays), count)
@@ -91,3 +98,12 @@ def in_order_of_length(
         bucket = fitting(buckets, int(lengths[order[0]]))
         yield order[: rows(bucket)], bucket
         order = order[rows(bucket) :]
+
+
+def in_order(
+    lengths: np.ndarray, buckets: tuple[int, ...], count: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Cuts sequences into batches of `count` in their order; yields (numbers, bucket)."""
+    for begin in range(0, len(lengths), count):
+        numbers = np.arange(begin, min(begin + count, len(lengths)))
+        yield numbers, fitting(buckets, int(lengths[numbers].max()))

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from bertjax.encoders import kinds
+from bertjax.encoders.contract import SpecOfAttention
 from bertjax.heads.embedding import DENSE, LATE, SPARSE
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import CLASSES
@@ -55,12 +56,15 @@ def model_card(
         task, own = _OF_VECTORS[pretrained.embedding.kind]
         tags = [library, *own, *tags]
         vectors = f" Its vectors of texts are {pretrained.embedding.in_words}."
+    heads = ""
+    if isinstance(spec, SpecOfAttention):
+        heads = f"{spec.num_attention_heads} attention heads, "
     listed = "\n- ".join([*tags, "bertjax"])
     sections = [
         f"---\nlibrary_name: {library}\npipeline_tag: {task}\ntags:\n- {listed}\n---",
         f"# {name}",
         f"`{pretrained.class_name}`: {spec.num_hidden_layers} layers of {spec.hidden_size}, "
-        f"{spec.num_attention_heads} attention heads, {parameters:,} parameters; "
+        f"{heads}{parameters:,} parameters; "
         f"{tokenizer.vocabulary_size:,} {case} {tokenizer.kind} pieces; at most "
         f"{spec.max_position_embeddings} tokens. Float32 weights, written by bertjax." + vectors,
         "## Use",

@@ -68,7 +68,7 @@ def write_described(described: Mapping[str, Any], params: Mapping[str, Any], fol
     """Writes the parameters of a model, and a description of it."""
     arrays = flatten_dict(dict(params), sep="/")
     # safetensors ignores strides.
-    in_order = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     (folder / WEIGHTS_FILE).write_bytes(save(in_order))
     write_json(folder / MODEL_FILE, described)
 

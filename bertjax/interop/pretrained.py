@@ -116,6 +116,15 @@ class Pretrained:
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()
 
+    def check_reads_pieces(self) -> None:
+        """Raises InputError if it reads the characters of words, and not the ids of pieces."""
+        if self.family.reads_characters:
+            raise InputError(
+                f"{self.origin}: {self.family.name} reads the characters of words, and pieces of a "
+                "vocabulary are needed here: take another model (launch/extract_features.py gives "
+                "its vectors, and configs/finetune_ner.py:elmo a tagger of them)"
+            )
+
     def model(self, kind: str | None = None) -> nn.Module:
         """The module that these weights are for.
 
@@ -127,6 +136,11 @@ class Pretrained:
           InputError: it lacks a part, or has learned to predict tokens in another way.
         """
         wanted = ARCHITECTURES[kind or self.kind]
+        if not wanted.fits(self.family):
+            raise InputError(
+                f"{self.origin}: {self.class_name}: {self.family.name} has no model of the kind "
+                f"{wanted.kind}, which is needed here: take another model"
+            )
         if self.kind == kinds.PERMUTATION_LM and kind in (kinds.MASKED_LM, kinds.CAUSAL_LM):
             raise InputError(
                 f"{self.origin}: {self.class_name} predicts tokens in an order that is given, and "

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertjax.base.fields import NUM_CHARACTERS, WORD_LENGTH
 from bertjax.heads.embedding import COUNTED, LATE
 from bertjax.interop.pretrained import Pretrained
 from bertjax.text.prompted import prompted
@@ -23,7 +24,8 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     """Makes random texts of all lengths, one of them with its padding on the unusual side.
 
     Returns:
-      The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice.
+      The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice; words as
+      characters are [6, S, W].
     """
     spec, rng = pretrained.spec, np.random.default_rng(0)
     length = min(61, spec.max_position_embeddings)
@@ -32,6 +34,9 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     mask = places < ends
     mask[1] = mask[1, ::-1]
     mask = mask[:, ::-1] if pretrained.family.hugging_face.pads_left else mask
+    if pretrained.family.reads_characters:
+        words = rng.integers(1, NUM_CHARACTERS, (*mask.shape, WORD_LENGTH)) * mask[..., None]
+        return {"characters": words.astype(np.int32), "input_mask": mask.astype(np.int32)}
     segments = (places >= ends // 2) & mask
     # A model may recognize padding by its id, so no other token gets it.
     pad_id, size = pretrained.tokenizer.pad_id, pretrained.tokenizer.vocabulary_size

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 from safetensors.numpy import load_file, save
 
+from bertjax.base.errors import InputError
 from bertjax.base.fields import INPUTS
 from bertjax.base.files import write_json
 from bertjax.encoders import kinds
@@ -80,9 +81,16 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
       The greatest difference between the outputs of the written function and of the module.
 
     Raises:
-      InputError: a part of the architecture is missing.
+      InputError: a part of the architecture is missing; the model reads no pieces.
       RuntimeError: the written function gives other outputs than the module.
     """
+    pretrained.check_reads_pieces()
+    if pretrained.architecture.fields:
+        names = ", ".join(pretrained.architecture.fields)
+        raise InputError(
+            f"{pretrained.origin}: reads {names} beside the tokens, which a server's tokenizer "
+            "does not make: train the task without a CRF"
+        )
     module = pretrained.model()
     weights = {part: pretrained.params[part] for part in pretrained.parts}
     weights = flatten_dict(weights, sep="/")

@@ -175,6 +175,7 @@ class Dense(nn.Module):
       kernel_init: the kernel's initializer.
       precision: the dtypes of the product.
       use_bias: whether a bias is added.
+      bias_init: the bias's initializer.
       joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
         A TPU lays out such a result without gaps, as kernels of attention read and write it.
     """
@@ -185,6 +186,7 @@ class Dense(nn.Module):
     precision: Precision = Precision()
     use_bias: bool = True
     joined: bool = False
+    bias_init: nn.initializers.Initializer = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -200,8 +202,8 @@ class Dense(nn.Module):
         x, kernel = x.reshape(batch + shape_in), kernel.reshape(shape_in + shape_out)
         y = product(subscripts, x, kernel, precision, precision.compute)
         if self.use_bias:
-            zeros = nn.initializers.zeros
-            bias = parameter(self, "bias", tuple(self.outputs), self.outputs.values(), zeros)
+            sizes = self.outputs.values()
+            bias = parameter(self, "bias", tuple(self.outputs), sizes, self.bias_init)
             y = add_bias(y, bias.reshape(shape_out))
         return y.reshape(*batch, *self.outputs.values())
 

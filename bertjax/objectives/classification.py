@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from bertjax.base.fields import TEXT, Field
+from bertjax.base.fields import TEXT, WORD_MASK, Field
 from bertjax.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy, divergence
-from bertjax.objectives.fine_tuning import IS_REAL, WeightedObjective
+from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective, WeightedObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
 
@@ -90,6 +90,30 @@ class TaggingObjective(ClassificationObjective):
     of_tokens = True
 
 
+@dataclasses.dataclass(frozen=True)
+class TagSequenceObjective(TaskObjective):
+    """A path of classes for the words of each sequence: the loss is -log of its probability."""
+
+    name = "tag_sequence"
+    kind = kinds.TAG_SEQUENCE
+    fields = {**TaggingObjective.fields, **WORD_MASK}
+    of_tokens = True
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """Takes "log_likelihood" [B] for the loss, and compares "path" [B, S] with the labels."""
+        right = (outputs["path"] == batch["label_ids"]).astype(jnp.float32)
+        return {
+            "task_loss": {"task_loss": -outputs["log_likelihood"]},
+            "words": {"accuracy": right},
+        }
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """1 on each sequence; and 1 on each word, for the accuracy."""
+        real = batch["is_real_example"]
+        return {"task_loss": real, "words": real[:, None] * (batch["label_ids"] >= 0)}
+
+
 SEQUENCE_CLASSIFICATION = ClassificationObjective()
 MULTIPLE_CHOICE = ChoiceObjective()
 TOKEN_CLASSIFICATION = TaggingObjective()
+TAG_SEQUENCE = TagSequenceObjective()

@@ -3,6 +3,7 @@
 from bertjax.objectives.classification import (
     MULTIPLE_CHOICE,
     SEQUENCE_CLASSIFICATION,
+    TAG_SEQUENCE,
     TOKEN_CLASSIFICATION,
 )
 from bertjax.objectives.distillation import Distillation
@@ -35,6 +36,7 @@ TASK_OBJECTIVES: dict[str, TaskObjective] = {
         REGRESSION,
         MULTIPLE_CHOICE,
         TOKEN_CLASSIFICATION,
+        TAG_SEQUENCE,
         QUESTION_ANSWERING,
     )
 }

@@ -12,6 +12,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.validation import check_numbers
 from bertjax.encoders import kinds
 from bertjax.encoders.cache import empty_cache
+from bertjax.encoders.contract import SpecOfAttention
 from bertjax.encoders.registry import family_of
 from bertjax.heads.architectures import text_inputs
 from bertjax.heads.pretraining import PreTrainingModel
@@ -176,6 +177,7 @@ def _write(
         ids = ids.at[:, place].set(jnp.where(writes, token, ids[:, place]))
         return place, ids, ends, done, cache
 
+    assert isinstance(model.spec, SpecOfAttention)  # a family that goes on has attention
     cache = empty_cache(model.spec, *given.shape)
     state = jnp.int32(0), given, begun, begun >= limits, cache
     _, ids, ends, _, _ = jax.lax.while_loop(goes_on, step, state)

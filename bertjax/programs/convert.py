@@ -1,4 +1,4 @@
-"""Exports a trained model for transformers or for a server, and proves that it is the same."""
+"""Exports a trained model for a library or for a server, and proves that it is the same."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from bertjax.base.files import new_folder, read_json
 from bertjax.base.validation import record
 from bertjax.interop import hub, onnx, proof, sentence_transformers_check, transformers_check
 from bertjax.interop.card import model_card
+from bertjax.interop.elmo import read_elmo, write_elmo
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
@@ -32,7 +33,7 @@ from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
 
-HUGGING_FACE, SERVING, ONNX = TARGETS = ("hf:", "stablehlo:", "onnx:")  # how a target begins
+HUGGING_FACE, ONNX, SERVING, ELMO = TARGETS = "hf:", "onnx:", "stablehlo:", "elmo:"  # of a target
 
 # Keys of a config that a card leaves out: where the run ran, and how often it logged. A card names
 # the corpus without its path.
@@ -58,9 +59,9 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
     """Exports a model to a folder, which is complete or absent.
 
     Args:
-      model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
-      target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime; or
-        "stablehlo:FOLDER", for a server.
+      model: RUN, hf:FOLDER, hf:NAME, tf1:FOLDER or elmo:FOLDER.
+      target: "hf:FOLDER", for transformers; "onnx:FOLDER", the same and files for ONNX Runtime;
+        "stablehlo:FOLDER", for a server; or "elmo:FOLDER", of an ELMo for bilm-tf and AllenNLP.
       part: the part of a run's model, such as "generator"; "": the one that all programs open.
       push: a name on the Hugging Face hub to which the folder is uploaded; "": none.
 
@@ -72,15 +73,16 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         hub does not take it.
       RuntimeError: what was written is not the same model.
     """
-    kind = next((each for each in TARGETS if target.startswith(each)), target)
-    output = target.removeprefix(kind)
-    if not output:
-        raise InputError(f"--to={target}: must be {'FOLDER or '.join(TARGETS)}FOLDER")
-    if kind == ONNX:
+    form, colon, output = target.partition(":")
+    form += colon
+    if form not in TARGETS or not output:
+        choices = ", ".join(f"{each}FOLDER" for each in TARGETS)
+        raise InputError(f"--to={target}: must be one of {choices}")
+    if form == ONNX:
         onnx.check_installed()
     if push:
-        if kind == SERVING:
-            raise InputError(f"--push={push}: of {HUGGING_FACE} and {ONNX} only, not of {kind}")
+        if form not in (HUGGING_FACE, ONNX):
+            raise InputError(f"--push={push}: of {HUGGING_FACE} and {ONNX} only, not of {form}")
         hub.check_access(push)
     with new_folder(output) as folder:
         check_one_task(model)
@@ -92,13 +94,16 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         if fine_tuned:
             read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())
-        if kind == SERVING:
+        as_trained = trained.part(part) if trained else None
+        if form == SERVING:
             found = {"the artifact": write_serving(pretrained, folder)}
+        elif form == ELMO:
+            write_elmo(pretrained, folder)
+            found, _ = _prove(as_trained, pretrained, read_elmo(folder, str(folder)))
         else:
             write_hugging_face(pretrained, folder)
-            as_trained = trained.part(part) if trained else None
-            found = _prove(as_trained, pretrained, folder)
-            if kind == ONNX:
+            found = _prove_for_transformers(as_trained, pretrained, folder)
+            if form == ONNX:
                 found |= _write_onnx(pretrained, folder)
             recipe: dict[str, Any] = {}
             figures: dict[str, Any] = {}
@@ -118,29 +123,39 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
 
 
 def _prove(
-    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, folder: Path
-) -> dict[str, float]:
-    """Compares an exported model with the original.
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, again: Pretrained
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Compares an exported model, which was read `again`, with the original.
 
     Args:
       trained: the module and parameters of a run, which may have scanned layers and a padded
         vocabulary; None if the model is not of a run.
+
+    Returns:
+      The difference, by its name; and the outputs of the original for random inputs.
     """
-    again = read_hugging_face(folder, str(folder))
     given = {part: pretrained.params[part] for part in again.params}
     if not jax.tree.all(jax.tree.map(np.array_equal, again.params, given)):
-        raise RuntimeError(f"{folder}: the weights written do not read back bit for bit")
-    _same_tokenizer(pretrained, folder)
+        raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
     inputs = proof.random_inputs(pretrained)
     module, params = trained or (pretrained.model(), pretrained.params)
     before = proof.outputs(_in_float32(module), params, inputs)
     after = proof.outputs(_in_float32(again.model()), again.params, inputs)
     # Columns that pad a vocabulary do not count.
     before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
-    found = {"read back": proof.greatest_difference(before, after, inputs)}
+    return {"read back": proof.greatest_difference(before, after, inputs)}, before
+
+
+def _prove_for_transformers(
+    trained: tuple[nn.Module, Params] | None, pretrained: Pretrained, folder: Path
+) -> dict[str, float]:
+    """Does the same for a folder of transformers, and compares it with that library's model."""
+    _same_tokenizer(pretrained, folder)
+    found, before = _prove(trained, pretrained, read_hugging_face(folder, str(folder)))
     if pretrained.embedding:
         return found | _prove_vectors(pretrained, folder)
     if transformers_check.knows(pretrained.class_name):
+        inputs = proof.random_inputs(pretrained)
         theirs = transformers_check.outputs(folder, pretrained.class_name, inputs, tuple(before))
         found["transformers"] = proof.greatest_difference(before, theirs, inputs)
     return found

@@ -28,7 +28,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
+      model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.open_model`.
       source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
       output: a file in a form of `bertjax.features.result`.
       options: those that are None are the model's own: `Options.of_model`.
@@ -50,7 +50,8 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
     survey = _survey(source, extractor)
     print(f"{source}: {survey}")
     total, pooled = len(survey.lengths), extractor.options.features in POOLED
-    parts = _cut_into_parts(survey.lengths, extractor.width, pooled)
+    streams = extractor.options.streams
+    parts = _cut_into_parts(survey.lengths, extractor.width, pooled, streams)
     plan = {"input": survey.digest, "model": extractor.identity}
     plan |= dataclasses.asdict(extractor.options)
     with (
@@ -59,17 +60,21 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
             "Features",
             total,
             " texts",
-            initial=sum(count for number, count in enumerate(parts) if number in folder),
+            initial=sum(
+                count for number, count in enumerate(parts) if number in folder and not streams
+            ),
         ) as progress,
     ):
         texts = read_texts(source)
         for number, count in enumerate(parts):
             mine = islice(texts, count)
-            if number in folder:
+            if number in folder and not streams:
                 deque(mine, maxlen=0)  # skips them
                 continue
             encoded = list(extractor.encoder.encode(mine))
             vectors = extractor.vectors(encoded, progress)
+            if number in folder:  # it was needed for the states after it
+                continue
             tokens = [text.tokens for text in encoded if text.tokens is not None]
             folder.write(number, vectors, None if pooled else tokens)
         folder.join()
@@ -128,10 +133,12 @@ def _survey(source: str, extractor: Extractor) -> _Survey:
     return _Survey(digest.hexdigest(), np.array(lengths, np.int32), cut, empty_words)
 
 
-def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool) -> list[int]:
-    """The number of texts of each part."""
+def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool, streams: int) -> list[int]:
+    """The number of texts of each part; a batch of streams is in one part."""
     limit = _PART_TOKENS if pooled else min(_PART_TOKENS, _PART_FLOATS // width)
     part = (np.cumsum(lengths, dtype=np.int64) - lengths) // limit
+    number = np.arange(len(lengths))
+    part = part[number - number % max(streams, 1)]
     return np.unique(part, return_counts=True)[1].tolist()
 
 

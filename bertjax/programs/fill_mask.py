@@ -51,6 +51,7 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
     tokenizer, spec = pretrained.tokenizer, pretrained.spec
     if spec.causal:
         raise InputError(f"{pretrained.origin}: trained left to right, it has never seen {_MASK}")
+    model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
     if not 1 <= top <= tokenizer.vocabulary_size:
         raise InputError(f"--top={top}: must be from 1 to {tokenizer.vocabulary_size}")
     texts = [text.replace(_MASK, tokenizer.tokens[tokenizer.mask_id]) for text in texts]
@@ -60,7 +61,6 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
             raise InputError(
                 f"the text has {len(ids)} tokens; the model takes {spec.max_position_embeddings}"
             )
-    model, params = pretrained.model(kinds.MASKED_LM), pretrained.params
     placement = data_parallel()
     params = jax.device_put(params, placement.replicated)
     lengths = np.array([len(ids) for ids in rows])

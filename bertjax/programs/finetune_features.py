@@ -22,7 +22,7 @@ from bertjax.programs import finetune_task
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.tasks.encoded import Encoded
-from bertjax.tasks.tagging import Tagging
+from bertjax.tasks.tagging import Tagging, TagSequences
 from bertjax.training.model import Params
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
@@ -97,7 +97,9 @@ def run(config: Any, workdir: str) -> int:
                 hidden=features.hidden,
                 depth=features.depth,
                 dropout=features.dropout,
+                mix_dropout=features.mix_dropout,
                 classes=family.classes,
+                crf=isinstance(family, TagSequences),
                 task=about_task(recipe.task, recipe.max_length),
             )
             trials = _trials(recipe, {"": data}, tagger)
@@ -114,6 +116,7 @@ def run(config: Any, workdir: str) -> int:
 
 
 def _trials(recipe: TaskRecipe, data: Mapping[str, TaskData], tagger: Tagger) -> Trials:
+    assert recipe.features
     flops = tagger.module.flops_per_word(len(tagger.layers), tagger.width)
     return Trials(
         recipe,
@@ -121,6 +124,7 @@ def _trials(recipe: TaskRecipe, data: Mapping[str, TaskData], tagger: Tagger) ->
         tagger.model,
         max_length=_LONGEST_SENTENCE,
         flops_per_token=lambda length: flops,
+        penalty=recipe.features.mix_l2 if tagger.module.mixes else 0.0,
     )
 
 

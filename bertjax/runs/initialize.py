@@ -127,6 +127,7 @@ def open_sources(
                 )
         if not begun or parts[part].frozen:
             given[part] = open_model(source)
+            given[part].check_reads_pieces()
         if part in given and part == recipe.objective.exported:
             given[part] = as_family(given[part], recipe.model["encoder"])
         if part in given and tokenizer:

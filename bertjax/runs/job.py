@@ -13,7 +13,7 @@ from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.corpus.shards import HELDOUT, TRAIN
 from bertjax.corpus.store import TokenStore, open_tokenizer
-from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.contract import EncoderSpec, SpecOfAttention
 from bertjax.interop.pretrained import Pretrained
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
@@ -184,16 +184,18 @@ class Job:
                 own = experiment.model.params_of(params, part)
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
                 lines += [f"  fresh: {name}" for name in own if name not in given.params]
-        with experiment.placement.active():
-            attention = {
-                phase.length: computed_by(spec, phase.length, device.platform)
-                for _, phase, _ in recipe.steps()
-            }
+        attention: dict[int, str] = {}
+        if isinstance(spec, SpecOfAttention):
+            with experiment.placement.active():
+                attention = {
+                    phase.length: computed_by(spec, phase.length, device.platform)
+                    for _, phase, _ in recipe.steps()
+                }
         lengths = ", ".join(f"by {name} at length {length}" for length, name in attention.items())
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
-            f"attention {lengths}",
+            *([f"attention {lengths}"] if lengths else []),
             f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
             f"corpus's {self.train.token_count:,} tokens",
             *filter(None, [self.train.table_of_languages()]),

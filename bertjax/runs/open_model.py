@@ -1,4 +1,4 @@
-"""Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:FOLDER."""
+"""Opens a trained model, wherever it comes from: RUN, hf:FOLDER or hf:NAME, tf1:, elmo:FOLDER."""
 
 import dataclasses
 import re
@@ -12,6 +12,7 @@ from bertjax.encoders.storage import to_plain
 from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.interop import own_folder, sentence_transformers
 from bertjax.interop.derived import with_layers
+from bertjax.interop.elmo import read_elmo
 from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
@@ -35,7 +36,8 @@ def open_model(source: str) -> Pretrained:
     Args:
       source: the folder of a run, here or in a bucket, or RUN@STEP for one of its checkpoints;
         "hf:" and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and
-        the folder of a release of google-research/bert. SOURCE#0,2,4 has only these layers of it.
+        the folder of a release of google-research/bert; "elmo:" and a folder of bilm-tf or
+        AllenNLP. SOURCE#0,2,4 has only these layers of it.
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.
@@ -66,6 +68,8 @@ def open_model(source: str) -> Pretrained:
         return of_run(load_run(source), source)
     if kind == "hf":
         return read_hugging_face(model_folder(name), source)
+    if kind == "elmo":
+        return read_elmo(Path(name), source)
     return read_release(Path(name), source)
 
 
@@ -79,7 +83,7 @@ def _shared(source: str, tasks: Iterable[str]) -> Pretrained:
 
 def is_run(source: str) -> bool:
     """Whether a source is the folder of a run of ours."""
-    return not source.startswith(("hf:", "tf1:"))
+    return not source.startswith(("hf:", "tf1:", "elmo:"))
 
 
 def is_fine_tuned(source: str) -> bool:

@@ -264,14 +264,17 @@ class Recipe:
         Args:
           pad_id: the id of its padding, where positions begin in some families; None: the default.
         """
-        fields = {"vocab_size": vocab_size, "causal": self.objective.causal} | dict(self.model)
+        fields = {"vocab_size": vocab_size} | dict(self.model)
         name = fields.pop("encoder", None)
         if name not in tuple(ENCODERS):
             choices = ", ".join(ENCODERS)
             raise InputError(f"config.model.encoder={name!r}: must be one of {choices}")
         family = ENCODERS[name]
-        if pad_id is not None and "pad_token_id" in family.spec.__dataclass_fields__:
-            fields = {"pad_token_id": pad_id} | fields
+        given = {"causal": self.objective.causal, "pad_token_id": pad_id}
+        known = [field.name for field in dataclasses.fields(family.spec)]
+        fields = {
+            key: value for key, value in given.items() if key in known and value is not None
+        } | fields
         if "size" in fields:
             with about_config("model"):
                 named = family.spec.named(converted(fields.pop("size"), str, "config.model.size"))

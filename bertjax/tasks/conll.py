@@ -17,7 +17,7 @@ from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
-from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tagging, tags_of
 from bertjax.tasks.task import TRAIN, Task
 
 _DOCUMENT = "-DOCSTART-"
@@ -48,6 +48,7 @@ class Conll(Task):
         are converted to IOB2 and scored as entities. Otherwise each tag is a class, and accuracy is
         scored.
       document_context: see `Tagging`.
+      crf: whether the tags of a sentence depend on each other (`bertjax.heads.crf`).
     """
 
     data: str
@@ -58,6 +59,7 @@ class Conll(Task):
     tag_column: int = -1
     entities: bool = True
     document_context: bool = True
+    crf: bool = False
 
     name = "NER"
 
@@ -93,8 +95,10 @@ class Conll(Task):
         if self.entities:
             types = {tag[2:] for tag in tags if tag != OUTSIDE}
             tags = {f"{prefix}-{kind}" for kind in types for prefix in "BI"}
-            return Tagging((OUTSIDE, *sorted(tags)), self.document_context)
-        return Tagging(tuple(sorted(tags)), self.document_context)
+            classes = (OUTSIDE, *sorted(tags))
+        else:
+            classes = tuple(sorted(tags))
+        return tagging(classes, self.document_context, crf=self.crf)
 
     @cached_property
     def _training(self) -> list[Sentence]:

@@ -17,7 +17,8 @@ class Encoded:
     """N sequences; `choices` of them in a row are one example.
 
     Attributes:
-      ids: int32 [T], the sequences with their special tokens, one after another.
+      ids: int32 [T], the sequences with their special tokens, one after another; or [T, W], the
+        characters of words (`bertjax.text.characters`).
       token_types: int8 [T].
       starts: int64 [N + 1], the index in `ids` where each sequence begins; the last one is T.
       labels: name of a field of the objective -> its labels: one for each example, or int32 [T],
@@ -41,7 +42,7 @@ class Encoded:
         sequences = list(sequences)
         starts = np.zeros(len(sequences) + 1, np.int64)
         starts[1:] = np.cumsum([len(ids) for ids, _ in sequences])
-        ids = np.fromiter((i for ids, _ in sequences for i in ids), np.int32, starts[-1])
+        ids = np.array([i for ids, _ in sequences for i in ids], np.int32)
         types = np.fromiter((t for _, types in sequences for t in types), np.int8, starts[-1])
         return cls(ids, types, starts, labels, **fields)
 

@@ -20,7 +20,7 @@ from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_ent
 from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
 from bertjax.tasks.rows import FORMATS, FileRow, read_rows
-from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tags_of
+from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tagging, tags_of
 from bertjax.tasks.task import TRAIN, Family, Task
 
 # Fields of `Table` that say how a task is learned, and not which it is.
@@ -50,6 +50,7 @@ class Table(Task):
       answer_start: the name of the column with the index of each answer's first character in the
         context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
+      crf: whether the tags of "tagging" depend on each other (`bertjax.heads.crf`).
       class_weights: "balanced" if rare classes shall count more in training; "" if not. A class has
         the weight rows / (classes * its rows), as of `sklearn.utils.compute_class_weight`; in
         "multi_label" its labels have the weight (rows without it) / (rows with it).
@@ -83,6 +84,7 @@ class Table(Task):
     answer_start: str = ""
     max_query_length: int = 64
     stride: int = 128
+    crf: bool = False
     class_weights: str = ""
     focal_gamma: float = 0.0
     soft_label: str = ""
@@ -120,12 +122,15 @@ class Table(Task):
             raise InputError(f"config.task.soft_share={self.soft_share}: must be in (0, 1]")
         if not self.temperature > 0:
             raise InputError(f"config.task.temperature={self.temperature}: must be positive")
-        if not issubclass(PROBLEMS[self.problem], _Weighted):
+        if self.crf and self.problem != "tagging":
+            raise InputError(f"config.task.crf=True: {self.problem} has no tags: set it to False")
+        if self.crf or not issubclass(PROBLEMS[self.problem], _Weighted):
             for name in LOSS:
                 if value := getattr(self, name):
                     raise InputError(
-                        f"config.task.{name}={value}: {self.problem} has no classes that could "
-                        "count more or less: leave it out"
+                        f"config.task.{name}={value}: {self.problem} "
+                        f"{'with a CRF ' * self.crf}has no classes that could count more or less: "
+                        "leave it out"
                     )
 
     @cached_property
@@ -482,7 +487,7 @@ class _Tags(_Weighted):
                 "entities, correct it",
                 flush=True,
             )
-        return Tagging(classes, document_context=False)
+        return tagging(classes, document_context=False, crf=self._table.crf)
 
     def balanced(self, family: Tagging, training: Sequence[Sentence]) -> np.ndarray:
         return _balanced(family.class_ids(training))

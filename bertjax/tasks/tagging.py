@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.fields import WORD_MASK, Field
 from bertjax.tasks.context import windows
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.tasks.entity_scores import entities, is_entity_tag
@@ -82,6 +83,25 @@ class EncodedWords(Encoded):
     """
 
     words: np.ndarray = dataclasses.field(kw_only=True)
+
+    def batch(
+        self,
+        fields: Mapping[str, Field],
+        examples: np.ndarray,
+        rows: int,
+        length: int,
+        pad_id: int,
+    ) -> dict[str, np.ndarray]:
+        """Makes a batch like `Encoded.batch`; with "word_mask" [B, S] if it is among the fields."""
+        batch = super().batch(fields, examples, rows, length, pad_id)
+        if not WORD_MASK.keys().isdisjoint(fields):
+            is_word = np.zeros(len(self.ids), bool)
+            is_word[self.words] = True
+            mask = batch["word_mask"] = np.zeros((rows, length), np.int32)
+            for row, example in zip(mask, examples, strict=False):
+                own = is_word[self.starts[example] : self.starts[example + 1]]
+                row[: len(own)] = own
+        return batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,11 +207,15 @@ class Tagging:
     def decode(
         self, examples: Sequence[Sentence], encoded: EncodedWords, outputs: Outputs
     ) -> list[np.ndarray]:
-        """The probabilities of each word's tags, from the logits at its first token."""
-        logits = np.concatenate([np.zeros((0, len(self.classes)), np.float32), *outputs["logits"]])
-        probabilities = softmax(logits[encoded.words])
+        """The probabilities of each word's tags, from the outputs at its first token."""
+        probabilities = self._probabilities(outputs, encoded.words)
         ends = np.cumsum([len(sentence.words) for sentence in examples])
         return np.split(probabilities, ends[:-1]) if len(examples) else []
+
+    def _probabilities(self, outputs: Outputs, words: np.ndarray) -> np.ndarray:
+        """float64 [words, C], from the outputs at their first tokens."""
+        logits = np.concatenate([np.zeros((0, len(self.classes)), np.float32), *outputs["logits"]])
+        return softmax(logits[words])
 
     def combine(self, members: Sequence[Sequence[np.ndarray]], by: str) -> list[np.ndarray]:
         """See `Family`; words are combined, so the members' tokens may differ."""
@@ -237,6 +261,21 @@ class Tagging:
                 for entity in entities(tags)
             ]
         return shown
+
+
+class TagSequences(Tagging):
+    """The same with a CRF (`bertjax.heads.crf`): the tags of the best path have probability 1."""
+
+    objective: ClassVar[str] = "tag_sequence"
+
+    def _probabilities(self, outputs: Outputs, words: np.ndarray) -> np.ndarray:
+        path = np.concatenate([np.zeros(0, np.float32), *outputs["path"]])
+        return np.eye(len(self.classes))[path[words].astype(np.int64)]
+
+
+def tagging(classes: tuple[str, ...], document_context: bool, *, crf: bool) -> Tagging:
+    """The family of a tagging task, with a CRF or without."""
+    return (TagSequences if crf else Tagging)(classes, document_context)
 
 
 def _bounds(document: list[Sentence], sizes: np.ndarray, first: int, room: int) -> np.ndarray:

@@ -334,7 +334,7 @@ class Tokenizer:
         try:
             return self._pieces.encode_prompts(texts) if special else self._pieces.encode(texts)
         except (TypeError, UnicodeEncodeError):  # of the libraries, for half a surrogate pair
-            _refuse_surrogates(texts)
+            refuse_surrogates(texts)
             raise
 
     def encode_words(self, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
@@ -369,7 +369,7 @@ class Tokenizer:
         try:
             return list(self._pieces.encode_with_offsets(texts))
         except (TypeError, UnicodeEncodeError):  # of the libraries, for half a surrogate pair
-            _refuse_surrogates(texts)
+            refuse_surrogates(texts)
             raise
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -377,7 +377,7 @@ class Tokenizer:
         return self._pieces.decode([int(each) for each in ids])
 
 
-def _refuse_surrogates(texts: Sequence[str]) -> None:
+def refuse_surrogates(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if half := re.search("[\ud800-\udfff]", text):
             raise InputError(

@@ -210,6 +210,8 @@ def test_choices_of_table_7():
         "weighted_sum_last_four": (9, 10, 11, 12),
         "concat_last_four": (9, 10, 11, 12),
         "weighted_sum_all": tuple(range(1, 13)),
+        "mix_all": tuple(range(13)),
+        "mix_all_twice": tuple(range(13)),
     }
     assert chosen_layers(CHOICES["last"], 1) == (1,)
     assert chosen_layers(CHOICES["concat_last_four"], 4) == (1, 2, 3, 4)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax.inference.batcher import Batcher, in_order_of_length
+from bertjax.inference.batcher import Batcher, in_order, in_order_of_length
 from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.sharding.placement import Placement
 from bertjax.sharding.rules import sharding_layout
@@ -23,6 +23,15 @@ def test_each_sequence_once_the_longest_first():
         assert len(members) == ROWS[bucket], "only the last batch is not full"
         assert fitting(BUCKETS, lengths[members].max()) == bucket
     assert {bucket for _, bucket in batches} == set(BUCKETS)
+
+
+def test_sequences_in_their_order():
+    batches = list(in_order(np.array([3, 30, 9, 12, 64, 40, 1]), BUCKETS, 3))
+    assert [(members.tolist(), bucket) for members, bucket in batches] == [
+        ([0, 1, 2], 40),
+        ([3, 4, 5], 64),
+        ([6], 16),
+    ]
 
 
 @pytest.mark.devices(8)

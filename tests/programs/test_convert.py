@@ -189,9 +189,10 @@ def test_vectors_of_sentence_transformers(name, vocabulary, tmp_path, monkeypatc
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("target", ["somewhere", "hf:", "stablehlo:", "tf1:x"])
+@pytest.mark.parametrize("target", ["somewhere", "hf:", "stablehlo:", "tf1:x", "elmo:", "elmo"])
 def test_invalid_targets_are_refused(tiny_run, target):
-    with pytest.raises(InputError, match=f"--to={target}: must be hf:FOLDER or stablehlo:F"):
+    forms = "hf:FOLDER, onnx:FOLDER, stablehlo:FOLDER, elmo:FOLDER"
+    with pytest.raises(InputError, match=f"--to={target}: must be one of {forms}"):
         convert.run(str(tiny_run), target)
 
 

@@ -13,6 +13,8 @@ from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.encoder import Bert
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.elmo.encoder import states_shape
+from bertjax.encoders.registry import make_encoder
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
 from bertjax.features.texts import FIRST_PIECES, KINDS, MEAN, TOKENS, WORDS, TextEncoder
@@ -24,6 +26,7 @@ from bertjax.programs.extract_features import extract, parse_layers
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertjax.training.model import zeros
 from tests.helpers.slow_cases import others_slow
+from tests.helpers.small_elmo import batch_of, small_elmo
 
 VOCABULARY = [
     *SPECIAL_TOKENS,
@@ -490,3 +493,52 @@ def test_vectors_of_sentence_transformers(minilm, tmp_path):
     peer = package.SentenceTransformer(str(minilm.MODEL_DIR), device="cpu")
     wanted = peer.encode(SENTENCES)
     np.testing.assert_allclose(np.concatenate(read(tmp_path / "features.npz")), wanted, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------ with states
+
+
+@pytest.mark.devices(8)
+@pytest.mark.parametrize("streams", [0, 3])
+def test_streams_go_on_from_text_to_text(streams, tmp_path, monkeypatch):
+    """Also over parts, of which one is done already, and over devices that have no row."""
+    model = small_elmo()
+    lines = ["a b", "c", "", "d e f", "g", "h i", "j k l m"]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    monkeypatch.setattr(extract_features, "_PART_TOKENS", 12)
+    options = Options(layers=(0, 3), streams=streams)
+    extract(Extractor(model, options), str(tmp_path / "in.txt"), tmp_path / "out.npz")
+    found = np.load(tmp_path / "out.npz")
+    encoder = make_encoder(model.spec)
+    states = np.zeros((max(streams, 1), *states_shape(model.spec)), np.float32)
+    for number, line in enumerate(lines):
+        row = number % streams if streams else 0
+        batch = batch_of([line.split()], len(line.split()) + 2)
+        batch |= {"states": states[row : row + 1]}
+        params = {"params": model.params["elmo"]}
+        layers, after = encoder.apply(params, batch, deterministic=True, method="read")
+        if streams:
+            states[row] = after[0]
+        wanted = np.concatenate([layers[0], layers[3]], -1)[0, 1:-1]
+        begin, end = found["offsets"][number : number + 2]
+        assert found["tokens"][begin:end].tolist() == line.split()
+        np.testing.assert_allclose(found["features"][begin:end], wanted, 0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        (Options(features=TOKENS), "a", "--features=tokens: small reads words"),
+        (Options(), "a ||| b", "the model has only one segment"),
+    ],
+)
+def test_what_a_model_of_words_refuses(options, text, message, tmp_path):
+    (tmp_path / "in.txt").write_text(text)
+    with pytest.raises(InputError, match=message):
+        extractor = Extractor(small_elmo(), options)
+        extract(extractor, str(tmp_path / "in.txt"), tmp_path / "out.npz")
+
+
+def test_streams_need_states(model):
+    with pytest.raises(InputError, match="--streams=3: random has no states"):
+        Extractor(model, Options(streams=3))

@@ -102,6 +102,7 @@ def test_what_is_installed_is_the_whole_package(tmp_path):
 EXTRA_OF = {
     "apache_beam": "beam",
     **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
+    "h5py": "elmo",
     "tensorflow": "tf1",
     "sacremoses": "xlm",
     "onnxruntime": "onnx",

@@ -102,6 +102,7 @@ OUTSIDE = {
         *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
         *["bertjax/programs/show_sharding.py", "bertjax/probes/vectors.py"],
     ],
+    "h5py": ["bertjax/interop/elmo.py"],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
     "IPython": ["bertjax/programs/notebook.py"],

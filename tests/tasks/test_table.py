@@ -197,6 +197,8 @@ def test_balanced_weights_of_several_labels(tmp_path):
         ("multi_label", dict(focal_gamma=float("nan")), "config.task.focal_gamma=nan: must be fr"),
         ("multi_label", dict(separator=""), "config.task.separator='': must be one character"),
         ("multi_label", dict(separator=", "), "config.task.separator=', ': must be one character"),
+        ("tagging", dict(crf=True, focal_gamma=2), "tagging with a CRF has no classes that could"),
+        ("classification", dict(crf=True), "config.task.crf=True: classification has no tags"),
         ("regression", dict(focal_gamma=2), "config.task.focal_gamma=2: regression has no classes"),
         ("questions", dict(class_weights="balanced"), "class_weights=balanced: questions has no"),
     ],

@@ -1,0 +1,22 @@
+"""ELMo (arXiv 1802.05365) as a family of encoders: without attention, pieces or token types."""
+
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderFamily
+from bertjax.encoders.elmo.bilm import HUGGING_FACE
+from bertjax.encoders.elmo.encoder import Elmo, states_shape
+from bertjax.encoders.elmo.spec import ElmoSpec
+
+ELMO = EncoderFamily(
+    spec=ElmoSpec,
+    module=Elmo,
+    inputs=("characters", "input_mask"),
+    heads={kinds.ENCODER: ()},
+    hugging_face=HUGGING_FACE,
+    scopes=(
+        (r"_dropout/", "dropout"),
+        (r"/embeddings/", "embeddings"),
+        (r"/layer_\d+/", "LSTM"),
+    ),
+    vocabulary=(),
+    states=states_shape,
+)

@@ -1,0 +1,106 @@
+"""Folders of ELMo, as bilm-tf and AllenNLP have them: options.json and weights in HDF5."""
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import atomic_write, read_json, write_json
+from bertjax.encoders import kinds
+from bertjax.encoders.elmo.bilm import OPTIONS, read_options, write_options
+from bertjax.encoders.elmo.spec import ElmoSpec
+from bertjax.encoders.names import to_ours, to_theirs
+from bertjax.encoders.registry import array_names
+from bertjax.interop.pretrained import Pretrained
+from bertjax.text.characters import Characters
+
+_OPTIONS, _WEIGHTS = "options.json", "weights.hdf5"
+_CURE = "take the options that the weights were trained with"
+
+
+def read_elmo(folder: Path, origin: str) -> Pretrained:
+    """Reads a folder with one file *options.json and one *weights.hdf5.
+
+    Args:
+      origin: what the user calls the folder, for messages.
+
+    Raises:
+      InputError: a file is missing or damaged; an array is missing, or of another shape than the
+        options say; a model that is not computed here; h5py is not installed.
+    """
+    h5py = import_h5py(origin)
+    options = _only(folder, _OPTIONS, origin)
+    try:
+        spec = ElmoSpec(**read_options(read_json(options, OPTIONS, cure=_CURE)))
+    except ValueError as error:
+        raise InputError(f"{options}: {error}") from error
+    weights = _only(folder, _WEIGHTS, origin)
+    arrays: dict[str, np.ndarray] = {}
+
+    def keep(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = np.asarray(item, np.float32)
+
+    try:
+        with h5py.File(weights) as file:
+            file.visititems(keep)
+    except OSError as error:
+        raise InputError(f"{weights}: damaged ({error}): copy it anew") from error
+    entries = array_names([spec.encoder], spec, kinds.ENCODER, 0)
+    known = {entry.theirs for entry in entries}
+    return Pretrained(
+        origin=origin,
+        kind=kinds.ENCODER,
+        spec=spec,
+        params=to_ours(arrays, entries, origin),
+        tokenizer=Characters(),
+        left_out={name: "not an array of the encoder" for name in arrays if name not in known},
+    )
+
+
+def write_elmo(pretrained: Pretrained, folder: Path) -> None:
+    """Writes an ELMo, for bilm-tf, AllenNLP and `read_elmo`.
+
+    Args:
+      folder: an empty one.
+
+    Raises:
+      InputError: the model is no ELMo; h5py is not installed.
+    """
+    spec, origin = pretrained.spec, pretrained.origin
+    if not isinstance(spec, ElmoSpec):
+        raise InputError(f"{origin}: {pretrained.class_name}: only an ELMo has such files")
+    h5py = import_h5py(origin)
+    arrays = to_theirs(pretrained.params, array_names([spec.encoder], spec, kinds.ENCODER, 0))
+    write_json(folder / _OPTIONS, write_options(spec))
+    with atomic_write(folder / _WEIGHTS, "w+b") as file, h5py.File(file, "w") as weights:
+        for name, array in arrays.items():
+            weights[name] = array
+
+
+def import_h5py(origin: str) -> ModuleType:
+    """The library h5py.
+
+    Raises:
+      InputError: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise InputError(
+            f"{origin}: h5py reads and writes such weights: pip install 'bertjax[elmo]'"
+        ) from error
+    return h5py
+
+
+def _only(folder: Path, ending: str, origin: str) -> Path:
+    """The only file of the folder whose name ends so."""
+    found = sorted(folder.glob(f"*{ending}"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise InputError(
+            f"{origin}: must be a folder with one file *{ending} (there is {names}) and one "
+            f"*{_OPTIONS if ending == _WEIGHTS else _WEIGHTS}"
+        )
+    return found[0]
