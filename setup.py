@@ -66,6 +66,10 @@ setup(
             "google-cloud-storage>=3.17",
         ],
         "xlm": ["sacremoses>=0.2"],  # XLM's own vocabulary
+        # Trackers of experiments.
+        "wandb": ["wandb>=0.31"],
+        "mlflow": ["mlflow>=3.17"],
+        "trackio": ["trackio>=0.43"],
         "onnx": [  # exports for ONNX Runtime
             "onnx>=1.23",
             "onnxruntime>=1.32",

@@ -30,12 +30,13 @@ from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Params
 from bertjax.training.state import TrainState, logical_axes
+from bertjax.training.trackers import check_tracker
 
 _SAMPLE = 8  # batches from which the mean of their tokens is taken
 
 # The keys that may differ when a run goes on: where it runs, where its data and weights lie (with
 # the same content), and how often it logs, evaluates and saves.
-FREE = ("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens")
+FREE = ("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens", "tracker")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,7 @@ class SimilarityJob:
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
         recipe.check_begun()
+        check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
         check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)

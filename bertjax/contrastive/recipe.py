@@ -101,6 +101,7 @@ class SimilarityRecipe:
     length: int = 0
     dimensions: tuple[int, ...] = ()
     sparsity: tuple[float, float] = (0.0, 0.0)
+    tracker: str = ""
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

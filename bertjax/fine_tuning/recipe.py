@@ -188,6 +188,7 @@ class TaskRecipe:
     features: Features | None = None
     lm_weight: float = 0.0
     share_power: float = 1.0
+    tracker: str = ""
 
     @property
     def task(self) -> Task:

@@ -21,6 +21,7 @@ from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.runs.run_folder import checkpoints_folder
+from bertjax.runs.sections import flat
 from bertjax.sharding.placement import HostBatch, make_placement, part_tokens
 from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.tasks.together import Together
@@ -31,6 +32,7 @@ from bertjax.training.loop import Course, Intervals, Phase, Trainer, last_line
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
 from bertjax.training.state import logical_axes
+from bertjax.training.trackers import open_tracker
 
 
 class Trials:
@@ -171,7 +173,9 @@ class Trials:
             if state is None:
                 state = self.experiment.fresh_state(trial.seed).started(self._start)
             step = int(state.step)
-            journal = Journal(folder, step, last_line(step, window))
+            config = flat(self._recipe.plain) | dataclasses.asdict(trial)
+            tracker = open_tracker(self._recipe.tracker, folder, config)
+            journal = Journal(folder, step, last_line(step, window), tracker=tracker)
             stack.enter_context(contextlib.closing(journal))
             state, complete = self._trainer.train(state, course, checkpoints, journal, window)
         return state.params, complete

@@ -40,7 +40,7 @@ HUGGING_FACE, ONNX, SERVING, ELMO = TARGETS = "hf:", "onnx:", "stablehlo:", "elm
 _NOT_THE_RECIPE = (
     *("corpus", "init_from", "decay_from", "mesh", "layout", "dry_run", "intervals"),
     *("eval_batch_size",),
-    *("keep_checkpoints", "keep_checkpoint_every"),
+    *("keep_checkpoints", "keep_checkpoint_every", "tracker"),
     *("data", "grid", "batch_tokens"),  # of fine-tuning; the card has the grid's chosen values
     "bilstm",  # a model that has one gets no card
 )

@@ -13,11 +13,13 @@ from bertjax.contrastive.judge import Judge
 from bertjax.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.run_folder import MODEL_FOLDER, checkpoints_folder
+from bertjax.runs.sections import flat
 from bertjax.sharding.hosts import heartbeat, raise_together
 from bertjax.similarity.examples import has_dev
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import last_line
+from bertjax.training.trackers import open_tracker
 
 _KEPT = 2  # checkpoints
 
@@ -61,7 +63,8 @@ def run(config: Any, workdir: str) -> int:
         journal, step = None, int(state.step)
         if is_first:
             write_json(folder / "config.json", job.recipe.plain)
-            journal = Journal(folder, step, last_line(step, window))
+            tracker = open_tracker(job.recipe.tracker, folder, flat(job.recipe.plain))
+            journal = Journal(folder, step, last_line(step, window), tracker=tracker)
             stack.enter_context(contextlib.closing(journal))
         state, _ = job.trainer.train(state, job.course(judge), checkpoints, journal, window)
     complete = int(state.step) == job.phase.last_step

@@ -36,10 +36,11 @@ from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_
 from bertjax.sharding.placement import make_placement
 from bertjax.tasks.task import Task
 from bertjax.training.model import Model, Params
+from bertjax.training.trackers import check_tracker
 
 # Keys that may change when a run continues: where it runs, where its data and weights lie (their
 # content may not), how often it logs and saves, and which trials it has.
-FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens")
+FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens", "tracker")
 
 
 def run(config: Any, workdir: str) -> int:
@@ -121,6 +122,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
         the devices.
     """
     recipe = TaskRecipe.from_config(config)
+    check_tracker(recipe.tracker)
     if jax.process_count() > 1:
         raise InputError("fine-tuning runs in one process: start it on one host, on its devices")
     if not workdir:

@@ -12,10 +12,12 @@ from bertjax.runs.health import health_of, unigram_baselines, write_health
 from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.run_folder import checkpoints_folder, source_of
+from bertjax.runs.sections import flat
 from bertjax.sharding.hosts import heartbeat, raise_together
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, copy_lines
 from bertjax.training.loop import last_line
+from bertjax.training.trackers import open_tracker
 
 
 def run(
@@ -82,7 +84,8 @@ def _train(job: Job) -> int:
             write_json(folder / "config.json", recipe.plain)  # last: it makes the folder a run
             if branches:
                 copy_lines(source_of(recipe.decay_from)[0], folder, step)
-            journal = Journal(folder, step, last_line(step, window), health)
+            tracker = open_tracker(recipe.tracker, folder, flat(recipe.plain))
+            journal = Journal(folder, step, last_line(step, window), health, tracker)
             stack.enter_context(contextlib.closing(journal))
         try:
             state, _ = job.trainer.train(state, job.course, checkpoints, journal, window)

@@ -36,12 +36,13 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.loop import Course, Trainer, Window
 from bertjax.training.state import TrainState
+from bertjax.training.trackers import check_tracker
 
 # The keys that may differ when a run goes on: where it runs, where its corpus lies (with the same
 # text), and how often it logs, evaluates and saves. They do not change what it computes.
 FREE = (
     *("mesh", "layout", "dry_run", "corpus", "intervals", "eval_batch_size"),
-    *("keep_checkpoints", "keep_checkpoint_every"),
+    *("keep_checkpoints", "keep_checkpoint_every", "tracker"),
     "model.attention",  # all implementations compute the same, with the same dropout
 )
 
@@ -83,6 +84,7 @@ class Job:
         if not workdir:
             raise InputError("--workdir is empty: say where the run shall lie")
         recipe, tokenizer, given = _recipe_and_weights(config, workdir)
+        check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
         check_same_config(folder, recipe.plain, FREE, Recipe.from_config)
         identity = tokenizer.identity

@@ -96,6 +96,7 @@ class Recipe:
     decay_from: str = ""
     budget: str = ""
     language_alpha: float = 1.0
+    tracker: str = ""
 
     @classmethod
     def from_config(cls, config: Config) -> "Recipe":

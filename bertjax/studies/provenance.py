@@ -25,7 +25,7 @@ from bertjax.training.checkpoint import newest_metadata
 # Keys of a config that say where a stage runs and how often it logs, not what it computes.
 _FREE = (
     *("corpus", "data", "init_from", "mesh", "layout", "intervals", "batch_tokens"),
-    *("eval_batch_size", "keep_checkpoints", "keep_checkpoint_every", "model.attention"),
+    *("eval_batch_size", "keep_checkpoints", "keep_checkpoint_every", "model.attention", "tracker"),
 )
 
 

@@ -13,6 +13,7 @@ from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, check_folder_name, to_disk
 from bertjax.base.validation import converted, parsed, record
+from bertjax.training.trackers import Tracker
 from bertjax.training.verdict import HELDOUT, TRAIN, Health, Verdict
 
 METRICS_FILE = "metrics.jsonl"
@@ -43,16 +44,24 @@ class Journal:
         warning says so.
       health: the rules of a verdict on the run, if there are any. A bad verdict is logged after the
         evaluation at which it comes, once for each kind.
+      tracker: gets every line, too; None: none does.
 
     Raises:
       InputError: a file has the place of the folder tensorboard/.
     """
 
-    def __init__(self, folder: Path, step: int, last_line: int = 0, health: Health | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        last_line: int = 0,
+        health: Health | None = None,
+        tracker: Tracker | None = None,
+    ):
         from tensorboardX import SummaryWriter
 
         self._folder = self._local = folder
-        self._health = health
+        self._health, self._tracker = health, tracker
         if in_bucket(folder):
             self._temporary = tempfile.TemporaryDirectory(prefix="bertjax-")
             self._local = Path(self._temporary.name)
@@ -115,6 +124,8 @@ class Journal:
         self._file.flush()
         for name, value in metrics.items():
             self._events.add_scalar(f"{split}/{name}", value, step)
+        if self._tracker:
+            self._tracker.log(step, {f"{split}/{name}": x for name, x in metrics.items()})
         if split == HELDOUT:
             self.draw()
             self._tell(step)
@@ -151,6 +162,8 @@ class Journal:
     def close(self) -> None:
         """Draws, publishes and closes the files."""
         self._events.close()  # first, because its thread must end even if nothing can be drawn
+        if self._tracker:
+            self._tracker.close()
         if self._drawn < len(self._rows):
             self.draw()
         self.publish()

@@ -106,6 +106,7 @@ EXTRA_OF = {
     "tensorflow": "tf1",
     "sacremoses": "xlm",
     "onnxruntime": "onnx",
+    **{name: name for name in ("wandb", "mlflow", "trackio")},
     "IPython": "test",  # every notebook has it
     **dict.fromkeys(("sentence_transformers", "torch", "transformers"), "peers"),
 }

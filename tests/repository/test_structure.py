@@ -138,6 +138,7 @@ OUTSIDE = {
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
     "torch": ["bertjax/interop/transformers_check.py", "bertjax/interop/onnx.py"],
     "tqdm": ["bertjax/base/progress.py"],
+    **dict.fromkeys(("wandb", "mlflow", "trackio"), ["bertjax/training/trackers.py"]),
     "transformers": ["bertjax/interop/transformers_check.py"],
 }
 
