@@ -18,6 +18,7 @@ from tests.helpers.plain_environment import CORE, EXTRAS, plain_environment
 
 CONSTRAINTS = sorted((REPOSITORY / "constraints").glob("python*.txt"))
 ACCELERATORS = ("tpu", "cuda")  # extras of jax itself, which the constraints pin
+TRACKERS = ("wandb", "mlflow", "trackio")  # the suite has stand-ins for them
 
 # Import names that are not the name of their distribution.
 DISTRIBUTION = {
@@ -32,7 +33,10 @@ DISTRIBUTION = {
 
 
 PINNED_EXTRAS = [
-    line for name, lines in EXTRAS.items() if name not in ACCELERATORS for line in lines
+    line
+    for name, lines in EXTRAS.items()
+    if name not in (*ACCELERATORS, *TRACKERS)
+    for line in lines
 ]
 
 
@@ -106,7 +110,7 @@ EXTRA_OF = {
     "tensorflow": "tf1",
     "sacremoses": "xlm",
     "onnxruntime": "onnx",
-    **{name: name for name in ("wandb", "mlflow", "trackio")},
+    **{name: name for name in TRACKERS},
     "IPython": "test",  # every notebook has it
     **dict.fromkeys(("sentence_transformers", "torch", "transformers"), "peers"),
 }
