@@ -24,7 +24,9 @@ _METRICS = {
     "regression": "spearman|pearson|mean",
     "multiple_choice": "accuracy",
     "question_answering": "(HasAns_|NoAns_)?(exact|f1)(_tuned)?",
-    "token_classification": "accuracy|(precision|recall|f1)(_.+)?",
+    **dict.fromkeys(
+        ("token_classification", "tag_sequence"), "accuracy|(precision|recall|f1)(_.+)?"
+    ),
 }
 
 
