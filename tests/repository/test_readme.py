@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.interop.elmo import write_elmo
 from bertjax.programs import convert
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.scales import SCALES
@@ -20,6 +21,7 @@ from tests.helpers.command_flags import assert_flags_exist
 from tests.helpers.conllu import conllu
 from tests.helpers.glue_files import write_glue
 from tests.helpers.plain_environment import plain_environment
+from tests.helpers.small_elmo import small_elmo
 from tests.helpers.xla_flags import xla_flags
 
 # What makes a run of seconds out of one of hours.
@@ -398,12 +400,29 @@ def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     task_files.write_squad(tmp_path / "squad", paragraphs=8)
     question = {"question": "Who?", "context": "baa baa. moo moo. woof."}
     (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-    *learned, together, predict = commands["docs/fine_tuning.md"][18:]
+    *learned, together, predict = commands["docs/fine_tuning.md"][-4:]
     for command in learned:
         assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK + _SMALL_WINDOWS)
     assert "together, by probabilities: dev: exact" in _run(together, tmp_path, repository)
     _run(predict, tmp_path, repository)
     assert json.loads((tmp_path / "answers.jsonl").read_text())["answer"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("h5py")
+def test_an_elmo_is_read_and_tagged_with(commands, repository, tmp_path):
+    (tmp_path / "elmo").mkdir()
+    write_elmo(small_elmo(), tmp_path / "elmo")
+    (tmp_path / "sentences.txt").write_text("moo moo .\nbaa\n")
+    task_files.write_conll(tmp_path / "conll", documents=3)
+    pages = commands["docs/weights.md"] + commands["docs/fine_tuning.md"]
+    *of_weights, tag = [command for command in pages if "elmo:elmo" in command]
+    for command in of_weights:
+        extra = ["--streams=1"] if "--streams" in command else []
+        _run(command, tmp_path, repository, extra, plain=False)
+    assert (tmp_path / "sentences.npz").exists() and (tmp_path / "my-elmo").is_dir()
+    small = ["--config.grid.epochs=1", "--config.features.hidden=8"]
+    assert "mix_all" in _run(tag, tmp_path, repository, small, plain=False)
 
 
 @pytest.mark.slow
