@@ -118,7 +118,7 @@ def paper_config() -> ml_collections.ConfigDict:
     # are kept, too (0: none).
     config.keep_checkpoints = 3
     config.keep_checkpoint_every = 0
-    # Where metrics go beside the run's folder: "wandb", "mlflow" or "trackio"; "": nowhere.
+    # This tracker gets the metrics, too: "wandb", "mlflow" or "trackio". "" means none.
     config.tracker = ""
     # Whether to do only one update and one evaluation of each phase, and to write nothing.
     config.dry_run = False

@@ -1,5 +1,6 @@
 """A model for programs in Python: `bertjax.load` returns it. docs/library.md shows its use."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import make_placement
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.model import Arrays, Params
+from bertjax.training.model import Arrays, Model, Params
 
 
 class TextModel:
@@ -81,7 +82,7 @@ class TextModel:
           InputError: options that do not fit the model, or a text that is too long for it.
         """
         chosen = Options(features, **options).of_model(self._pretrained.embedding)
-        chosen = chosen if chosen.features else Options(MEAN, **options)
+        chosen = dataclasses.replace(chosen, features=chosen.features or MEAN)
         if chosen not in self._extractors:
             self._extractors[chosen] = Extractor(self._pretrained, chosen)
         extractor = self._extractors[chosen]
@@ -129,14 +130,14 @@ class TextModel:
         Raises:
           InputError: the model reads words by their characters (ELMo).
         """
-        if self._pretrained.family.reads_characters:
-            raise InputError(f"{self.source}: reads words by their characters: use `vectors`")
+        self._pretrained.check_reads_pieces()
         template, most = self.tokenizer.template, self.spec.max_position_embeddings
         ids = self.tokenizer.encode(texts)
         specials = template.specials(pair=False)
         longest = max((len(each) for each in ids), default=0) + specials
         size = length or min(longest, most)
-        batch = {name: np.zeros((len(ids), size), np.int32) for name in self._inputs}
+        names = self._pretrained.family.text_inputs
+        batch = {name: np.zeros((len(ids), size), np.int32) for name in names}
         batch["input_ids"][:] = self.tokenizer.pad_id
         for row, each in enumerate(ids):
             sequence = template.sequence(each[: size - specials])
@@ -162,16 +163,12 @@ class TextModel:
         """
         if kind not in (None, *ARCHITECTURES):
             raise InputError(f"kind={kind!r}: must be one of {', '.join(ARCHITECTURES)}")
-        module = self._pretrained.model(kind)
+        model = self._model(kind)
 
         def call(
             params: Params, inputs: Arrays, dropout: jax.Array | None = None
         ) -> dict[str, jax.Array]:
-            rngs = None if dropout is None else {"dropout": dropout}
-            deterministic = dropout is None
-            return module.apply(  # type: ignore[return-value]
-                {"params": params}, inputs, deterministic=deterministic, rngs=rngs
-            )
+            return model(params, inputs, dropout)
 
         return call
 
@@ -186,14 +183,9 @@ class TextModel:
           InputError: no such layout, or a mesh that does not fit the devices or the parameters.
         """
         placement = make_placement(MeshSpec(data=data, model=model), layout)
-        module, inputs = self._pretrained.model(), text_inputs(self.spec, B=1, S=8)
+        return placement.shardings(
+            jax.eval_shape(self._model().init, jax.random.key(0)), stored=True
+        )
 
-        def init(key: jax.Array) -> Params:
-            zeros = {name: np.zeros(each.shape, each.dtype) for name, each in inputs.items()}
-            return module.init(key, zeros, deterministic=True)["params"]
-
-        return placement.shardings(jax.eval_shape(init, jax.random.key(0)), stored=True)
-
-    @property
-    def _inputs(self) -> tuple[str, ...]:
-        return tuple(text_inputs(self.spec, B=1, S=8))
+    def _model(self, kind: str | None = None) -> Model:
+        return Model.of(self._pretrained.model(kind), text_inputs(self.spec, B=1, S=8))

@@ -1,4 +1,4 @@
-"""Where the configs and the programs are: in the checkout, or in the installed package."""
+"""Finds the configs and the programs: in the checkout, or in the installed package."""
 
 from pathlib import Path
 

@@ -77,7 +77,7 @@ class Computation(_Architecture):
         return cls(**dict(zip(cls.size_fields, cls.sizes[size], strict=True)) | fields)
 
     def layer_kind(self, layer: int) -> str:
-        """What a layer, counted from 0, is called, if the encoder has layers of several kinds."""
+        """The kind of a layer, counted from 0; "" if all are alike."""
         del layer
         return ""
 

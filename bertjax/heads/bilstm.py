@@ -99,7 +99,7 @@ class BiLstmTagger(nn.Module):
             scale = parameter(
                 self, "scale", (axes.LAYERS,), layers.shape[2:3], nn.initializers.zeros
             )
-            x = jnp.einsum("bwkd,k->bwd", layers, jax.nn.softmax(scale))
+            x = _weighted(layers, scale)
         elif mixes:
             x, penalty = mixes[0](layers)
             x = dropped(x, deterministic)
@@ -146,7 +146,12 @@ class Mix(nn.Module):
         names, init = (axes.LAYERS,), nn.initializers
         s = parameter(self, "s", names, layers.shape[2:3], init.zeros)
         gamma = parameter(self, "gamma", (), (), init.ones)
-        return gamma * jnp.einsum("bwkd,k->bwd", layers, jax.nn.softmax(s)), jnp.sum(s**2)
+        return gamma * _weighted(layers, s), jnp.sum(s**2)
+
+
+def _weighted(layers: jax.Array, logits: jax.Array) -> jax.Array:
+    """The sum of the layers with weights softmax(logits) [K]: [B, W, K, D] -> [B, W, D]."""
+    return jnp.einsum("bwkd,k->bwd", layers, jax.nn.softmax(logits))
 
 
 class BiLstmLayer(nn.Module):

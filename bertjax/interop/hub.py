@@ -1,5 +1,7 @@
 """Models of the Hugging Face hub: from a name to a folder on this machine, and back."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertjax.base.errors import InputError
@@ -52,7 +54,7 @@ def check_access(name: str) -> None:
       InputError: no such name can be, no token is there, or the hub refuses it or does not answer.
     """
     from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+    from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
     try:
@@ -64,12 +66,8 @@ def check_access(name: str) -> None:
             f"--push={name}: no token of the hub: make one with write access at "
             "huggingface.co/settings/tokens, and set HF_TOKEN"
         )
-    try:
+    with _told(name, "the token"):
         HfApi().whoami()
-    except HfHubHTTPError as error:
-        raise InputError(f"--push={name}: the hub refuses the token: {_reason(error)}") from error
-    except (HTTPError, OSError) as error:
-        raise InputError(f"--push={name}: the hub cannot be reached: {error}") from error
 
 
 def push(folder: Path, name: str) -> str:
@@ -82,24 +80,30 @@ def push(folder: Path, name: str) -> str:
       InputError: the hub refuses it or does not answer; the folder stays as it is.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
     api = HfApi()
-    try:
+    with _told(name, "it", f"; the model is in {folder}"):
         api.create_repo(name, exist_ok=True)
         done = api.upload_folder(
             repo_id=name, folder_path=folder, commit_message="Written by bertjax"
         )
-    except HfHubHTTPError as error:
-        raise InputError(
-            f"--push={name}: the hub refuses it: {_reason(error)}; the model is in {folder}"
-        ) from error
-    except (HTTPError, OSError) as error:
-        raise InputError(
-            f"--push={name}: the hub cannot be reached: {error}; the model is in {folder}"
-        ) from error
     return done.commit_url
 
 
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+@contextlib.contextmanager
+def _told(name: str, what: str, also: str = "") -> Iterator[None]:
+    """Converts the hub's errors in the block to an InputError.
+
+    Args:
+      what: what the hub may refuse.
+      also: is added to the message.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"--push={name}: the hub refuses {what}: {reason}{also}") from error
+    except (HTTPError, OSError) as error:
+        raise InputError(f"--push={name}: the hub cannot be reached: {error}{also}") from error

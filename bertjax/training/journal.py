@@ -122,10 +122,11 @@ class Journal:
         self._rows.append(row)
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
-        for name, value in metrics.items():
-            self._events.add_scalar(f"{split}/{name}", value, step)
+        named = {f"{split}/{name}": value for name, value in metrics.items()}
+        for name, value in named.items():
+            self._events.add_scalar(name, value, step)
         if self._tracker:
-            self._tracker.log(step, {f"{split}/{name}": x for name, x in metrics.items()})
+            self._tracker.log(step, named)
         if split == HELDOUT:
             self.draw()
             self._tell(step)

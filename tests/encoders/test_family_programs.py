@@ -24,7 +24,7 @@ from bertjax.programs import (
 )
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
-from bertjax.training.journal import Journal
+from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
@@ -156,19 +156,8 @@ def test_it_learns_from_packed_documents(case, tiny_corpus, tmp_path):
     assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
 
 
-def test_a_stopped_run_goes_on_to_the_same_end(case, run, tiny_corpus, tmp_path, monkeypatch):
-    written, write = [], Journal.write
-
-    def stop(self, *arguments, **fields):
-        write(self, *arguments, **fields)
-        written.append(arguments)
-        if len(written) == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain.run(case.config(tiny_corpus), str(tmp_path / "run"))
+def test_a_stopped_run_goes_on_to_the_same_end(case, run, tiny_corpus, tmp_path):
+    pretrain_until_stopped(case.config(tiny_corpus), tmp_path / "run", lines=3)
     assert pretrain.run(case.config(tiny_corpus), str(tmp_path / "run")) == 0
     assert metrics_of(tmp_path / "run") == metrics_of(run)
     params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]

@@ -15,8 +15,8 @@ from bertjax.runs import initialize
 from bertjax.runs.job import Job
 from bertjax.runs.open_model import open_model
 from bertjax.training.checkpoint import newest_metadata
-from bertjax.training.journal import Journal
 from configs import pretrain_distil_tiny
+from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
 LEARNED = dict(total_steps=40, objective=dict(cosine_weight=20.0))
@@ -165,20 +165,9 @@ def test_the_compile_report_has_both_models():
 
 
 @pytest.mark.slow
-def test_it_is_evaluated_resumed_and_exported(run, tiny_corpus, tiny_run, tmp_path, monkeypatch):
+def test_it_is_evaluated_resumed_and_exported(run, tiny_corpus, tiny_run, tmp_path):
     config = _config(tiny_corpus, tiny_run, **LEARNED)
-    written, write = [], Journal.write
-
-    def stop(self, *arguments, **fields):
-        write(self, *arguments, **fields)
-        written.append(arguments)
-        if len(written) == 9:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain.run(config, str(tmp_path / "run"))
+    pretrain_until_stopped(config, tmp_path / "run", lines=9)
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     assert metrics_of(tmp_path / "run") == metrics_of(run)
     params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]

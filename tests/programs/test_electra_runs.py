@@ -25,7 +25,7 @@ from bertjax.programs import (
 from bertjax.runs.health import verdict_of_run
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
-from bertjax.training.journal import Journal
+from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
@@ -73,19 +73,8 @@ def test_both_models_learn(run, tiny_corpus, tmp_path, capsys):
     assert table[1].split() == ["length", *ReplacedTokenDetection.columns]
 
 
-def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path, monkeypatch):
-    written, write = [], Journal.write
-
-    def stop(self, *arguments, **fields):
-        write(self, *arguments, **fields)
-        written.append(arguments)
-        if len(written) == 4:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain.run(_config(tiny_corpus), str(tmp_path / "run"))
+def test_a_stopped_run_goes_on_to_the_same_end(run, tiny_corpus, tmp_path):
+    pretrain_until_stopped(_config(tiny_corpus), tmp_path / "run", lines=4)
     assert pretrain.run(_config(tiny_corpus), str(tmp_path / "run")) == 0
     assert metrics_of(tmp_path / "run") == metrics_of(run)
     params = [load_run(folder).params for folder in (run, tmp_path / "run")]

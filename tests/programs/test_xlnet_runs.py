@@ -12,8 +12,8 @@ from bertjax.encoders import kinds
 from bertjax.programs import convert, evaluate, finetune, predict, prepare, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
-from bertjax.training.journal import Journal
 from tests.helpers.built_once import built_once
+from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
@@ -60,20 +60,9 @@ def test_it_learns_and_is_evaluated(run, tmp_path):
         fill(open_model(str(run)), ["moo [MASK]"], 3)
 
 
-def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
     """With the memory of the update at which it was stopped."""
-    written, write = [], Journal.write
-
-    def stop(self, *arguments, **fields):
-        write(self, *arguments, **fields)
-        written.append(arguments)
-        if len(written) == 4:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain.run(_config(corpus), str(tmp_path / "run"))
+    pretrain_until_stopped(_config(corpus), tmp_path / "run", lines=4)
     assert pretrain.run(_config(corpus), str(tmp_path / "run")) == 0
     assert metrics_of(tmp_path / "run") == metrics_of(run)
     params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]

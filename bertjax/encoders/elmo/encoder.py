@@ -103,7 +103,7 @@ class Elmo(nn.Module):
     def read(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> tuple[list[jax.Array], jax.Array]:
-        """What `hidden_states` returns, and the states after the text.
+        """Returns what `hidden_states` does, and the states after the text.
 
         It goes on from the "states" of the inputs; without them, the text is a beginning.
         """

@@ -18,7 +18,7 @@ State = tuple[jax.Array, jax.Array]  # c [B, cells] and h [B, P], float32
 
 
 class Steps(NamedTuple):
-    """What the steps of a direction need.
+    """The arrays that the steps of a direction need.
 
     Attributes:
       given: [S, B, 4 cells], what the inputs give to the gates, float32.

@@ -21,7 +21,7 @@ from bertjax.layers.dropout import dropout_seed
 
 
 class Surroundings(NamedTuple):
-    """What all layers read beside the tokens; keys (T) are the memory (M) and the tokens (S).
+    """The arrays beside the tokens; keys (T) are the memory (M) and the tokens (S).
 
     Attributes:
       distances: [S + T, D], the sinusoids of T, T - 1, ..., 1 - S.
