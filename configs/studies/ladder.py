@@ -4,16 +4,16 @@ Commands:
   python launch/study.py --study=configs/studies/ladder.py --corpus=DIR --workdir=STUDY
   python launch/scaling.py --runs='STUDY/runs/ladder-*' --by=optimizer.name --output=ladder.json
 
-The runs have the fast recipe, 4 layers, and widths from 64 to 384; docs/speedrun.md has their
+The runs have the fast recipe, 4 layers, and widths from 64 to 256; docs/speedrun.md has their
 table and the law that is fitted to them.
 """
 
 from bertjax.studies.scales import Scale, same_text
 from bertjax.studies.study import Column, Row, Stage, Study
 
-WIDTHS = (64, 128, 256, 384)
-BUDGETS = ("3e12", "9e12", "27e12")  # useful operations
-RATES = {"muon": 2e-3, "adamw": 2e-3}
+WIDTHS = (64, 128, 192, 256)
+BUDGETS = ("8e12", "16e12", "32e12")  # useful operations
+RATES = {"muon": 4e-3, "adamw": 2e-3}
 
 
 def get_study(scale: Scale) -> Study:

@@ -296,6 +296,7 @@ def _small_settings(folder: Path) -> dict:
         "FOLDER": str(made),
         "SOURCE": f"text:{folder}/text.txt",
         "PIECES": 300,
+        "TIME": "10min",  # not used: the config below has its steps
         "PRETRAINING": f"--config={folder}/small.py",
         "BLANKS": ["Quack [MASK] quack.", "Moo moo moo [MASK].", "[MASK] baa baa."],
         "WORD": "moo",
