@@ -39,6 +39,10 @@ POSITION_IDS = {
 LANGUAGE_IDS = {
     "language_ids": Field("BS", "int32", "the number of each token's language, from 0"),
 }
+# A model that predicts tokens in any order (XLNet) has this beside the places that it predicts.
+ORDER = {
+    "order": Field("BS", "int32", "a token sees those with a lower number, and with the same"),
+}
 # An encoder may read these, and does not need them.
 OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
 # An encoder that reads words has this in the place of `input_ids`.

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from bertjax.base.fields import Field
+from bertjax.base.fields import ORDER, Field
 from bertjax.examples.draws import Draws
 from bertjax.examples.layout import LaidOut
 from bertjax.examples.masking import Masker, MaskingRule
@@ -80,6 +80,26 @@ class MaskedTokens:
                 "masked_lm_ids": masked.ids,
                 "masked_lm_weights": masked.weights,
             }
+
+        return corrupted
+
+
+@dataclasses.dataclass(frozen=True)
+class HiddenTokens(MaskedTokens):
+    """As `MaskedTokens`; and a model that reads in any order does not see what it predicts."""
+
+    fields: ClassVar[Mapping[str, Field]] = {**MaskedTokens.fields, **ORDER}
+
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
+        """See `Corruption`."""
+        masked = super().open(tokenizer)
+
+        def corrupted(rows: LaidOut, draws: Draws, index: np.ndarray) -> dict[str, np.ndarray]:
+            arrays = masked(rows, draws, index)
+            order = np.zeros_like(rows.arrays["input_ids"])
+            row, place = np.nonzero(arrays["masked_lm_weights"])
+            order[row, arrays["masked_lm_positions"][row, place]] = 1
+            return arrays | {"order": order}
 
         return corrupted
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertjax.base.fields import Field
+from bertjax.base.fields import ORDER, Field
 from bertjax.examples.corruption import Corrupt, MaskedTokens
 from bertjax.examples.draws import Draws
 from bertjax.examples.layout import LaidOut
@@ -36,8 +36,7 @@ class PermutedTokens:
     reuse: int
     has_fixed_masks: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Field]] = {
-        # A token sees those with a lower number, and those with the same.
-        "order": Field("BS", "int32"),
+        **ORDER,
         **MaskedTokens.fields,
     }
 

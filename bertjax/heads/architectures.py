@@ -13,6 +13,7 @@ from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
 from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.permutation import PermutationModel
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.heads.replaced_tokens import Discriminator
 
@@ -69,7 +70,7 @@ ARCHITECTURES = {
         Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
         Architecture(kinds.MASKED_LM, _masked_lm),
         Architecture(kinds.CAUSAL_LM, _masked_lm),
-        Architecture(kinds.PERMUTATION_LM, _masked_lm),
+        Architecture(kinds.PERMUTATION_LM, lambda spec, _: PermutationModel(spec)),
         Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
         Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
         Architecture(

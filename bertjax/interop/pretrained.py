@@ -130,22 +130,25 @@ class Pretrained:
 
         Args:
           kind: another kind than its own; it must have every part of it. None: its own, which is
-            a `VectorModel` with `embedding`.
+            a `VectorModel` with `embedding`. A permutation LM is its own masked LM: it does not see
+            the tokens that a batch has last in "order".
 
         Raises:
           InputError: it lacks a part, or has learned to predict tokens in another way.
         """
+        if (self.kind, kind) == (kinds.PERMUTATION_LM, kinds.MASKED_LM):
+            kind = self.kind
         wanted = ARCHITECTURES[kind or self.kind]
         if not wanted.fits(self.family):
             raise InputError(
                 f"{self.origin}: {self.class_name}: {self.family.name} has no model of the kind "
                 f"{wanted.kind}, which is needed here: take another model"
             )
-        if self.kind == kinds.PERMUTATION_LM and kind in (kinds.MASKED_LM, kinds.CAUSAL_LM):
+        if self.kind == kinds.PERMUTATION_LM and kind == kinds.CAUSAL_LM:
             raise InputError(
                 f"{self.origin}: {self.class_name} predicts tokens in an order that is given, and "
-                "has not learned to fill in [MASK] or to read left to right: train it on with "
-                "objective='masked_lm' or 'left_to_right', or take another model"
+                "has not learned to read left to right: train it on with "
+                "objective='left_to_right', or take another model"
             )
         embedding = None if kind else self.embedding
         bilstm = self.bilstm if wanted is self.architecture else None

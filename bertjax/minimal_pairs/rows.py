@@ -1,7 +1,7 @@
 """The rows that a model computes for sentences, and their targets: the tokens that are scored.
 
 A batch has the inputs of a model, and two more arrays: "target_ids", int32 [B, P], and
-"target_weights", float32 [B, P], 0 where there is no target.
+"target_weights", float32 [B, P], 0 where there is no target. Masked rows also have "order".
 """
 
 from typing import Protocol
@@ -72,9 +72,11 @@ class MaskedRows:
         )
         ids, column = batch["input_ids"][: len(numbers)], np.arange(length)
         target = np.take_along_axis(ids, first, axis=1)
-        ids[(column >= first) & (column <= last)] = self._mask_id
+        masked = (column >= first) & (column <= last)
+        ids[masked] = self._mask_id
         padding = [(0, count - len(numbers)), (0, 0)]
         return batch | {
+            "order": np.pad(masked.astype(np.int32), padding),
             "masked_lm_positions": np.pad(first, padding),
             "target_ids": np.pad(target, padding),
             "target_weights": np.ones((count, 1), np.float32),

@@ -15,44 +15,13 @@ from bertjax.examples.corruption import Corruption
 from bertjax.examples.layout import TextLayout
 from bertjax.examples.masking import MaskingRule
 from bertjax.examples.permutation import PermutedTokens
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.permutation import PermutationModel
 from bertjax.objectives.token_prediction import TokenPrediction
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import LossWeights
 
 CONTINUED = "continued"
 _THIRDS = ("early_loss", "middle_loss", "late_loss")
-
-
-class PermutationModel(PreTrainingModel):
-    """An encoder of two streams with the masked-LM head.
-
-    Attributes:
-      reuse: so many of the first tokens of a row are remembered in the next batch.
-      memory: how many tokens are remembered, of this row and before it; 0: none.
-    """
-
-    next_sentence: bool = False
-    reuse: int = 0
-    memory: int = 0
-
-    def __call__(
-        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
-    ) -> dict[str, jax.Array]:
-        """Logits "masked_lm" [B, P, V] of the predicted tokens, and "memory" [B, L, M, D].
-
-        Without "order", every token is predicted by the content stream, which sees it: as
-        XLNetLMHeadModel of transformers does, whose permutation is given by its caller.
-        """
-        if "order" not in inputs:
-            return super().__call__(inputs, deterministic=deterministic)
-        vectors, states = self.encoder.two_streams(inputs, deterministic=deterministic)
-        outputs = {"masked_lm": self.masked_lm(vectors, self.encoder.token_embedding)}
-        if self.memory:
-            read = jnp.stack([x[:, : self.reuse] for x in states[:-1]], axis=1)
-            known = jnp.concatenate([inputs["memory"], read], axis=2)[:, :, -self.memory :]
-            outputs["memory"] = jax.lax.stop_gradient(known)
-        return outputs
 
 
 @dataclasses.dataclass(frozen=True)

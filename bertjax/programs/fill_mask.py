@@ -71,10 +71,12 @@ def fill(pretrained: Pretrained, texts: Sequence[str], top: int) -> list[list[li
         batch = {name: np.zeros((count, length), np.int32) for name in TEXT}
         batch["input_ids"][:] = tokenizer.pad_id
         batch["masked_lm_positions"] = np.zeros((count, most), np.int32)
+        batch["order"] = np.zeros((count, length), np.int32)
         for row, number in enumerate(numbers):
             batch["input_ids"][row, : lengths[number]] = rows[number]
             batch["input_mask"][row, : lengths[number]] = 1
             batch["masked_lm_positions"][row, : len(masks[number])] = masks[number]
+            batch["order"][row, masks[number]] = 1
         return batch
 
     longest = spec.max_position_embeddings

@@ -19,7 +19,7 @@ from bertjax.corpus.shards import HELDOUT
 from bertjax.corpus.store import TokenStore
 from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
-from bertjax.examples.corruption import MaskedTokens
+from bertjax.examples.corruption import HiddenTokens
 from bertjax.examples.layout import SINGLE_SPANS
 from bertjax.examples.masking import MaskingRule
 from bertjax.heads.architectures import text_inputs
@@ -97,7 +97,7 @@ def evaluate(model: str, corpus: str) -> dict[str, float]:
     def metrics(rule: MaskingRule) -> dict[str, float]:
         spec = ExampleSpec(
             layout=SINGLE_SPANS,
-            corruption=MaskedTokens(rule),
+            corruption=HiddenTokens(rule),
             length=LENGTH,
             batch_size=BATCH,
             seed=0,

@@ -9,7 +9,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
-from bertjax.programs import convert, evaluate, finetune, predict, prepare, pretrain
+from bertjax.programs import convert, evaluate, finetune, masked_text, predict, prepare, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
 from tests.helpers.built_once import built_once
@@ -35,7 +35,7 @@ def _config(corpus, **changes):
     phases = {"phase_1": {"share": 1.0, "batch_size": 8}, "phase_2": {"share": 0.0}}
     phases["phase_2"]["batch_size"] = 8
     objective = dict(name="permutation", reuse=16, memory=16)
-    model = dict(encoder="xlnet", size="tiny")
+    model = dict(encoder="xlnet", size="tiny", max_position_embeddings=128)
     return tiny_config(
         corpus,
         **dict(objective=objective, model=model, short_probability=0.0, total_steps=24)
@@ -50,14 +50,16 @@ def run(corpus, pretrained_once):
     return pretrained_once("xlnet_run", _config(corpus))
 
 
-def test_it_learns_and_is_evaluated(run, tmp_path):
+def test_it_learns_and_is_evaluated(run, corpus, tmp_path):
     rows = [row for row in metrics_of(run) if row["split"] == "train"]
     assert rows[-1]["mlm_loss"] < 0.8 * rows[0]["mlm_loss"]
     assert rows[0].keys() >= {"early_loss", "middle_loss", "late_loss"}
     figures = evaluate.run(str(shutil.copytree(run, tmp_path / "run")), None, 2)
     assert figures["32"]["mlm_loss"] < rows[0]["mlm_loss"]
-    with pytest.raises(InputError, match="XLNetLMHeadModel predicts tokens in an order that is"):
-        fill(open_model(str(run)), ["moo [MASK]"], 3)
+    ((guesses,),) = fill(open_model(str(run)), ["moo [MASK] moo"], 60)
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1, abs=1e-4)
+    masked = masked_text.evaluate(str(run), str(corpus))
+    assert masked["mlm_loss"] < rows[0]["mlm_loss"]
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
