@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ os.environ["EPATH_USE_TF"] = "false"  # as cloud_storage.py, but before JAX make
 os.environ["PYTHONPATH"] = str(REPOSITORY)
 
 import jax  # noqa: E402
+
+
+def pytest_report_header() -> str:
+    """The versions that the suite runs with, which are those of constraints/ in CI."""
+    names = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tokenizers", "transformers")
+    found = {name: version(name) for name in names if importlib.util.find_spec(name.split("-")[0])}
+    return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
