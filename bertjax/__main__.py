@@ -4,6 +4,7 @@ PROGRAM is a file of launch/, as in `python launch/PROGRAM.py --flag=value ...`.
 """
 
 import ast
+import difflib
 import runpy
 import sys
 
@@ -20,7 +21,9 @@ def main() -> None:
         return
     asked = name in ("--help", "-h", "-help")
     if not asked:
-        print(f"error: no program {name!r}: bertjax --help lists them", file=sys.stderr)
+        alike = difflib.get_close_matches(name, programs, 1)
+        meant = f" (did you mean {alike[0]}?)" if alike else ""
+        print(f"error: no program {name!r}{meant}: bertjax --help lists them", file=sys.stderr)
         sys.exit(2)
     print("bertjax PROGRAM --flag=value ...; bertjax PROGRAM --help has the flags\n")
     for each, file in programs.items():

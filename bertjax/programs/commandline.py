@@ -119,6 +119,9 @@ def _with_path(argument: str) -> str:
 
 def _wrong_flag(error: flags.Error) -> str:
     """The message of an error in the flags; for a value of the config, it says what is right."""
+    if missing := re.findall(r"flag (--\w+)=None: Flag --\w+ must have a value", str(error)):
+        cure = "give it" if len(missing) == 1 else "give them"
+        return f"no {' and no '.join(missing)}: {cure}; --help has all flags"
     given = re.match(r"flag --(config\.[^=]+)=", str(error))
     if not given or given[1] not in flags.FLAGS:
         return str(error)

@@ -414,6 +414,22 @@ def test_a_wrong_flag_is_told_in_one_line(folder, arguments, message):
     assert re.fullmatch(f"error: {message}\n", result.stderr)
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["pretain"], "no program 'pretain' (did you mean pretrain?): bertjax --help lists them"),
+        (["zzz"], "no program 'zzz': bertjax --help lists them"),
+        (["fill_mask", "--model=x"], "no --text: give it; --help has all flags"),
+        (["pretrain"], "no --config and no --workdir: give them; --help has all flags"),
+    ],
+)
+def test_the_installed_command_says_what_is_missing(arguments, message):
+    command = [sys.executable, "-m", "bertjax", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"error: {message}\n"
+
+
 def test_a_system_error_names_the_place_that_a_file_was_moved_to(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
