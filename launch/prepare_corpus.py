@@ -13,7 +13,8 @@ _SOURCE = flags.DEFINE_multi_string(
     [],
     "Text, mixed if several: text:GLOB (a blank line ends a document), lines:GLOB, jsonl:GLOB#key, "
     "parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs or parallel:A|B (translations); "
-    "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB.",
+    "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB. A GLOB may "
+    "be an address: hf://datasets/USER/NAME/*.txt, gs://, s3://, https:// (docs/training).",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")

@@ -111,6 +111,7 @@ class Plan:
         specs = [spec for spec, _ in self.sources]
         parts = [
             (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
+            + ((part.version,) if part.version else ())
             for number, shard in enumerate(self.shards)
             for part in shard.ranges
         ]

@@ -93,7 +93,8 @@ _DEVICE_FILES = [
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    **dict.fromkeys(("etils", "fsspec"), ["bertjax/base/cloud_storage.py"]),
+    "etils": ["bertjax/base/cloud_storage.py"],
+    "fsspec": ["bertjax/base/cloud_storage.py", "bertjax/corpus/remote_files.py"],
     # Cloud Storage; protobuf.
     "google": ["bertjax/base/cloud_storage.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
