@@ -141,7 +141,9 @@ class _Judge:
         if self._languages:
             found = language_filter.detected(document)
             if not language_filter.is_in(found, self._languages):
-                return _Reason(LANGUAGE, found.language, f"{found.score:.2f}"), hashes
+                sure = found.score >= language_filter.SURE
+                name = found.language if sure else f"{found.language}?"
+                return _Reason(LANGUAGE, name, f"{found.score:.2f}"), hashes
         if self._reads_words:
             its_words = words("\n".join(document))
             hashes = word_hashes(its_words)

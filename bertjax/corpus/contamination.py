@@ -14,6 +14,8 @@ from bertjax.base.files import atomic_write
 from bertjax.corpus.ngrams import ngram_hashes, word_hashes, words
 
 LONGEST, SHORTEST = 13, 8  # words
+_BITS = 24
+_REST = np.uint64(64 - _BITS)
 
 
 class Match(NamedTuple):
@@ -34,6 +36,9 @@ class TaskTexts:
         self, grams: np.ndarray, files: np.ndarray, lengths: Sequence[int], counts: Sequence[int]
     ):
         self._grams, self._files, self._lengths = grams, files, lengths
+        # Most n-grams of a document are no task's, which their first bits tell fast.
+        self._begun = np.zeros(1 << _BITS, bool)
+        self._begun[grams >> _REST] = True
         self.long, self.short = counts
 
     @classmethod
@@ -81,9 +86,8 @@ class TaskTexts:
         """
         for n in self._lengths:
             grams = ngram_hashes(hashes, n)
-            at = np.searchsorted(self._grams, grams)
-            (hits,) = np.nonzero(self._grams[np.minimum(at, len(self._grams) - 1)] == grams)
-            if len(hits):
-                place = int(hits[0])
-                return Match(int(self._files[at[place]]), found[place : place + n])
+            for place in np.nonzero(self._begun[grams >> _REST])[0].tolist():
+                at = int(np.searchsorted(self._grams, grams[place]))
+                if at < len(self._grams) and self._grams[at] == grams[place]:
+                    return Match(int(self._files[at]), found[place : place + n])
         return None
