@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from bertjax.base.files import atomic_write, read_json, write_json
 from bertjax.base.validation import record
 from bertjax.corpus import duplicates, language_filter
 from bertjax.corpus.build import Plan, PlannedShard
-from bertjax.corpus.contamination import SHORTEST, TaskTexts
+from bertjax.corpus.contamination import MOST_DOCUMENTS, SHORTEST, TaskTexts
 from bertjax.corpus.languages import is_parallel
 from bertjax.corpus.line_files import files
 from bertjax.corpus.ngrams import word_hashes, words
@@ -114,45 +114,6 @@ def open_cleaning(
     return Cleaning(tuple(languages), duplicate or "", tuple(found.values()))
 
 
-# ------------------------------------------------------------------------------ one document
-
-
-class _Reason(NamedTuple):
-    """Why a document is removed: the filter, what it found by name, and more about that."""
-
-    filter: str
-    name: str
-    more: str
-
-
-class _Judge:
-    """Looks at one document after another."""
-
-    def __init__(self, cleaning: Cleaning, folder: Path):
-        self._languages, self._files = cleaning.languages, cleaning.tasks
-        self._tasks = TaskTexts.open(folder / _TASKS_FILE) if cleaning.tasks else None
-        self._reads_words = bool(cleaning.tasks) or cleaning.duplicates == duplicates.NEAR
-
-    def look(self, document: Document) -> tuple[_Reason | None, np.ndarray]:
-        """Why a document is removed, if it is; and uint64 [W], the hashes of its words."""
-        hashes = np.zeros(0, np.uint64)
-        if not document:
-            return None, hashes
-        if self._languages:
-            found = language_filter.detected(document)
-            if not language_filter.is_in(found, self._languages):
-                sure = found.score >= language_filter.SURE
-                name = found.language if sure else f"{found.language}?"
-                return _Reason(LANGUAGE, name, f"{found.score:.2f}"), hashes
-        if self._reads_words:
-            its_words = words("\n".join(document))
-            hashes = word_hashes(its_words)
-            if self._tasks and (match := self._tasks.find(its_words, hashes)):
-                name = self._files[match.file].name
-                return _Reason(TASKS, name, " ".join(match.words)), hashes
-        return None, hashes
-
-
 # ------------------------------------------------------------------------------ one shard
 
 
@@ -171,46 +132,72 @@ class _Job:
 def _read_shard(job: _Job) -> None:
     """Reads one shard and writes the notes about it, in memory that grows by 130 bytes a document.
 
-    The notes are arrays: `verdicts` uint8 [D], where duplicates are not removed yet; `words` int64
-    [D]; `places` int64 [K], the numbers of the K documents that are neither removed nor empty; the
-    keys of these in each band, uint64 [K]; `names`, how often each filter found which name, as
-    JSON; and `fingerprint`.
+    The notes are arrays: `verdicts` uint8 [D], so far about the language; `words` int64 [D];
+    `languages`, how often each language was removed, as JSON; `places` int64 [K], the numbers of
+    the K documents that are neither removed nor empty; their keys in each band, uint64 [K];
+    `matches` int64 [M, 2], the number of a document (of those K) and an n-gram of a task in it;
+    and `fingerprint`.
     """
-    judge = _Judge(job.cleaning, job.folder)
+    cleaning = job.cleaning
+    tasks = TaskTexts.open(job.folder / _TASKS_FILE) if cleaning.tasks else None
     verdicts: list[int] = []
     counts: list[int] = []
+    languages: Counter[str] = Counter()
     places: list[int] = []
-    keys = [np.zeros((_bands(job.cleaning), 0), np.uint64)]
-    names: dict[str, Counter[str]] = {LANGUAGE: Counter(), TASKS: Counter()}
+    keys = [np.zeros((_bands(cleaning), 0), np.uint64)]
+    matches = [np.zeros((0, 2), np.int64)]
     documents = (document or [] for _, document in job.plan.all_documents(job.shard))
     while batch := list(islice(documents, _BATCH)):
-        kept, hashes = [], []
+        kept = []
         for document in batch:
-            reason, its_hashes = judge.look(document)
-            if reason:
-                names[reason.filter][reason.name] += 1
-            elif document:
-                places.append(len(verdicts))
+            verdict = _KEPT
+            if document and cleaning.languages:
+                found = language_filter.detected(document)
+                if not language_filter.is_in(found, cleaning.languages):
+                    verdict = _VERDICTS[LANGUAGE]
+                    languages[_name(found)] += 1
+            if document and not verdict:
                 kept.append(document)
-                hashes.append(its_hashes)
-            verdicts.append(_VERDICTS[reason.filter] if reason else _KEPT)
+                places.append(len(verdicts))
+            verdicts.append(verdict)
             counts.append(sum(len(paragraph.split()) for paragraph in document))
-        if kept and job.cleaning.duplicates == duplicates.EXACT:
+        if kept and cleaning.duplicates == duplicates.EXACT:
             keys.append(duplicates.exact_keys(kept))
-        elif kept and job.cleaning.duplicates == duplicates.NEAR:
-            keys.append(duplicates.near_keys(kept, hashes))
+        if kept and (tasks or cleaning.duplicates == duplicates.NEAR):
+            hashes = [word_hashes(_words(document)) for document in kept]
+            if cleaning.duplicates == duplicates.NEAR:
+                keys.append(duplicates.near_keys(kept, hashes))
+            if tasks:
+                first = len(places) - len(kept)
+                matches += [_matches(tasks, each, n) for n, each in enumerate(hashes, first)]
         if stopping():
             raise InterruptedError(f"shard {job.number}: stopped")
     notes: dict[str, Any] = {
         "verdicts": np.array(verdicts, np.uint8),
         "words": np.array(counts, np.int64),
+        "languages": np.array(json.dumps(languages)),
         "places": np.array(places, np.int64),
-        "names": np.array(json.dumps(names)),
+        "matches": np.concatenate(matches),
         "fingerprint": np.array(job.fingerprint),
     }
     bands = {_band(number): band for number, band in enumerate(np.concatenate(keys, axis=1))}
     with atomic_write(_notes_file(job.folder, job.number)) as file:
         np.savez(file, **(notes | bands))
+
+
+def _words(document: Document) -> list[str]:
+    return words("\n".join(document))
+
+
+def _name(found: language_filter.Detected) -> str:
+    """The language in the report; with a question mark if it is not sure."""
+    return found.language + "?" * (found.score < language_filter.SURE)
+
+
+def _matches(tasks: TaskTexts, hashes: np.ndarray, number: int) -> np.ndarray:
+    """int64 [M, 2]: the number of a document, and each n-gram of a task in it."""
+    grams = dict.fromkeys(match.gram for match in tasks.find(hashes))
+    return np.array([(number, gram) for gram in grams], np.int64).reshape(-1, 2)
 
 
 def _bands(cleaning: Cleaning) -> int:
@@ -338,8 +325,8 @@ def _read_all(folder: Path, plan: Plan, cleaning: Cleaning, fingerprint: str, wo
 def _decide(folder: Path, plan: Plan, cleaning: Cleaning, report: dict[str, Any]) -> None:
     """Writes the verdicts and the examples, and completes the report."""
     shards = range(len(plan.shards))
-    verdicts = [_noted(folder, number, "verdicts") for number in shards]
     places = [_noted(folder, number, "places") for number in shards]
+    # From here on, a document that has a place is known by its number among all of these.
     ends = np.cumsum([0, *map(len, places)])
     first = duplicates.first_of_group(
         (
@@ -348,37 +335,68 @@ def _decide(folder: Path, plan: Plan, cleaning: Cleaning, report: dict[str, Any]
         ),
         int(ends[-1]),
     )
+    matches = np.concatenate(
+        [_noted(folder, number, "matches") + [ends[number], 0] for number in shards]
+    )
+    common = _common(first, matches)
+    matches = matches[~np.isin(matches[:, 1], common)]
+    verdicts = np.full(len(first), _KEPT, np.uint8)
+    verdicts[matches[:, 0]] = _VERDICTS[TASKS]
+    (clean,) = np.nonzero(verdicts == _KEPT)
+    _, firsts, group = np.unique(first[clean], return_index=True, return_inverse=True)
+    instead = clean[firsts][group]
+    repeated = clean != instead
+    verdicts[clean[repeated]] = _VERDICTS[DUPLICATES]
+
+    of_shard = [_noted(folder, number, "verdicts") for number in shards]
     for number in shards:
-        mine = np.arange(ends[number], ends[number + 1])
-        verdicts[number][places[number][first[mine] != mine]] = _VERDICTS[DUPLICATES]
+        of_shard[number][places[number]] = verdicts[ends[number] : ends[number + 1]]
         with atomic_write(_verdicts_file(folder, number)) as file:
-            np.save(file, verdicts[number])
-    _count(folder, verdicts, report)
-    _check_sources(plan, verdicts)
+            np.save(file, of_shard[number])
+    _count(folder, of_shard, report)
+    if cleaning.tasks:
+        tasks = TaskTexts.open(folder / _TASKS_FILE)
+        _, firsts = np.unique(matches[:, 0], return_index=True)
+        files = Counter(cleaning.tasks[tasks.file(gram)].name for gram in matches[firsts, 1])
+        report["filters"][TASKS] |= {"found": files, "common_phrases": len(common)}
+    _check_sources(plan, of_shard)
 
-    def place(key: int) -> tuple[int, int]:
-        """The shard, and the number in it, of a document that has a key."""
-        number = int(np.searchsorted(ends, key, "right")) - 1
-        return number, int(places[number][key - ends[number]])
+    def place(document: int) -> tuple[int, int]:
+        """The shard of a document, and its number in it."""
+        number = int(np.searchsorted(ends, document, "right")) - 1
+        return number, int(places[number][document - ends[number]])
 
-    (repeated,) = np.nonzero(first != np.arange(len(first)))
-    pairs = {place(int(key)): place(int(first[key])) for key in repeated[:_EXAMPLES]}
-    _write_examples(folder, plan, cleaning, verdicts, pairs)
+    examples = zip(clean[repeated][:_EXAMPLES], instead[repeated], strict=False)
+    pairs = {place(int(removed)): place(int(kept)) for removed, kept in examples}
+    _write_examples(folder, plan, cleaning, of_shard, pairs, set(common.tolist()))
+
+
+def _common(first: np.ndarray, matches: np.ndarray) -> np.ndarray:
+    """The n-grams that are common phrases. Documents of a group count once.
+
+    Args:
+      first: int64 [K], the first document of each document's group.
+      matches: int64 [M, 2], the number of a document and an n-gram in it.
+    """
+    pairs = np.unique(np.stack([first[matches[:, 0]], matches[:, 1]], axis=1), axis=0)
+    grams, counts = np.unique(pairs[:, 1], return_counts=True)
+    return grams[counts > MOST_DOCUMENTS]
 
 
 def _count(folder: Path, verdicts: Sequence[np.ndarray], report: dict[str, Any]) -> None:
     """Counts what each filter has removed."""
+    languages: Counter[str] = Counter()
     for number, its_verdicts in enumerate(verdicts):
         counts = _noted(folder, number, "words")
-        names = json.loads(str(_noted(folder, number, "names")))
+        languages.update(json.loads(str(_noted(folder, number, "languages"))))
         report["documents"] += len(counts)
         report["words"] += int(counts.sum())
         for name, found in report["filters"].items():
             removed = its_verdicts == _VERDICTS[name]
             found["documents"] += int(removed.sum())
             found["words"] += int(counts[removed].sum())
-            if name in names:
-                found["found"] = dict(Counter(found.get("found", {})) + Counter(names[name]))
+    if LANGUAGE in report["filters"]:
+        report["filters"][LANGUAGE]["found"] = languages
 
 
 def _check_sources(plan: Plan, verdicts: Sequence[np.ndarray]) -> None:
@@ -403,11 +421,13 @@ def _write_examples(
     cleaning: Cleaning,
     verdicts: Sequence[np.ndarray],
     pairs: dict[tuple[int, int], tuple[int, int]],
+    common: set[int],
 ) -> None:
     """Writes the first removed documents of each filter.
 
     Args:
       pairs: the shard and the number of duplicates -> those of the documents that are kept instead.
+      common: the n-grams of tasks that are ignored.
     """
     chosen = list(pairs)
     for name in (LANGUAGE, TASKS):
@@ -418,18 +438,27 @@ def _write_examples(
         )
         chosen += islice(found, _EXAMPLES)
     read = _read(plan, {*chosen, *pairs.values()})
-    judge = _Judge(cleaning, folder)
+    tasks = TaskTexts.open(folder / _TASKS_FILE) if cleaning.tasks else None
     with atomic_write(folder / REMOVED_FILE, "w") as file:
         for each in sorted(chosen):
             path, document = read[each]
-            example = {"filter": FILTERS[verdicts[each[0]][each[1]] - 1], "file": path}
+            example: dict[str, Any] = {
+                "filter": FILTERS[verdicts[each[0]][each[1]] - 1],
+                "file": path,
+            }
             if each in pairs:
                 of_path, of_document = read[pairs[each]]
                 example |= {"of_file": of_path, "of_text": _beginning(of_document)}
+            elif tasks and example["filter"] == TASKS:
+                its_words = _words(document)
+                found_there = tasks.find(word_hashes(its_words))
+                match = next(match for match in found_there if match.gram not in common)
+                phrase = its_words[match.place : match.place + match.length]
+                example["task"] = cleaning.tasks[tasks.file(match.gram)].name
+                example["phrase"] = " ".join(phrase)
             else:
-                reason, _ = judge.look(document)
-                assert reason is not None  # it was removed for that
-                example |= {"found": reason.name, "more": reason.more}
+                detected = language_filter.detected(document)
+                example |= {"language": _name(detected), "score": round(detected.score, 3)}
             example["text"] = _beginning(document)
             file.write(json.dumps(example, ensure_ascii=False) + "\n")
 

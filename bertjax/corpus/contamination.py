@@ -1,7 +1,8 @@
 """Texts of tasks, and their n-grams in documents (GPT-3, arXiv 2005.14165, appendix C).
 
 A document is contaminated if it has 13 words in a row that a text of a task has, or a whole text of
-8 to 12 words. Shorter texts are not looked for, because they are common.
+8 to 12 words. Shorter texts are not looked for. What is in more than 10 documents is a common
+phrase, and ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,15 +15,17 @@ from bertjax.base.files import atomic_write
 from bertjax.corpus.ngrams import ngram_hashes, word_hashes, words
 
 LONGEST, SHORTEST = 13, 8  # words
+MOST_DOCUMENTS = 10  # that have an n-gram which is no common phrase
 _BITS = 24
 _REST = np.uint64(64 - _BITS)
 
 
 class Match(NamedTuple):
-    """Words of a task in a document: the number of the task's file, and the words."""
+    """An n-gram of a task in a document: its number, its place among the words, its length."""
 
-    file: int
-    words: list[str]
+    gram: int
+    place: int
+    length: int
 
 
 class TaskTexts:
@@ -77,17 +80,17 @@ class TaskTexts:
             numbers = (file[name].tolist() for name in ("lengths", "counts"))
             return cls(file["grams"], file["files"], *numbers)
 
-    def find(self, found: list[str], hashes: np.ndarray) -> Match | None:
-        """The first words of a document that are a task's; None if there are none.
-
-        Args:
-          found: its words.
-          hashes: uint64 [W], their hashes.
-        """
+    def find(self, hashes: np.ndarray) -> list[Match]:
+        """The n-grams of tasks in a document, whose words have the hashes uint64 [W]."""
+        found = []
         for n in self._lengths:
             grams = ngram_hashes(hashes, n)
             for place in np.nonzero(self._begun[grams >> _REST])[0].tolist():
                 at = int(np.searchsorted(self._grams, grams[place]))
                 if at < len(self._grams) and self._grams[at] == grams[place]:
-                    return Match(int(self._files[at]), found[place : place + n])
-        return None
+                    found.append(Match(at, place, n))
+        return found
+
+    def file(self, gram: int) -> int:
+        """The number of the file that an n-gram is from."""
+        return int(self._files[gram])

