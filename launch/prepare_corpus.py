@@ -13,7 +13,8 @@ _SOURCE = flags.DEFINE_multi_string(
     [],
     "Text, mixed if several: text:GLOB (a blank line ends a document), lines:GLOB, jsonl:GLOB#key, "
     "parquet:GLOB#column, tfds:NAME/SPLIT#feature, installed-docs or parallel:A|B (translations); "
-    "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB.",
+    "each perhaps with @WEIGHT, and with a code of its language before it: sw=text:GLOB. Files may "
+    "have addresses, such as hf://datasets/USER/NAME/*.txt, s3:// or https:// (docs/training).",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "The corpus folder to make.", required=True)
 flags.DEFINE_integer("learn_vocabulary", None, "Learn a vocabulary of this many pieces.")
@@ -31,20 +32,17 @@ flags.DEFINE_enum(
     "Kind to learn: docs/training",
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
-flags.DEFINE_boolean(
-    "cased",
-    None,
-    "Keep upper case. By default bpe and xlnet do, a given one as is, others do not.",
-)
+flags.DEFINE_boolean("cased", None, "Keep upper case, as bpe, xlnet and a given one do by default.")
 flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
 flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")
 flags.DEFINE_string("language", "en", "Language code of the sentence splitter.")
 flags.DEFINE_float(
     "language_alpha", 1.0, "Below 1, small languages count for more in the vocabulary (XLM: 0.5)."
 )
-flags.DEFINE_enum(
-    "undecodable", "error", ["error", "skip"], "What to do with documents that are not UTF-8."
-)
+flags.DEFINE_enum("undecodable", "error", ["error", "skip"], "What to do with what is not UTF-8.")
+flags.DEFINE_list("language_filter", [], "Keep documents in these languages only, as en,de.")
+flags.DEFINE_enum("deduplicate", None, ["exact", "near"], "Keep one of equal or similar documents.")
+flags.DEFINE_multi_string("decontaminate", [], "Remove documents with texts of these files.")
 flags.DEFINE_boolean("verify", False, "Compare every checksum of the finished store.")
 flags.DEFINE_enum("runner", "local", ["local", "beam"], "Who does the work.")
 _BEAM_OPTION = flags.DEFINE_multi_string(
@@ -58,7 +56,7 @@ def main(_: list[str]) -> None:
     names = (
         *("learn_vocabulary", "vocabulary", "domain_words", "extend_vocabulary", "tokenizer"),
         *("model_type", "cased", "held_out", "workers", "language", "language_alpha"),
-        *("undecodable", "verify", "runner"),
+        *("undecodable", "language_filter", "deduplicate", "decontaminate", "verify", "runner"),
     )
     options = {name: flags.FLAGS[name].value for name in names}
     prepare.run(_SOURCE.value, _OUTPUT.value, **options, beam_options=_BEAM_OPTION.value)

@@ -13,9 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from itertools import chain, islice
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, size_in_words
-from bertjax.base.progress import Progress
 from bertjax.base.validation import record
 from bertjax.corpus.languages import is_parallel, split_language
 from bertjax.corpus.manifest import FORMAT_VERSION, write_manifest
@@ -39,7 +36,7 @@ from bertjax.corpus.shards import (
 )
 from bertjax.corpus.source import Document, Range
 from bertjax.corpus.sources import open_source
-from bertjax.corpus.workers import worker_context, worker_pool
+from bertjax.corpus.workers import run_jobs, stopping
 from bertjax.text.sentences import has_rules, split_sentences
 from bertjax.text.tokenizer import Tokenizer
 
@@ -50,7 +47,6 @@ _SMALLEST_SHARD, _LARGEST_SHARD = 4 << 20, 256 << 20
 _BATCH_CHARACTERS = 1 << 19
 _MANY_LINES = 3_000  # of a document; an article has some hundreds
 _MANY_DOCUMENTS = 10_000
-_SECONDS_BETWEEN_LOOKS = 1.0
 
 # The fields of a shard's description, and of the description of each of its splits.
 _OF_SHARD = {
@@ -66,10 +62,16 @@ _OF_SPLIT = dict.fromkeys(("documents", "sentences", "tokens", "words", "unknown
 
 @dataclasses.dataclass(frozen=True)
 class PlannedShard:
-    """The ranges of one shard. They all belong to `source`, an index into the plan's sources."""
+    """The ranges of one shard. They all belong to `source`, an index into the plan's sources.
+
+    Attributes:
+      verdicts: the file that says which of its documents are removed (uint8 [documents], 0 if one
+        is kept; see `bertjax.corpus.cleaning`); "" if none is.
+    """
 
     source: int
     ranges: tuple[Range, ...]
+    verdicts: str = ""
 
     @property
     def size(self) -> int:
@@ -88,6 +90,7 @@ class Plan:
       held_out: the fraction of documents that go to the split "heldout".
       language: the language of the sentence splitter, for sources that name none with rules.
       skip_undecodable: whether documents that are not UTF-8 are skipped instead of raising.
+      filters: identifies the filters of the documents; "" without any.
     """
 
     sources: tuple[tuple[str, float | None], ...]
@@ -96,6 +99,7 @@ class Plan:
     held_out: float
     language: str
     skip_undecodable: bool
+    filters: str = ""
 
     @property
     def size(self) -> int:
@@ -111,10 +115,12 @@ class Plan:
         specs = [spec for spec, _ in self.sources]
         parts = [
             (number, shard.source, Path(part.path).name, part.start, part.stop, part.size)
+            + ((part.version,) if part.version else ())
             for number, shard in enumerate(self.shards)
             for part in shard.ranges
         ]
         settings = [self.held_out, self.language, self.skip_undecodable, FORMAT_VERSION]
+        settings += [self.filters] if self.filters else []
         return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
 
     def splitter(self, source: int) -> str:
@@ -126,11 +132,25 @@ class Plan:
         """Whether the documents of a source are pairs, whose two texts are not split."""
         return is_parallel(self.sources[source][0])
 
-    def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
-        """The documents of one shard, in order; None stands for a skipped document."""
+    def all_documents(self, shard: PlannedShard) -> Iterator[tuple[str, Document | None]]:
+        """The documents of one shard, also removed ones, in order, each with its file.
+
+        None stands for a skipped document.
+        """
         source = open_source(self.sources[shard.source][0], self.installed_docs)
         for part in shard.ranges:
-            yield from source.documents(part, skip_undecodable=self.skip_undecodable)
+            for document in source.documents(part, skip_undecodable=self.skip_undecodable):
+                yield part.path, document
+
+    def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
+        """The documents of one shard that are not removed, in order; None as above."""
+        if not shard.verdicts:
+            yield from (document for _, document in self.all_documents(shard))
+            return
+        verdicts = np.load(shard.verdicts)
+        for (_, document), verdict in zip(self.all_documents(shard), verdicts, strict=True):
+            if not verdict:
+                yield document
 
 
 def make_plan(
@@ -140,13 +160,14 @@ def make_plan(
     held_out: float = 0.01,
     language: str = "en",
     skip_undecodable: bool = False,
+    filters: str = "",
 ) -> Plan:
     """Cuts the sources into shards.
 
     Args:
       sources: (spec, weight) of each, as `bertjax.corpus.sources.parse_sources` gives them.
       installed_docs: the file with the text of the source installed-docs, if that is used.
-      held_out, language, skip_undecodable: see `Plan`.
+      held_out, language, skip_undecodable, filters: see `Plan`.
 
     Raises:
       InputError: a source is missing or empty.
@@ -159,7 +180,15 @@ def make_plan(
         for number, source in enumerate(extents)
         for ranges in _packed([part for extent in source for part in extent.cut(target)], target)
     ]
-    return Plan(tuple(sources), tuple(shards), installed_docs, held_out, language, skip_undecodable)
+    return Plan(
+        tuple(sources),
+        tuple(shards),
+        installed_docs,
+        held_out,
+        language,
+        skip_undecodable,
+        filters,
+    )
 
 
 def check_documents(plan: Plan) -> None:
@@ -251,7 +280,6 @@ class ShardJob:
 
 
 _open_tokenizer = functools.lru_cache(maxsize=1)(Tokenizer.open)
-_stop: Event | None = None  # the event that makes a local worker stop early
 
 
 def build_shard(job: ShardJob) -> dict[str, Any]:
@@ -283,7 +311,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
                 if characters >= _BATCH_CHARACTERS:
                     dropped += _write(batch, tokenizer, writer, pairs)
                     batch, characters = [], 0
-                    if _stop is not None and _stop.is_set():
+                    if stopping():
                         raise InterruptedError(f"shard {job.number}: stopped")
             dropped += _write(batch, tokenizer, writer, pairs)
             return writer.finish(
@@ -374,7 +402,14 @@ def build_store(directory: str | os.PathLike, plan: Plan, *, workers: int) -> bo
     if jobs:
         _check_space(directory, jobs)
         _hint_at_splitting(plan, workers)
-        _run_locally(jobs, min(workers, len(jobs)), done)
+        run_jobs(
+            build_shard,
+            jobs,
+            [job.shard.size for job in jobs],
+            workers=workers,
+            description="building the token store",
+            done=done,
+        )
     _finish(directory, plan)
     return bool(jobs)
 
@@ -456,38 +491,6 @@ def _hint_at_splitting(plan: Plan, workers: int) -> None:
             "is compressed, or one Parquet row group): split the file for parallel work.",
             flush=True,
         )
-
-
-def _run_locally(jobs: Sequence[ShardJob], workers: int, done: int) -> None:
-    context = worker_context()
-    stop = context.Event()
-    total = done + sum(job.shard.size for job in jobs)
-    with (
-        Progress("building the token store", total, "B", initial=done, scale=True) as progress,
-        worker_pool(
-            workers, mp_context=context, initializer=_start_worker, initargs=(stop,)
-        ) as pool,
-    ):
-        try:
-            sizes = {pool.submit(build_shard, job): job.shard.size for job in jobs}
-            waiting = set(sizes)
-            while waiting:  # progress is shown also while no shard ends
-                ended, waiting = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                for future in ended:
-                    future.result()
-                number = len(jobs) - len(waiting)
-                read = sum(sizes[future] for future in ended)
-                progress.update(read, f"{number} of {len(jobs)} shards")
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _start_worker(stop: Event) -> None:
-    global _stop
-    _stop = stop
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process uses one thread
 
 
 def read_shards(directory: str | os.PathLike, plan: Plan) -> list[dict[str, Any]]:

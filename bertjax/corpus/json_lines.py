@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
@@ -25,7 +24,7 @@ class JsonLines(LineFiles):
         self._fields = fields
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self.stop(part)
+        path, stop = part.path, self.stop(part)
         for offset, line in lines(path, part.start):
             if offset >= stop:
                 return
@@ -35,7 +34,7 @@ class JsonLines(LineFiles):
             yield None if text is None else self._document(text, path, offset, skip_undecodable)
 
     def _document(
-        self, line: str, path: Path, offset: int, skip_undecodable: bool
+        self, line: str, path: str, offset: int, skip_undecodable: bool
     ) -> Document | None:
         try:
             record = json.loads(line)
@@ -55,7 +54,7 @@ class JsonLines(LineFiles):
         return paragraphs(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
-def _text_of(record: Any, field: str, path: Path, offset: int) -> str:
+def _text_of(record: Any, field: str, path: str, offset: int) -> str:
     value = record.get(field) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value

@@ -1,4 +1,7 @@
-"""Files that are read line by line, compressed (.gz .xz .zst) or not, in bounded memory."""
+"""Files that are read line by line, compressed (.gz .xz .zst) or not, in bounded memory.
+
+A name is a path, or an address that fsspec reads.
+"""
 
 import codecs
 import contextlib
@@ -6,70 +9,83 @@ import glob
 import io
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from bertjax.base.errors import InputError
+from bertjax.corpus.remote_files import RemoteFile, find_remote, is_remote, open_remote
 from bertjax.corpus.source import Extent, Range, Source
 
 MAX_DOCUMENT_BYTES = 64 << 20
 
 
-def files(pattern: str) -> list[Path]:
-    """The files that match a glob, sorted. Raises InputError if none matches or all are empty."""
-    paths = [Path(name) for name in sorted(glob.glob(os.path.expanduser(pattern), recursive=True))]
-    found = [path for path in paths if path.is_file()]
+def files(pattern: str) -> list[RemoteFile]:
+    """The files that match a glob or an address, sorted.
+
+    Raises:
+      InputError: none matches, all are empty, or an address cannot be read.
+    """
+    if is_remote(pattern):
+        found = find_remote(pattern)
+    else:
+        names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
+        found = [RemoteFile(n, os.path.getsize(n), "") for n in names if os.path.isfile(n)]
     if not found:
         raise InputError(f"{pattern}: no such file: check the path (quote a glob for the shell).")
-    if not any(path.stat().st_size for path in found):
+    if not any(file.size for file in found):
         raise InputError(f"{pattern}: empty: {len(found)} files without a byte.")
     return found
 
 
-def decompressor(path: Path) -> Callable[..., Any] | None:
-    """The function that opens a compressed file for reading bytes; None if it is plain."""
-    if path.suffix == ".gz":
+def decompressor(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
+    """The function that decompresses an open file; None if the file is plain."""
+    if name.endswith(".gz"):
         import gzip
 
-        return gzip.open
-    if path.suffix == ".xz":
+        return lambda file: cast(IO[bytes], gzip.open(file))
+    if name.endswith(".xz"):
         import lzma
 
-        return lzma.open
-    if path.suffix == ".zst":
+        return lambda file: lzma.open(file)
+    if name.endswith(".zst"):
         import pyarrow
 
         # Unlike other readers of this format, this one notices a truncated file.
-        return lambda path, _: io.BufferedReader(pyarrow.input_stream(path, compression="zstd"))
+        return lambda file: io.BufferedReader(pyarrow.input_stream(file, compression="zstd"))
     return None
 
 
-@contextlib.contextmanager
-def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, compressed or not; a damaged compressed file raises InputError."""
-    opener = decompressor(path)
-    if opener is None:
-        with open(path, "rb") as file:
-            yield file
-        return
-    import lzma
-    import zlib
+def open_file(name: str) -> IO[bytes]:
+    """Opens a file or an address for reading its bytes, compressed as they are."""
+    return open_remote(name) if is_remote(name) else open(name, "rb")
 
-    with opener(path, "rb") as file:
-        try:
+
+@contextlib.contextmanager
+def open_bytes(name: str) -> Iterator[IO[bytes]]:
+    """Opens a file, compressed or not; a damaged compressed file raises InputError."""
+    decompress = decompressor(name)
+    with open_file(name) as file:
+        if decompress is None:
             yield file
+            return
+        import lzma
+        import zlib
+
+        try:
+            with decompress(file) as content:
+                yield content
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise InputError(
-                f"{path}: damaged or not a {path.suffix} file ({error}): fetch it again."
+                f"{name}: damaged or not a {os.path.splitext(name)[1]} file ({error}): fetch it "
+                "again."
             ) from error
 
 
-def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+def lines(name: str, start: int) -> Iterator[tuple[int, bytes]]:
     """Yields (byte offset, line with its end) for each line that begins at or after `start`.
 
     In a compressed file, offsets count decompressed bytes.
     """
-    with open_bytes(path) as file:
+    with open_bytes(name) as file:
         offset = 0
         if start:
             # The line that contains the byte before `start` belongs to the previous range.
@@ -78,16 +94,16 @@ def lines(path: Path, start: int) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(MAX_DOCUMENT_BYTES + 1):
             if len(line) > MAX_DOCUMENT_BYTES:
                 raise InputError(
-                    f"{path}: a line of more than {MAX_DOCUMENT_BYTES >> 20} MiB at byte {offset}: "
+                    f"{name}: a line of more than {MAX_DOCUMENT_BYTES >> 20} MiB at byte {offset}: "
                     "is this a text file?"
                 )
             yield offset, line.removeprefix(codecs.BOM_UTF8) if offset == 0 else line
             offset += len(line)
 
 
-def line_number(path: Path, offset: int) -> int:
+def line_number(name: str, offset: int) -> int:
     """The number, from 1, of the line at `offset`. It reads the file, so only messages use it."""
-    with open_bytes(path) as file:
+    with open_bytes(name) as file:
         lines = 1
         while offset > 0 and (block := file.read(min(1 << 20, offset))):
             lines += block.count(b"\n")
@@ -98,7 +114,7 @@ def line_number(path: Path, offset: int) -> int:
 SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
 
 
-def decoded_line(line: bytes, path: Path, offset: int, skip_undecodable: bool) -> str | None:
+def decoded_line(line: bytes, name: str, offset: int, skip_undecodable: bool) -> str | None:
     """The text of the line at `offset`; None if it is not UTF-8, and such lines are skipped."""
     try:
         return line.decode("utf-8")
@@ -106,8 +122,8 @@ def decoded_line(line: bytes, path: Path, offset: int, skip_undecodable: bool) -
         if skip_undecodable:
             return None
         raise InputError(
-            f"{path}: not UTF-8 at byte {offset + error.start} (line "
-            f"{line_number(path, offset)}, {error.reason}). {SKIP_HINT}"
+            f"{name}: not UTF-8 at byte {offset + error.start} (line "
+            f"{line_number(name, offset)}, {error.reason}). {SKIP_HINT}"
         ) from error
 
 
@@ -118,10 +134,12 @@ class LineFiles(Source):
         self._pattern = pattern
 
     def extents(self) -> list[Extent]:
-        sizes = [(path, path.stat().st_size) for path in files(self._pattern)]
-        return [Extent(str(path), size, size, not decompressor(path)) for path, size in sizes]
+        return [
+            Extent(file.name, file.size, file.size, not decompressor(file.name), file.version)
+            for file in files(self._pattern)
+        ]
 
     @staticmethod
     def stop(part: Range) -> float:
         """The offset at which a range ends; in a compressed file that is the file's end."""
-        return float("inf") if decompressor(Path(part.path)) else part.stop
+        return float("inf") if decompressor(part.path) else part.stop

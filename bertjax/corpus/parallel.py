@@ -10,7 +10,6 @@ A pair is a document of two texts. Neither is split into sentences.
 import glob
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 from bertjax.base.errors import InputError
 from bertjax.corpus.json_lines import JsonLines
@@ -51,26 +50,29 @@ class _AlignedFiles(Source):
     """Line n of one file is the translation of line n of the other."""
 
     def __init__(self, *names: str):
-        self._paths = [files(glob.escape(name))[0] for name in names]
+        self._names = names
 
     def extents(self) -> list[Extent]:
-        a, b = self._paths
-        counts = [sum(1 for _ in lines(path, 0)) for path in (a, b)]
+        found = [files(glob.escape(name))[0] for name in self._names]
+        a, b = (file.name for file in found)
+        counts = [sum(1 for _ in lines(name, 0)) for name in (a, b)]
         if counts[0] != counts[1]:
             raise InputError(
                 f"{a} has {counts[0]:,} lines and {b} {counts[1]:,}: line n of one must be the "
                 "translation of line n of the other."
             )
-        size = sum(path.stat().st_size for path in (a, b))
         divisible = not any(map(decompressor, (a, b)))
-        return [Extent(f"{a}|{b}", counts[0], size, divisible)]
+        version = "|".join(file.version for file in found).strip("|")
+        size = sum(file.size for file in found)
+        return [Extent(f"{a}|{b}", counts[0], size, divisible, version)]
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        pairs = zip(*(lines(path, 0) for path in self._paths), strict=True)
+        names = part.path.split("|")
+        pairs = zip(*(lines(name, 0) for name in names), strict=True)
         for pair in islice(pairs, part.start, part.stop):
             texts = [
-                decoded_line(line, path, offset, skip_undecodable)
-                for path, (offset, line) in zip(self._paths, pair, strict=True)
+                decoded_line(line, name, offset, skip_undecodable)
+                for name, (offset, line) in zip(names, pair, strict=True)
             ]
             yield _pair(*texts)
 
@@ -79,7 +81,7 @@ class _Columns(LineFiles):
     """Two columns on each line; a line belongs to the range in which it begins."""
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self.stop(part)
+        path, stop = part.path, self.stop(part)
         for offset, line in lines(path, part.start):
             if offset >= stop:
                 return

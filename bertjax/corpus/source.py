@@ -17,15 +17,17 @@ class Range:
     """A part of one file (or data set): bytes, row groups or examples start..stop-1.
 
     Attributes:
-      path: the file; for tfds, NAME/SPLIT.
+      path: the file or its address; for tfds, NAME/SPLIT.
       start, stop: in the source's unit; a compressed file is always one range.
       size: the approximate number of raw bytes.
+      version: of a remote file, what tells its content from another; else "".
     """
 
     path: str
     start: int
     stop: int
     size: int
+    version: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +39,14 @@ class Extent:
       units: the number of its bytes, row groups or examples.
       size: the approximate number of raw bytes.
       divisible: whether reading can start in the middle, as it cannot in a compressed file.
+      version: as in `Range`.
     """
 
     path: str
     units: int
     size: int
     divisible: bool = True
+    version: str = ""
 
     def cut(self, target: int) -> Iterator[Range]:
         """Cuts it into ranges of nearly equal length, of about `target` raw bytes each."""
@@ -50,7 +54,7 @@ class Extent:
         for piece in range(pieces):
             start, stop = self.units * piece // pieces, self.units * (piece + 1) // pieces
             size = self.size * (stop - start) // max(1, self.units)
-            yield Range(self.path, start, stop, size)
+            yield Range(self.path, start, stop, size, self.version)
 
 
 class Source(abc.ABC):
@@ -78,7 +82,7 @@ class Source(abc.ABC):
     ) -> Iterator[tuple[str, int, Document | None]]:
         """All documents, in order, each with its file and its number in it, from 1."""
         for extent in self.extents():
-            whole = Range(extent.path, 0, extent.units, extent.size)
+            whole = Range(extent.path, 0, extent.units, extent.size, extent.version)
             found = self.documents(whole, skip_undecodable=skip_undecodable)
             for number, document in enumerate(found, start=1):
                 yield extent.path, number, document

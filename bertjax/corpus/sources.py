@@ -12,12 +12,15 @@ A code before a source names its language: "sw=text:swahili/*.txt". That of para
 names both: "en-sw=parallel:a.en|a.sw".
 
 Where a field, a row or an example is a document, newlines separate its paragraphs. Files of lines
-may be compressed (.gz .xz .zst). All sources are read in bounded memory.
+may be compressed (.gz .xz .zst). A file or a glob may also be an address that fsspec reads, such
+as "text:hf://datasets/USER/NAME/*.txt.gz" or "jsonl:s3://BUCKET/*.jsonl#text". All sources are
+read in bounded memory.
 
 A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
 Each document belongs to exactly one range.
 """
 
+import contextlib
 import glob
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +30,14 @@ from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
 from bertjax.corpus.json_lines import JsonLines
 from bertjax.corpus.languages import PARALLEL, check_languages, split_language
-from bertjax.corpus.line_files import MAX_DOCUMENT_BYTES, SKIP_HINT, LineFiles, files, lines
+from bertjax.corpus.line_files import (
+    MAX_DOCUMENT_BYTES,
+    SKIP_HINT,
+    LineFiles,
+    files,
+    lines,
+    open_file,
+)
 from bertjax.corpus.parallel import open_parallel
 from bertjax.corpus.source import Document, Extent, Range, Source, paragraphs
 from bertjax.corpus.weights import check_weights, split_weight
@@ -87,7 +97,7 @@ class _Text(LineFiles):
     """
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self.stop(part)
+        path, stop = part.path, self.stop(part)
         mine = part.start == 0
         decodable = True
         document: Document = []
@@ -126,7 +136,7 @@ class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = Path(part.path), self.stop(part)
+        path, stop = part.path, self.stop(part)
         for offset, line in lines(path, part.start):
             if offset >= stop:
                 return
@@ -160,20 +170,22 @@ class _Parquet(Source):
         self._pattern, self._column = pattern, column
 
     @staticmethod
-    def _open(path: Path) -> "ParquetFile":
+    @contextlib.contextmanager
+    def _open(path: str) -> "Iterator[ParquetFile]":
         import pyarrow as arrow
         from pyarrow.parquet import ParquetFile
 
-        try:
-            return ParquetFile(path)
-        except arrow.ArrowInvalid as error:
-            raise InputError(f"{path}: not a Parquet file, or damaged ({error}).") from error
+        with open_file(path) as file:
+            try:
+                yield ParquetFile(file)
+            except arrow.ArrowInvalid as error:
+                raise InputError(f"{path}: not a Parquet file, or damaged ({error}).") from error
 
     def extents(self) -> list[Extent]:
         import pyarrow as arrow
 
         extents = []
-        for path in files(self._pattern):
+        for path, _, version in files(self._pattern):
             with self._open(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
                 rows = metadata.num_rows
@@ -190,7 +202,7 @@ class _Parquet(Source):
                     for group in range(metadata.num_row_groups)
                 ]
             if rows:
-                extents.append(Extent(str(path), len(sizes), sum(sizes)))
+                extents.append(Extent(path, len(sizes), sum(sizes), version=version))
         if not extents:
             raise InputError(f"{self._pattern}: no rows in any of its files.")
         return extents
@@ -198,7 +210,7 @@ class _Parquet(Source):
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
         import pyarrow as arrow
 
-        path = Path(part.path)
+        path = part.path
         with self._open(path) as file:
             groups = range(part.start, part.stop)
             row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))

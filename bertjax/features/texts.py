@@ -42,7 +42,7 @@ def read_texts(source: str) -> Iterator[str]:
         return _read_records(source)
     if not Path(source).is_file():
         raise InputError(f"--input={source}: no such file")
-    return decoded((line for _, line in lines(Path(source), 0)), source)
+    return decoded((line for _, line in lines(source, 0)), source)
 
 
 def _read_records(source: str) -> Iterator[str]:

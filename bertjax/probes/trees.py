@@ -76,7 +76,7 @@ def read_trees(path: Path) -> list[Tree]:
 def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
     """Yields the numbered rows of words of each sentence."""
     rows: list[tuple[int, list[str]]] = []
-    for number, (_, line) in enumerate(lines(path, 0), start=1):
+    for number, (_, line) in enumerate(lines(str(path), 0), start=1):
         try:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

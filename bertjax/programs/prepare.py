@@ -1,8 +1,9 @@
-"""Prepares a corpus: sources -> vocabulary -> token store -> report, all in one folder.
+"""Prepares a corpus: sources -> filters -> vocabulary -> token store -> report, in one folder.
 
 Reads the sources and perhaps a vocabulary file. Writes DIR/plan.json (what was asked for),
 vocab.txt (or sentencepiece.model, or bpe.json) with vocabulary.json, store/, report.json, and on
-request new_pieces.json and installed-docs.txt. The same arguments again do only what is missing.
+request cleaning/, new_pieces.json and installed-docs.txt. The same arguments again do only what is
+missing.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
 from bertjax.base.validation import check_numbers, record
+from bertjax.corpus import cleaning as filters
 from bertjax.corpus.build import (
     Plan,
     build_store,
@@ -24,12 +26,14 @@ from bertjax.corpus.build import (
     read_shards,
     warn_of_missing_blank_lines,
 )
+from bertjax.corpus.cleaning import clean, open_cleaning
 from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.languages import split_language
 from bertjax.corpus.manifest import is_finished, read_manifest
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.programs import vocabularies
+from bertjax.tasks.texts import texts
 from bertjax.text.sentences import check_language
 from bertjax.text.tokenizer import (
     DESCRIPTION_FILE,
@@ -51,6 +55,7 @@ _NEW_PIECES = record(
     saved_percent=float | None,
 )
 
+_NO_FILTERS: dict[str, Any] = {"language_filter": [], "deduplicate": None, "decontaminate": []}
 _SHOWN = 100  # new pieces that are printed; the report has all
 
 
@@ -70,6 +75,9 @@ def run(
     language: str = "en",
     language_alpha: float = 1.0,
     undecodable: str = "error",
+    language_filter: Sequence[str] = (),
+    deduplicate: str | None = None,
+    decontaminate: Sequence[str] = (),
     verify: bool = False,
     runner: str = "local",
     beam_options: Sequence[str] = (),
@@ -96,6 +104,10 @@ def run(
       language_alpha: the power by which languages are drawn for the vocabulary, by the sizes of
         their files (`bertjax.corpus.languages.language_shares`). Below 1, sources name theirs.
       undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
+      language_filter: the languages whose documents are kept; () keeps all.
+      deduplicate: whether one document of several is kept that are equal ("exact") or similar
+        ("near"); None keeps all. The filters are in `bertjax.corpus.cleaning`.
+      decontaminate: globs of the files of tasks; documents that have a text of them are removed.
       verify: whether to compare all checksums at the end.
       runner: "local" processes or "beam".
       beam_options: options for the Beam pipeline, such as "--runner=FlinkRunner".
@@ -120,6 +132,8 @@ def run(
         )
     check_language(language)
     weighted = parse_sources(list(sources))
+    specs = [spec for spec, _ in weighted]
+    cleaning = open_cleaning(language_filter, deduplicate, decontaminate, specs)
     # The given one is opened now, because it may lie in an unfinished corpus that is removed below.
     given, request = vocabularies.requested(
         learn_vocabulary=learn_vocabulary,
@@ -130,21 +144,26 @@ def run(
         model_type=model_type,
         cased=cased,
         language_alpha=language_alpha,
-        sources=[spec for spec, _ in weighted],
+        sources=specs,
     )
     if output.exists() and not output.is_dir():
         raise InputError(f"--output={output}: a file is in the way.")
     asked: dict[str, Any] = {
-        "source": [spec for spec, _ in weighted],
+        "source": specs,
         "held_out": held_out,
         "language": language,
         "undecodable": undecodable,
         "vocabulary": request,
+        "filters": {
+            "language_filter": list(language_filter),
+            "deduplicate": deduplicate,
+            "decontaminate": list(decontaminate),
+        },
     }
     _check_claim(output, asked)
 
     installed_docs = output / "installed-docs.txt"
-    unnamed = [split_language(spec)[1] for spec, _ in weighted]
+    unnamed = [split_language(spec)[1] for spec in specs]
     if INSTALLED_DOCS in unnamed and not installed_docs.exists():
         with exclusive(output):
             write_installed_docs(installed_docs, workers)
@@ -154,6 +173,7 @@ def run(
         held_out=held_out,
         language=language,
         skip_undecodable=undecodable == "skip",
+        filters=cleaning.identity,
     )
     if not is_finished(output):
         check_documents(plan)
@@ -166,6 +186,13 @@ def run(
         write_json(output / PLAN_FILE, asked)
 
         seconds = {"sources": time.monotonic() - start}
+        stage = time.monotonic()
+        cleaned: dict[str, Any] = {}
+        if cleaning.identity:
+            plan, report = clean(output, plan, cleaning, texts=texts, workers=workers)
+            cleaned = {"cleaning": report}
+            seconds["cleaning"] = time.monotonic() - stage
+
         stage = time.monotonic()
         new_vocabulary = not (output / DESCRIPTION_FILE).exists()
         if new_vocabulary:
@@ -190,7 +217,7 @@ def run(
             print(f"{output}: vocabulary and token store are there already.")
             cure = "remove it: the same command writes it again"
             times = read_json(report_file, record(seconds=dict), cure=cure)["seconds"]
-        report = {**_report(output, plan), "seconds": times}
+        report = {**_report(output, plan), **cleaned, "seconds": times}
         write_json(report_file, report)
         print(_summary(output, report))
         return report
@@ -222,10 +249,11 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
     path = output / PLAN_FILE
     if not path.exists():
         return []
-    fields = record(**dict.fromkeys(asked, Any))
+    fields = record(**dict.fromkeys(asked.keys() - {"filters"}, Any))
     earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
+    earlier.setdefault("filters", _NO_FILTERS)  # a corpus from before there were filters
     changed = [
-        "the source files have changed since, in number, names or sizes"
+        "the source files have changed since, in number, names or sizes (or those of the tasks)"
         if key == "files"
         else f"{key} was {earlier[key]!r}, now {value!r}"
         for key, value in asked.items()
@@ -245,8 +273,9 @@ def _clear(output: Path) -> None:
     vocabulary = (*VOCABULARY_FILES.values(), DESCRIPTION_FILE)
     for name in (*vocabulary, vocabularies.NEW_PIECES_FILE, _REPORT_FILE):
         (output / name).unlink(missing_ok=True)
-    if (store := store_directory(output)).exists():
-        shutil.rmtree(store)
+    for folder in (store_directory(output), output / filters.FOLDER):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 # ----------------------------------------------------------------------------- the stages
@@ -320,6 +349,8 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
                 f"{counts['tokens']:,} tokens; {counts['tokens_per_word']:.3f} tokens a word, "
                 f"{counts['unknown_rate']:.4%} unknown"
             )
+    if cleaned := report.get("cleaning"):
+        lines += map("  {}".format, filters.summary(output, cleaned))
     lines += map("  {}".format, _too_few_documents(report))
     for key, reason in (
         ("dropped", "shorter than 2 tokens, or a pair with an empty text"),

@@ -49,7 +49,7 @@ def lines(folder: Path, *names: str) -> Iterator[str]:
       InputError: see `find`; also if the file is damaged or a line is not UTF-8.
     """
     path = find(folder, *names)
-    for number, (_, line) in enumerate(line_files.lines(path, 0), start=1):
+    for number, (_, line) in enumerate(line_files.lines(str(path), 0), start=1):
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
@@ -66,7 +66,7 @@ def text(folder: Path, *names: str) -> tuple[Path, str]:
       InputError: see `lines`.
     """
     path = find(folder, *names)
-    with line_files.open_bytes(path) as file:
+    with line_files.open_bytes(str(path)) as file:
         data = file.read()
     try:
         return path, data.decode("utf-8-sig")

@@ -214,7 +214,8 @@ def test_sources_and_splits_without_documents(tmp_path, corpus):
 
 
 def test_progress_is_shown_while_no_shard_ends(tmp_path, corpus, monkeypatch, capfd):
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.1)  # a worker takes longer to start
+    looks = "bertjax.corpus.workers._SECONDS_BETWEEN_LOOKS"
+    monkeypatch.setattr(looks, 0.1)  # a worker takes longer to start
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
     path = tmp_path / "text.txt.gz"
     path.write_bytes(gzip.compress(b"the cat\n\n" * 60))

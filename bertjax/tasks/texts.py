@@ -1,0 +1,48 @@
+"""All texts of the files of tasks, whatever their columns and fields mean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.corpus.line_files import lines
+from bertjax.tasks import official_files, rows
+
+
+def texts(name: str) -> Iterator[str]:
+    """Yields each text of a file of a task, compressed or not.
+
+    Those are all texts in the JSON of a .json (as SQuAD's) or .jsonl, all columns of a .csv or
+    .parquet, and else the fields between the tabs of each line (GLUE's .tsv with or without a
+    header, .txt).
+
+    Raises:
+      InputError: the file is missing or damaged.
+    """
+    path = Path(name)
+    ending = official_files.ending(path)
+    if ending == ".json":
+        yield from _within(official_files.json_value(path.parent, path.name)[1])
+    elif ending in (".jsonl", ".csv", ".parquet"):
+        for row in rows.read_rows(path.parent, path.name):
+            yield from _within(dict(row.fields))
+    else:
+        for offset, line in lines(name, 0):
+            try:
+                yield from line.decode("utf-8").rstrip("\r\n").split("\t")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{name}: not UTF-8 at byte {offset + error.start}: convert it"
+                ) from error
+
+
+def _within(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _within(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _within(each)

@@ -1,0 +1,229 @@
+"""Sources under addresses: a server in this process, and fsspec's file system in memory."""
+
+import functools
+import gzip
+import http.server
+import json
+import re
+import sys
+import threading
+
+import fsspec
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from bertjax.base.errors import InputError
+from bertjax.corpus import build, remote_files
+from bertjax.corpus.build import build_store
+from bertjax.corpus.line_files import files
+from bertjax.corpus.manifest import read_manifest
+from bertjax.corpus.remote_files import find_remote, open_remote
+from bertjax.corpus.sources import open_source
+from tests.corpus.test_build import made_up_documents, make_corpus, plan_for, write_text
+
+HTTP = pytest.mark.needs("aiohttp")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves a folder with ranges. `failures` are the numbers of the answers that break off."""
+
+    def __init__(self, folder):
+        self.folder, self.ranges, self.answers, self.failures = folder, [], 0, ()
+        self.sends_ranges = self.sends_sizes = True
+        self.status = None
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):  # noqa: N802 (the name is http.server's)
+        server, path = self.server, self.server.folder / self.path.strip("/")
+        if server.status or not path.exists():
+            self.send_error(server.status or 404)
+            return
+        data = path.read_bytes() if path.is_file() else self._index(path)
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        self.send_response(206 if asked and server.sends_ranges else 200)
+        self.send_header("ETag", f'"{hash(data)}"')
+        if asked and server.sends_ranges:
+            start, stop = int(asked[1]), int(asked[2]) + 1
+            server.ranges.append((start, stop))
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+            data = data[start:stop]
+        if server.sends_sizes:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if asked:
+            server.answers += 1
+            if server.answers in server.failures:
+                data = data[: len(data) // 2]
+        self.wfile.write(data)
+        self.close_connection = True
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _index(self, path):
+        return "".join(f'<a href="{each.name}">x</a>' for each in path.iterdir()).encode()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    (tmp_path / "served").mkdir()
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(build, "_SMALLEST_SHARD", 2000)
+    with Server(tmp_path / "served") as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+def read(spec, target=1 << 30):
+    source = open_source(spec, "unused")
+    parts = [part for extent in source.extents() for part in extent.cut(target)]
+    return [d for part in parts for d in source.documents(part, skip_undecodable=False)]
+
+
+@pytest.mark.parametrize("target", [97, 1 << 20])
+def test_every_kind_of_file_in_memory(tmp_path, target):
+    documents = made_up_documents(61)
+    texts = ["\n".join(document) for document in documents]
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/c/a.txt", "\n\n".join(texts[:20]).encode())
+    memory.pipe_file("/c/b.txt.gz", gzip.compress("\n\n".join(texts[20:]).encode()))
+    zstd = functools.partial(pyarrow.compress, codec="zstd", asbytes=True)
+    memory.pipe_file("/c/a.jsonl.zst", zstd(b"".join(_json(text) for text in texts)))
+    with memory.open("/c/a.parquet", "wb") as file:
+        parquet.write_table(pyarrow.table({"x": range(61), "y": texts}), file, row_group_size=7)
+    memory.pipe_file("/c/a.en", "\n".join(str(n) for n in range(37)).encode())
+    memory.pipe_file("/c/a.sw", "\n".join(f"-{n}" for n in range(37)).encode())
+    try:
+        assert read("text:memory://c/*.txt*", target) == documents
+        assert read("jsonl:memory://c/a.jsonl.zst#text", target) == documents
+        assert read("parquet:memory://c/*.parquet#y", target) == documents
+        pairs = read("parallel:memory://c/a.en|memory://c/a.sw", target)
+        assert pairs == [[str(n), f"-{n}"] for n in range(37)]
+        with pytest.raises(InputError, match=r"memory://c/\*.csv: no such file"):
+            files("memory://c/*.csv")
+    finally:
+        memory.rm("/c", recursive=True)
+
+
+def _json(text):
+    return json.dumps({"text": text}).encode() + b"\n"
+
+
+@HTTP
+def test_workers_build_the_same_store_from_a_server(tmp_path, server):
+    spec = write_text(server.folder / "a.txt", made_up_documents(97))
+    plans = [plan_for(spec), plan_for(f"text:{server.address}/a.txt")]
+    assert [shard.size for shard in plans[0].shards] == [shard.size for shard in plans[1].shards]
+    assert len(plans[0].shards) > 3
+    shards = []
+    for number, plan in enumerate(plans):
+        make_corpus(tmp_path / str(number))
+        assert build_store(tmp_path / str(number), plan, workers=2)
+        assert not build_store(tmp_path / str(number), plan, workers=2)
+        shards.append(read_manifest(tmp_path / str(number), verify=True)["shards"])
+    assert shards[0] == shards[1]
+    before = plans[1].identity
+    assert plan_for(f"text:{server.address}/a.txt").identity == before
+    content = (server.folder / "a.txt").read_bytes()
+    (server.folder / "a.txt").write_bytes(content.swapcase())  # the size is the same
+    assert plan_for(f"text:{server.address}/a.txt").identity != before
+    assert plan_for(spec).identity == plans[0].identity
+
+
+@HTTP
+def test_files_are_found_and_read_in_blocks(server, monkeypatch):
+    monkeypatch.setattr(remote_files, "_BLOCK", 1000)
+    data = bytes(range(256)) * 31
+    for name in ("b.bin", "a.bin", "c.txt"):
+        (server.folder / name).write_bytes(data)
+    found = find_remote(f"{server.address}/*.bin")
+    assert [(f.name, f.size) for f in found] == [
+        (f"{server.address}/{name}", len(data)) for name in ("a.bin", "b.bin")
+    ]
+    assert all(file.version for file in found)
+    with open_remote(found[1].name) as file:
+        assert file.read(13) == data[:13]
+        assert file.seek(-1111, 2) == len(data) - 1111
+        assert file.read() == data[-1111:]
+        file.seek(500)
+        assert file.read(77) == data[500:577]
+        file.seek(0)
+        assert b"".join(file) == data
+    assert server.ranges and max(stop - start for start, stop in server.ranges) <= 1111
+
+
+@HTTP
+def test_a_break_in_the_middle_is_tried_again_from_there(server, monkeypatch):
+    monkeypatch.setattr(remote_files, "_BLOCK", 1000)
+    documents = made_up_documents(60)
+    write_text(server.folder / "a.txt", documents)
+    spec = f"text:{server.address}/a.txt"
+    server.failures = (3, 5, 6)
+    assert read(spec) == documents
+    starts = [start for start, _ in server.ranges]
+    assert starts[:8] == [0, 1000, 2000, 2000, 3000, 3000, 3000, 4000]
+    server.answers, server.failures = 0, (4, 5, 6)
+    message = r"a\.txt at byte 3,000: cannot be read, after 3 tries: check the network"
+    with pytest.raises(InputError, match=message):
+        read(spec)
+
+
+@HTTP
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"status": 403}, r"a\.txt: the access is refused: check its address"),
+        ({"status": 404}, r"a\.txt: no such file: check"),
+        ({"status": 503}, r"a\.txt: cannot be read, after 3 tries: check the network"),
+        ({"sends_sizes": False}, "the server does not tell its size: download the file first"),
+        ({"sends_ranges": False}, "the server sends whole files only: download the file first"),
+    ],
+)
+def test_what_a_server_refuses_is_one_line(server, monkeypatch, change, message):
+    monkeypatch.setattr(remote_files, "_BLOCK", 1000)
+    write_text(server.folder / "a.txt", made_up_documents(60))
+    for name, value in change.items():
+        setattr(server, name, value)
+    with pytest.raises(InputError, match=message) as caught:
+        read(f"text:{server.address}/a.txt")
+    assert "\n" not in str(caught.value)
+
+
+@HTTP
+def test_a_file_that_is_gone(server):
+    write_text(server.folder / "a.txt", made_up_documents(9))
+    source = open_source(f"text:{server.address}/a.txt", "unused")
+    (part,) = source.extents()[0].cut(1 << 30)
+    (server.folder / "a.txt").unlink()
+    with pytest.raises(InputError, match=r"a\.txt: no such file \(any more\)"):
+        list(source.documents(part, skip_undecodable=False))
+
+
+@pytest.mark.parametrize(
+    "address, module, message",
+    [
+        ("s3://bucket/a.txt", "s3fs", r"s3://bucket/a\.txt: pip install 'bertjax\[s3\]'"),
+        ("gs://bucket/a.txt", "gcsfs", r"gs://bucket/a\.txt: pip install 'bertjax\[gcs\]'"),
+        ("https://host/a.txt", "aiohttp", r"https://host/a\.txt: pip install 'bertjax\[http\]'"),
+        ("oss://bucket/a.txt", "ossfs", "Install ossfs"),
+        ("nosuch://a.txt", "nosuch", "Protocol not known: nosuch: addresses begin with hf://"),
+    ],
+)
+def test_what_is_missing_is_named(monkeypatch, address, module, message):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "registry", {})  # what was opened before
+    with pytest.raises(InputError, match=message):
+        files(address)
