@@ -20,6 +20,7 @@ setup(
         *find_packages(include=["bertjax", "bertjax.*"]),
         *("bertjax.configs", "bertjax.configs.studies", "bertjax.launch"),
     ],
+    package_data={"bertjax.pages": ["*.css", "*.js"]},
     package_dir={"bertjax.configs": "configs", "bertjax.launch": "launch"},
     entry_points={"console_scripts": ["bertjax = bertjax.__main__:main"]},
     python_requires=">=3.11",
@@ -81,6 +82,7 @@ setup(
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         "elmo": ["h5py>=3.14"],  # weights of bilm-tf and AllenNLP, in and out
         # Tests.
+        "browser": ["playwright>=1.65"],  # a page in a real one
         "test": [
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",

@@ -158,6 +158,7 @@ COMPARE = _command(
     "run",
     _printed,
 )
+WATCH = _command("watch run --text=Moo", "run", _printed)
 CONVERT = _command("convert --from=run --to=hf:exported", "run", _files("exported"))
 CLASSIFIER = _command(
     "convert --from=glue-run --to=hf:classifier", "glue-run", _files("classifier")
