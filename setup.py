@@ -81,6 +81,7 @@ setup(
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         "elmo": ["h5py>=3.14"],  # weights of bilm-tf and AllenNLP, in and out
+        "site": ["markdown-it-py>=4.3", "pdoc>=16"],  # docs/site.py
         # Tests.
         "browser": ["playwright>=1.65"],  # a page in a real one
         "test": [

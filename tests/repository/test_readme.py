@@ -119,7 +119,8 @@ def _anchors(text: str) -> set[str]:
 
 def test_links_lead_somewhere(documents, repository):
     broken = []
-    for name, text in documents.items():
+    workspace = (repository / "WORKSPACE.md").read_text(encoding="utf-8")
+    for name, text in (documents | {"WORKSPACE.md": workspace}).items():
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if target.startswith("https://"):
                 continue
@@ -152,7 +153,7 @@ _PROGRAMS = {
     *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
     *("launch/score.py", "launch/scaling.py", "launch/probe.py", "launch/complete.py"),
-    "launch/watch.py",
+    *("launch/watch.py", "docs/site.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
