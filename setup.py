@@ -20,6 +20,7 @@ setup(
         *find_packages(include=["bertjax", "bertjax.*"]),
         *("bertjax.configs", "bertjax.configs.studies", "bertjax.launch"),
     ],
+    package_data={"bertjax.pages": ["*.css", "*.js"]},
     package_dir={"bertjax.configs": "configs", "bertjax.launch": "launch"},
     entry_points={"console_scripts": ["bertjax = bertjax.__main__:main"]},
     python_requires=">=3.11",
@@ -87,7 +88,9 @@ setup(
         "beam": ["apache-beam>=2.77"],  # token stores built on a cluster
         "tf1": ["tensorflow-cpu>=2.21"],  # checkpoints of google-research/bert, as a source
         "elmo": ["h5py>=3.14"],  # weights of bilm-tf and AllenNLP, in and out
+        "site": ["markdown-it-py>=4.3", "pdoc>=16"],  # docs/site.py
         # Tests.
+        "browser": ["playwright>=1.65"],  # a page in a real one
         "test": [
             "gcp-storage-emulator>=2026.7",
             "ipython>=9.18",

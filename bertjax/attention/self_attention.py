@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from bertjax.attention.contract import Drop, Mask, Pattern
 from bertjax.attention.implementations import attention, by_kernel, self_attention
+from bertjax.attention.probabilities import ATTENTION, probabilities
 from bertjax.base import axes
 from bertjax.layers.dense import Dense, Precision
 from bertjax.layers.dropout import dropout_seed
@@ -48,6 +49,7 @@ class SelfAttention(nn.Module):
         """If `rotation` is given, queries and keys are rotated by it, which marks positions.
 
         With a cache (`bertjax.encoders.cache`), x is one token, the last of those in `mask.keys`.
+        Where the collection `ATTENTION` is mutable, it gets the probabilities.
         """
         embed = {axes.EMBED: x.shape[-1]}
         heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
@@ -63,6 +65,8 @@ class SelfAttention(nn.Module):
         qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
             qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
         )
+        if self.is_mutable_collection(ATTENTION):
+            self.sow(ATTENTION, "probabilities", probabilities(qkv, mask, self.pattern, rotation))
         if self.has_variable("cache", "keys"):
             return dense(heads, embed, self.output_init, name="output")(self._go_on(qkv, mask.keys))
         dropping = self.rate > 0 and not deterministic

@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
@@ -56,8 +57,11 @@ def DEFINE_config() -> flags.FlagHolder:
     )
 
 
-def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
-    """Parses the command line and exits with what `main(argv)` returns (None is 0).
+def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
+    """Parses the command line and exits with what `main(arguments)` returns (None is 0).
+
+    The arguments are the words that are no flags. Only a program that says by `names` what they
+    are, such as "RUN", takes any, and it needs at least one.
 
     An error that the user can correct becomes one line "error: ..." on standard error, with exit
     code 2: an `InputError`, a wrong flag, a full disk, a file that cannot be read or made, a
@@ -71,7 +75,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     try:
         try:
             app.run(
-                lambda argv: _guarded(_without_arguments(main), argv),
+                lambda argv: _guarded(partial(_with_arguments, main, names), argv),
                 flags_parser=lambda argv: _guarded(_parse_flags, argv),
             )
         finally:
@@ -147,15 +151,15 @@ def _refuse_sums(argv: Sequence[str]) -> None:
             )
 
 
-def _without_arguments(
-    main: Callable[[Sequence[str]], int | None],
-) -> Callable[[Sequence[str]], int | None]:
-    def checked(argv: Sequence[str]) -> int | None:
-        if len(argv) > 1:
-            raise InputError(f"{argv[1]!r} is no flag: write --name=value")
-        return main(argv)
-
-    return checked
+def _with_arguments(
+    main: Callable[[list[str]], int | None], names: str, argv: Sequence[str]
+) -> int | None:
+    arguments = list(argv[1:])
+    if arguments and not names:
+        raise InputError(f"{arguments[0]!r} is no flag: write --name=value")
+    if names and not arguments:
+        raise InputError(f"no {names} is given: write it behind the program's name")
+    return main(arguments)
 
 
 def _guarded(function: Callable[[Sequence[str]], T], argv: Sequence[str]) -> T:

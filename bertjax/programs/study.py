@@ -33,12 +33,10 @@ from bertjax.studies.outcome import is_done, last_step
 from bertjax.studies.processes import Processes, seconds_of, stop_with_study
 from bertjax.studies.provenance import changes, is_remembered, made_from, remember
 from bertjax.studies.scales import SCALES, Scale
-from bertjax.studies.study import Stage, Study, folder_of
+from bertjax.studies.study import PLAN, Stage, Study, folder_of
 from bertjax.tasks.classification import Regression
 from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.task import TRAIN, Task
-
-_PLAN = ".plan.json"
 
 
 def run(
@@ -94,7 +92,7 @@ def run(
 
     begin = time.time()
     with exclusive(given.folder):
-        write_json(given.folder / f"{name}{_PLAN}", study.plain())
+        write_json(given.folder / f"{name}{PLAN}", study.plain())
         failed = Processes(given.folder, command, at_once).run(waiting, done)
         found = table.content(study, given.folder)
         taken = seconds_of(given.folder)
@@ -172,9 +170,9 @@ def _folder(stage: Stage, given: Given) -> str:
 def _check_plan(study: Study, name: str, folder: Path) -> None:
     """Raises InputError if the folder has another study of this name, or another such stage."""
     stages = json.loads(json.dumps(study.plain()["stages"]))  # as they are in the file
-    for path in sorted(folder.glob(f"*{_PLAN}")):
+    for path in sorted(folder.glob(f"*{PLAN}")):
         begun = read_json(path, record(rows=list[str], stages=dict), cure="restore it from a copy")
-        if path.name == f"{name}{_PLAN}" and begun["rows"] != study.plain()["rows"]:
+        if path.name == f"{name}{PLAN}" and begun["rows"] != study.plain()["rows"]:
             raise InputError(
                 f"{path}: the study was begun with the rows {', '.join(begun['rows'])}, and now "
                 f"has {', '.join(study.plain()['rows'])}: choose another --workdir"

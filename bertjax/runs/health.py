@@ -1,7 +1,8 @@
 """The verdict on a run, and the file with what the verdict needs besides the lines of metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.files import read_json, write_json
@@ -60,8 +61,26 @@ def write_health(run: Path, health: Health, diverged: str = "") -> None:
     write_json(run / HEALTH_FILE, content)
 
 
-def verdict_of_run(run: str | Path) -> Verdict:
-    """The verdict on a run by its folder: config.json, metrics.jsonl and HEALTH_FILE.
+class RunHealth(NamedTuple):
+    """What is known of the health of a run besides its lines of metrics.
+
+    Attributes:
+      recipe: the run's.
+      health: its rules.
+      diverged: the error that ended it, if its loss became infinite or nan; else "".
+    """
+
+    recipe: Recipe
+    health: Health
+    diverged: str
+
+    def verdict(self, rows: Sequence[Mapping[str, Any]]) -> Verdict:
+        """The verdict after the lines of its metrics.jsonl."""
+        return Verdict(DIVERGING, self.diverged) if self.diverged else self.health.verdict(rows)
+
+
+def health_of_run(run: str | Path) -> RunHealth:
+    """Reads config.json and HEALTH_FILE of a run.
 
     Raises:
       InputError: the folder is not a run, or is damaged.
@@ -69,8 +88,15 @@ def verdict_of_run(run: str | Path) -> Verdict:
     path = checked_path(run) / HEALTH_FILE
     cure = "remove it: the run writes it again when it goes on"
     about = read_json(path, _KIND, cure=cure) if path.exists() else {}
-    if about.get("diverged"):
-        return Verdict(DIVERGING, about["diverged"])
     recipe = Recipe.from_config(read_config(run))
     baselines = {_WHOLE: about.get("unigram_baseline")} | (about.get("languages") or {})
-    return health_of(recipe, baselines).verdict(read_metrics(run))
+    return RunHealth(recipe, health_of(recipe, baselines), about.get("diverged") or "")
+
+
+def verdict_of_run(run: str | Path) -> Verdict:
+    """The verdict on a run by its folder: config.json, metrics.jsonl and HEALTH_FILE.
+
+    Raises:
+      InputError: the folder is not a run, or is damaged.
+    """
+    return health_of_run(run).verdict(read_metrics(run))

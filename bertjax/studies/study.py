@@ -9,6 +9,7 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 
+PLAN = ".plan.json"  # of STUDY/NAME.plan.json, which has the rows and stages of the study NAME
 FIRST, PREVIOUS = "first", "previous"
 # Programs that write into another stage's run.
 EVALUATE, MASKED_TEXT, GRAMMAR = "evaluate", "masked_text", "grammar"

@@ -85,11 +85,22 @@ def _cell(mine: Figure | None, theirs: Figure | None) -> dict[str, Any]:
 
 def text(table: Mapping[str, Any]) -> str:
     """A table of `content` in Markdown, with a legend."""
+    names, *rows = in_cells(table)
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes(table)])
+
+
+def in_cells(table: Mapping[str, Any]) -> list[list[str]]:
+    """The lines of a table of `content`, the names of its columns first, as texts."""
     names = [column["name"] for column in table["columns"]]
     rows = [[row["name"], *(_shown(row["cells"][name]) for name in names)] for row in table["rows"]]
-    lines = [["", *names], ["---"] * (len(names) + 1), *rows]
+    return [["", *names], *rows]
+
+
+def notes(table: Mapping[str, Any]) -> list[str]:
+    """The lines below a table of `content`: its legend, and each verdict that is bad."""
     bad = [f"{name} is not healthy: {says}" for name, says in table["verdicts"].items()]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", _legend(table), *bad])
+    return [_legend(table), *bad]
 
 
 def _shown(cell: Mapping[str, Any]) -> str:

@@ -95,14 +95,27 @@ class Health:
         held_out = [row for row in rows if row["split"] == HELDOUT]
         if not held_out:
             return Verdict(UNKNOWN, "no evaluation yet")
-        number = self._number(held_out[-1]["step"])
-        of_stage = [row for row in rows if self._number(row["step"]) == number]
         return (
-            self._diverging(of_stage)
+            self._diverging(self._of_last_stage(rows))
             or self._plateau(held_out[-2:])
             or self._warned(held_out[-3:])
             or self._beside_baseline(held_out[-1])
         )
+
+    def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> float | None:
+        """The headline (nats) above which evaluations of the last phase mean that it diverges.
+
+        None: no evaluation yet has a finite one.
+        """
+        rows = [row for row in rows if self.objective.headline in row and row["split"] == HELDOUT]
+        losses = filter(math.isfinite, map(self._loss, self._of_last_stage(rows)))
+        best = min(losses, default=None)
+        return None if best is None else best + _RISE
+
+    def _of_last_stage(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The lines of the stage of the last evaluation."""
+        last = [self._number(row["step"]) for row in rows if row["split"] == HELDOUT][-1:]
+        return [row for row in rows if self._number(row["step"]) in last]
 
     def _number(self, step: int) -> int:
         """The stage of an update."""
@@ -181,9 +194,14 @@ class Health:
             return Verdict(HEALTHY, self._figures(row))
         return Verdict(UNKNOWN, f"{self._figures(row)}; it does not use the context yet")
 
+    @property
+    def healthy_below(self) -> float | None:
+        """The headline (nats) below which a run uses the context; None: it is not known."""
+        return None if self.unigram_baseline is None else self.unigram_baseline - _NEAR
+
     def _uses_context(self, row: Mapping[str, Any]) -> bool:
-        baseline = self.unigram_baseline
-        return baseline is not None and self._loss(row) < baseline - _NEAR
+        below = self.healthy_below
+        return below is not None and self._loss(row) < below
 
     def _loss(self, row: Mapping[str, Any]) -> float:
         return row[self.objective.headline]

@@ -9,7 +9,9 @@ from bertjax.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.attention.einsum import einsum_self_attention
 from bertjax.attention.fused import fused_self_attention
 from bertjax.attention.implementations import attention
+from bertjax.attention.probabilities import probabilities
 from bertjax.layers.dropout import keep_mask
+from bertjax.layers.rotary import rotated, rotation
 
 B, S, N, H = 3, 7, 2, 5
 SEED = jnp.uint32(11)
@@ -79,6 +81,21 @@ def test_fused_is_the_same_function(qkv, name):
     found = fused_self_attention(qkv, mask, pattern)
     sees = np.broadcast_to(MASKS[name].any(-1), (B, 1, S))[:, 0]
     np.testing.assert_allclose(found[sees], _attend(qkv, name)[sees], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_probabilities_are_those_that_attention_computes_with(qkv, name):
+    """Times the values, they are its result; also of rotated queries and keys."""
+    mask, pattern = SEEN[name]
+    qkv = qkv[..., :4]  # an even width can be rotated
+    for by in (None, rotation(jnp.arange(S), 4, theta=100.0)):
+        shares = probabilities(qkv, mask, pattern, by)
+        assert shares.shape == (B, N, S, S)
+        np.testing.assert_allclose(shares.sum(-1), 1, atol=1e-6)
+        sees = np.broadcast_to(MASKS[name].any(-1)[:, 0], (B, S))
+        read = jnp.einsum("bnst,btnh->bsnh", shares, qkv[:, :, 2])
+        wanted = einsum_self_attention(qkv if by is None else rotated(qkv, by), mask, pattern)
+        np.testing.assert_allclose(read[sees], wanted[sees], atol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])

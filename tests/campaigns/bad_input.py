@@ -93,7 +93,7 @@ _COMMANDS = {
     for command in (
         *(made.PREPARE, made.PRETRAIN, made.EVALUATE, made.FILL, made.COMPARE, made.CONVERT),
         *(made.EXTRACT, made.GLUE, made.PREDICT, made.ENSEMBLE, made.DRY_RUN, made.SHOW),
-        *(made.COMPILE, made.SCORE, made.COMPLETE, made.PROBE),
+        *(made.COMPILE, made.SCORE, made.COMPLETE, made.PROBE, made.WATCH),
     )
 }
 
@@ -130,6 +130,7 @@ _OF_FLAGS = {
     "from": _NO_MODEL,
     "runs": ("glue-run", "glue-run,glue-run", *(f"glue-run,{name}" for name in _NO_MODEL)),
     "input": _NO_INPUT,
+    "port": ("", "text", "nan", "-1", "1.5", "65536", "9" * 20),  # 0 is any that is free
     "corpus": (
         *_NO_INPUT,
         "run",

@@ -48,7 +48,7 @@ _READERS = {
         "run",
         [
             made_from(command, "run=evaluated-run")
-            for command in (made.EVALUATE, made.FILL, made.HAND_ON, made.PRETRAIN)
+            for command in (made.EVALUATE, made.FILL, made.HAND_ON, made.PRETRAIN, made.WATCH)
         ],
     ),
     "unfinished-run": ("run", [made_from(made.PRETRAIN, "run=unfinished-run")]),

@@ -48,6 +48,7 @@ _IMPORTED = (
     *(
         "bertjax.programs.show_sharding",
         "bertjax.programs.study",
+        "bertjax.programs.watch",
         "ml_collections.config_flags",
         "matplotlib.figure",
     ),

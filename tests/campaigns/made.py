@@ -96,9 +96,10 @@ def _without_clocks(value: Any) -> Any:
     return [_without_clocks(each) for each in value] if isinstance(value, list) else value
 
 
-def _of_training(folder: Path, _: End) -> Any:
-    names = ("config.json", "vocab.txt", "vocabulary.json")
-    return metrics_of(folder / "run"), _files(*(f"run/{name}" for name in names))(folder, _)
+def _of_training(run: str) -> Callable[[Path, End], Any]:
+    """The metrics of a run, and digests of its files."""
+    files = _files(*(f"{run}/{name}" for name in ("config.json", "vocab.txt", "vocabulary.json")))
+    return lambda folder, end: (metrics_of(folder / run), files(folder, end))
 
 
 def _printed(_: Path, end: End) -> Any:
@@ -148,7 +149,7 @@ PREPARE = _command(
 PRETRAIN = _command(
     "pretrain --config=tiny.py --config.corpus=corpus --workdir=run --verify",
     "tiny.py corpus",
-    _of_training,
+    _of_training("run"),
 )
 EVALUATE = _command("evaluate --model=run --batches=1", "run corpus", _files("run/evaluation.json"))
 FILL = _command("fill_mask --model=run --text=[MASK]", "run", _printed)
@@ -158,6 +159,7 @@ COMPARE = _command(
     "run",
     _printed,
 )
+WATCH = _command("watch run --text=Moo", "run", _printed)
 CONVERT = _command("convert --from=run --to=hf:exported", "run", _files("exported"))
 CLASSIFIER = _command(
     "convert --from=glue-run --to=hf:classifier", "glue-run", _files("classifier")
@@ -257,7 +259,7 @@ READER = _command(
     "pretrain --config=tiny.py --config.objective=left_to_right --config.corpus=corpus"
     " --workdir=reader",
     "tiny.py corpus",
-    _of_training,
+    _of_training("reader"),
 )
 COMPLETE = _command("complete --model=reader --text=moo --tokens=2", "reader", _printed)
 PROBE = _command(

@@ -67,6 +67,7 @@ def said(
         "convert --from=run --to=stablehlo:served",
         "extract_features --model=hf:exported --input=lines.txt --output=vectors.parquet",
         "compare_words --model=run --word=moo --text=Moo --text=moo --output=word.png",
+        "watch run --text=moo",
         *(_fine_tuning(task, tiny_run) for task in ("glue", "squad", "swag", "ner", "table")),
         "predict --model=glue-run --input=pairs.txt --output=pairs.jsonl",
         "ensemble --runs=one,other --workdir=together",

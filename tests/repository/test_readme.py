@@ -4,6 +4,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,8 @@ def _anchors(text: str) -> set[str]:
 
 def test_links_lead_somewhere(documents, repository):
     broken = []
-    for name, text in documents.items():
+    workspace = (repository / "WORKSPACE.md").read_text(encoding="utf-8")
+    for name, text in (documents | {"WORKSPACE.md": workspace}).items():
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if target.startswith("https://"):
                 continue
@@ -151,6 +153,7 @@ _PROGRAMS = {
     *("launch/finetune.py", "launch/ensemble.py", "launch/predict.py", "launch/convert.py"),
     *("launch/compile_check.py", "launch/show_sharding.py", "launch/study.py"),
     *("launch/score.py", "launch/scaling.py", "launch/probe.py", "launch/complete.py"),
+    *("launch/watch.py", "docs/site.py"),
     *(f"tests/benchmarks/{name}.py" for name in ("bfloat16", "extract_features", "finetune")),
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
@@ -297,6 +300,18 @@ def test_translations(commands, repository, tmp_path):
             file.writelines(map(lines_of.format, range(300)))
     assert "held" in _run(lines[first], tmp_path, repository)
     assert "4 steps done" in _run(lines[first + 1], tmp_path, repository, _SMALL_ALONE)
+
+
+@pytest.mark.slow
+def test_a_run_is_watched(commands, repository, tiny_run, tmp_path):
+    """The last command serves the page until Ctrl-C: tests/programs/test_watch.py."""
+    *written, served = [c for c in commands["docs/training.md"] if "watch.py" in c]
+    assert "--port" in served
+    for name in ("run", "runs/one", "runs/other"):
+        shutil.copytree(tiny_run, tmp_path / name)
+    said = [_run(command, tmp_path, repository) for command in written]
+    pages = ("run/watch.html", "runs/watch.html", "run/watch.html")
+    assert said == [f"{page}: open it in a browser\n" for page in pages]
 
 
 @pytest.mark.slow

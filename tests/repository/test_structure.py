@@ -52,8 +52,8 @@ MAY_IMPORT = {
     "inference": ["sharding", "tasks"],
     # the vectors of texts: input, computation, result
     "features": [
-        *["base", "text", "corpus", "tasks", "encoders", "heads", "sharding", "inference"],
-        "interop",
+        *["base", "text", "corpus", "tasks", "attention", "encoders", "heads", "sharding"],
+        *["inference", "interop"],
     ],
     # what a model knows of grammar: pairs of sentences, their log-probabilities, accuracy
     "minimal_pairs": [
@@ -74,11 +74,13 @@ MAY_IMPORT = {
     "contrastive": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # tables of many runs: their rows and stages, the figures that runs have left
     "studies": [*_BELOW_RUNS, "runs", "fine_tuning"],
+    # pages for a browser, from the folders of runs and studies
+    "pages": [*_BELOW_RUNS, "runs", "fine_tuning", "studies"],
     # the shipped recipes, made from the settings of all parts
     "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
     # floor 4: programs, which alone combine all parts
     "library": [*_BELOW_RUNS, "runs", "fine_tuning", "programs"],
-    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "contrastive", "studies"],
+    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "contrastive", "studies", "pages"],
 }
 
 # The files that may import each outside library. A library that is not listed may not be imported.

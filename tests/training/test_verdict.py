@@ -124,6 +124,19 @@ def test_another_phase_has_other_losses():
     assert two.verdict(rows).kind == UNKNOWN
 
 
+def test_the_borders_that_a_chart_shows():
+    """A run is healthy below one, and diverges above the other, which is that of its phase."""
+    two = Health(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, BASELINE)
+    rows = both(range(100, 600, 100), (5.0, 4.0, 3.0, 4.5, 4.4))
+    assert two.healthy_below == pytest.approx(6.35)
+    assert two.diverging_above(rows) == pytest.approx(4.9)
+    assert two.diverging_above(rows[:6]) == pytest.approx(3.5)
+    rows.append(held_out(600, math.nan))
+    assert two.diverging_above(rows) == pytest.approx(4.9)
+    assert two.diverging_above([train(1, 5.0)]) is None
+    assert Health(MaskedLM(), two.stages, 0, None).healthy_below is None
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_diverges(value):
     verdict = health().verdict([held_out(100, 5.0), held_out(200, value)])

@@ -1,0 +1,132 @@
+"""The page of a folder, or of several: runs of any kind, and studies."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import read_json
+from bertjax.base.validation import record
+from bertjax.pages import results
+from bertjax.pages.html import element, table
+from bertjax.pages.metrics import Lines, charts
+from bertjax.pages.page import Section
+from bertjax.runs.health import RunHealth, health_of_run
+from bertjax.runs.run_folder import is_of_tasks, recorded_config
+from bertjax.studies.study import PLAN
+from bertjax.studies.table import in_cells, notes
+from bertjax.training.journal import METRICS_FILE, read_metrics
+
+_TABLE = record(title=str, columns=list, rows=list, verdicts=dict)
+# What a page is made from.
+_READ = ("*.json*", "*.png", "predictions/*", "trials/*/*.json*", "runs/*/*.json*")
+
+
+def state_of(folders: Sequence[Path]) -> str:
+    """A text that changes when a file changes that a page of the folders is made from."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(path for pattern in _READ for path in folder.glob(pattern)):
+            about = path.stat()
+            digest.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def sections(folders: Sequence[Path]) -> list[Section]:
+    """The sections of a page of a folder; of several folders, their curves come together first.
+
+    Raises:
+      InputError: one is no run and no study, or has a damaged file.
+    """
+    if len(folders) == 1:
+        return list(_study(folders[0]) if _plans(folders[0]) else _run(folders[0]))
+    found = [_Run(folder) for folder in folders]
+    together = [
+        Lines(f"{run.name} {each.name}".strip(), each.rows) for run in found for each in run.lines
+    ]
+    apart = [section for run in found for section in run.sections(alone=False)]
+    return [Section("Curves", _empty(together), charts(together)), *apart]
+
+
+def _run(folder: Path) -> Iterator[Section]:
+    run = _Run(folder)
+    first, *others = run.sections(alone=True)
+    yield first
+    yield Section("Curves", _empty(run.lines), charts(run.lines, run.health))
+    yield from others
+
+
+def _empty(lines: Sequence[Lines]) -> list[Any]:
+    if any(each.rows for each in lines):
+        return []
+    return [element("p", f"There is no line of {METRICS_FILE} yet.", class_="note")]
+
+
+class _Run:
+    """A run of pre-training or fine-tuning, as its folder has it now.
+
+    Attributes:
+      name: of its folder.
+      health: of a run of pre-training; else None.
+      lines: its lines of metrics; of fine-tuning, those of each trial.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.name = folder, folder.resolve().name
+        self._config = recorded_config(folder)
+        _check_run(folder, self._config)
+        trials = sorted(folder.glob(f"trials/*/{METRICS_FILE}"))
+        self.lines = [Lines(path.parent.name, read_metrics(path.parent)) for path in trials]
+        self.lines = self.lines or [Lines("", read_metrics(folder))]
+        self.health: RunHealth | None = None
+        if "objective" in self._config and not is_of_tasks(self._config):
+            self.health = health_of_run(folder)
+
+    def sections(self, *, alone: bool) -> Iterator[Section]:
+        """Yields all but the curves; the first has the verdict.
+
+        Args:
+          alone: whether the page has no other run; then no heading needs its name.
+        """
+        said = []
+        if self.health:
+            verdict = self.health.verdict(self.lines[0].rows)
+            said.append(element("p", str(verdict), class_="note"))
+        pictures = results.pictures(self.folder) if alone else ()
+        title = self.name if not alone else "Verdict" if self.health else "The run"
+        yield Section(title, [*said, results.of_config(self._config), *pictures])
+        found = results.evaluations if self.health else results.results
+        for title, content, _ in found(self.folder):
+            yield Section(title if alone else f"{self.name}: {title}", content)
+
+
+def _check_run(folder: Path, config: Mapping[str, Any]) -> None:
+    if not config:
+        raise InputError(f"{folder}: not a run: it has no config.json")
+    if "model_type" in config or "architectures" in config:
+        raise InputError(f"{folder}: not a run, but a model as transformers has it")
+
+
+# ------------------------------------------------------------------------------- studies
+
+
+def _plans(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{PLAN}"))
+
+
+def _study(folder: Path) -> Iterator[Section]:
+    """Yields the tables of the studies in a folder, and the curves of their runs."""
+    for plan in _plans(folder):
+        path = plan.with_name(plan.name.removesuffix(PLAN) + ".json")
+        if not path.exists():
+            yield Section(plan.name.removesuffix(PLAN), [element("p", "It has no table yet.")])
+            continue
+        found = read_json(path, _TABLE, cure="remove it, and the same command makes it again")
+        names, *rows = in_cells(found)
+        below = [element("p", line) for line in notes(found)]
+        yield Section(found["title"], [table(path.name, names, rows), *below])
+    yield Section("Pictures", list(results.pictures(folder)))
+    paths = sorted(folder.glob(f"runs/*/{METRICS_FILE}"))
+    runs = [Lines(path.parent.name, read_metrics(path.parent)) for path in paths]
+    yield Section("Curves of its runs", _empty(runs), charts(runs))
