@@ -49,7 +49,8 @@ _BATCH = 256  # documents
 _EXAMPLES = 20
 _SHOWN = 400  # characters of an example
 _NAMED = 5  # languages, or files of tasks
-FOLDER, REMOVED_FILE, _TASKS_FILE = "cleaning", "removed.jsonl", "tasks.npz"
+FOLDER, REMOVED_FILE = "cleaning", "removed.jsonl"
+_TASKS_FILE, _REPORT_FILE = "tasks.npz", "report.json"
 _CODE = re.compile("[a-z]{2,3}")
 
 
@@ -130,7 +131,7 @@ class _Job:
 
 
 def _read_shard(job: _Job) -> None:
-    """Reads one shard and writes the notes about it, in memory that grows by 130 bytes a document.
+    """Reads one shard and writes the notes about it, in memory that grows by 350 bytes a document.
 
     The notes are arrays: `verdicts` uint8 [D], so far about the language; `words` int64 [D];
     `languages`, how often each language was removed, as JSON; `places` int64 [K], the numbers of
@@ -145,7 +146,7 @@ def _read_shard(job: _Job) -> None:
     languages: Counter[str] = Counter()
     places: list[int] = []
     keys = [np.zeros((_bands(cleaning), 0), np.uint64)]
-    matches = [np.zeros((0, 2), np.int64)]
+    matches: list[tuple[int, int]] = []
     documents = (document or [] for _, document in job.plan.all_documents(job.shard))
     while batch := list(islice(documents, _BATCH)):
         kept = []
@@ -168,8 +169,9 @@ def _read_shard(job: _Job) -> None:
             if cleaning.duplicates == duplicates.NEAR:
                 keys.append(duplicates.near_keys(kept, hashes))
             if tasks:
-                first = len(places) - len(kept)
-                matches += [_matches(tasks, each, n) for n, each in enumerate(hashes, first)]
+                for number, each in enumerate(hashes, len(places) - len(kept)):
+                    grams = dict.fromkeys(match.gram for match in tasks.find(each))
+                    matches += [(number, gram) for gram in grams]
         if stopping():
             raise InterruptedError(f"shard {job.number}: stopped")
     notes: dict[str, Any] = {
@@ -177,7 +179,7 @@ def _read_shard(job: _Job) -> None:
         "words": np.array(counts, np.int64),
         "languages": np.array(json.dumps(languages)),
         "places": np.array(places, np.int64),
-        "matches": np.concatenate(matches),
+        "matches": np.array(matches, np.int64).reshape(-1, 2),
         "fingerprint": np.array(job.fingerprint),
     }
     bands = {_band(number): band for number, band in enumerate(np.concatenate(keys, axis=1))}
@@ -192,12 +194,6 @@ def _words(document: Document) -> list[str]:
 def _name(found: language_filter.Detected) -> str:
     """The language in the report; with a question mark if it is not sure."""
     return found.language + "?" * (found.score < language_filter.SURE)
-
-
-def _matches(tasks: TaskTexts, hashes: np.ndarray, number: int) -> np.ndarray:
-    """int64 [M, 2]: the number of a document, and each n-gram of a task in it."""
-    grams = dict.fromkeys(match.gram for match in tasks.find(hashes))
-    return np.array([(number, gram) for gram in grams], np.int64).reshape(-1, 2)
 
 
 def _bands(cleaning: Cleaning) -> int:
@@ -237,7 +233,7 @@ def clean(
 ) -> tuple[Plan, dict[str, Any]]:
     """Finds what the filters remove from the documents of a plan.
 
-    The main process needs about 70 bytes a document, the workers see `_read_shard`.
+    The main process needs about 120 bytes a document; for the workers, see `_read_shard`.
 
     Args:
       directory: the corpus folder.
@@ -262,21 +258,27 @@ def clean(
             for number, shard in enumerate(plan.shards)
         ),
     )
-    path = folder / "report.json"
-    if path.exists():
-        kind = record(fingerprint=str, report=dict)
-        found = read_json(path, kind, cure="remove it: the same command makes it again")
-        if found["fingerprint"] == fingerprint:
-            return cleaned, found["report"]
-    report = _report_of(cleaning)
-    if cleaning.tasks:
-        report["filters"][TASKS] |= _write_tasks(folder, cleaning, texts)
-    _read_all(folder, plan, cleaning, fingerprint, workers)
-    _decide(folder, plan, cleaning, report)
-    write_json(path, {"fingerprint": fingerprint, "report": report})
-    for number in range(len(plan.shards)):
-        _notes_file(folder, number).unlink()
+    report = _finished(folder, cleaned, fingerprint)
+    if report is None:
+        report = _report_of(cleaning)
+        if cleaning.tasks:
+            report["filters"][TASKS] |= _write_tasks(folder, cleaning, texts)
+        _read_all(folder, plan, cleaning, fingerprint, workers)
+        _decide(folder, plan, cleaning, report)
+        write_json(folder / _REPORT_FILE, {"fingerprint": fingerprint, "report": report})
+    for notes in folder.glob("found-*.npz"):
+        notes.unlink()
     return cleaned, report
+
+
+def _finished(folder: Path, cleaned: Plan, fingerprint: str) -> dict[str, Any] | None:
+    """The report of an earlier command with the same request; None if it was not finished."""
+    path = folder / _REPORT_FILE
+    if not path.exists() or not all(Path(shard.verdicts).exists() for shard in cleaned.shards):
+        return None
+    kind = record(fingerprint=str, report=dict)
+    found = read_json(path, kind, cure="remove it: the same command makes it again")
+    return found["report"] if found["fingerprint"] == fingerprint else None
 
 
 def _report_of(cleaning: Cleaning) -> dict[str, Any]:
@@ -407,7 +409,7 @@ def _check_sources(plan: Plan, verdicts: Sequence[np.ndarray]) -> None:
         left[shard.source] += int((its_verdicts == _KEPT).sum())
         removed[shard.source].update(its_verdicts.tolist())
     for (spec, _), count, by_filter in zip(plan.sources, left, removed, strict=True):
-        if not count:
+        if by_filter and not count:
             each = ", ".join(f"{by_filter[_VERDICTS[name]]:,} by {name}" for name in FILTERS)
             raise InputError(
                 f"--source={spec}: the filters leave no document (removed: {each}): leave out a "

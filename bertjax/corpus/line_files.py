@@ -54,9 +54,13 @@ def decompressor(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
     return None
 
 
-def open_file(name: str) -> IO[bytes]:
-    """Opens a file or an address for reading its bytes, compressed as they are."""
-    return open_remote(name) if is_remote(name) else open(name, "rb")
+def open_file(name: str, buffering: int = -1) -> IO[bytes]:
+    """Opens a file or an address for reading its bytes, compressed as they are.
+
+    Args:
+      buffering: as for Python's `open`; 0 suits a reader that knows which bytes it needs.
+    """
+    return open_remote(name, buffering) if is_remote(name) else open(name, "rb", buffering)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from glob import has_magic
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from bertjax.base.errors import InputError
 
@@ -25,7 +25,7 @@ _INSTALLED_BY = {
     **dict.fromkeys(("http", "https"), "pip install 'bertjax[http]'"),
 }
 _TOKENS = {
-    "hf": "set HF_TOKEN, and accept the terms on the page of the data set",
+    "hf": "check the name, or set HF_TOKEN and accept the terms on the page of the data set",
     **dict.fromkeys(("gs", "gcs"), "gcloud auth application-default login"),
     **dict.fromkeys(
         ("s3", "s3a"),
@@ -38,7 +38,7 @@ _TOKENS = {
 _FORBIDDEN = re.compile(
     r"^\w+: 40[13]\b|, 40[13]$|Forbidden|Unauthorized|AccessDenied|PermissionError|Credential|Gated"
 )
-_MISSING = re.compile(r"^\w+: 404\b|, 404$|FileNotFoundError|NotFound|NoSuch")
+_MISSING = re.compile(r"^\w+: 404\b|, 404$|404 Not Found|FileNotFoundError|NotFound|NoSuch")
 _NO_RANGES = re.compile("support range requests|Cannot seek streaming")
 
 # The places in the information about a file where a file system tells one content from another.
@@ -81,13 +81,17 @@ def find_remote(pattern: str) -> list[RemoteFile]:
         return []
 
 
-def open_remote(name: str) -> io.BufferedReader:
+def open_remote(name: str, buffering: int = -1) -> IO[bytes]:
     """Opens one file for reading bytes, from any place of it.
+
+    Args:
+      buffering: 0 asks for exactly the bytes that are read; else blocks are asked for.
 
     Raises:
       InputError: as in `find_remote`, also while it is read; or the file is missing.
     """
-    return io.BufferedReader(_Reader(name), _BLOCK)
+    reader = _Reader(name)
+    return cast(IO[bytes], io.BufferedReader(reader, _BLOCK) if buffering else reader)
 
 
 class _Reader(io.RawIOBase):

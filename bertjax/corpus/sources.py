@@ -175,7 +175,7 @@ class _Parquet(Source):
         import pyarrow as arrow
         from pyarrow.parquet import ParquetFile
 
-        with open_file(path) as file:
+        with open_file(path, buffering=0) as file:
             try:
                 yield ParquetFile(file)
             except arrow.ArrowInvalid as error:

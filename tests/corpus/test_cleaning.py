@@ -126,6 +126,9 @@ def test_verdicts_do_not_depend_on_the_workers_nor_on_a_stop(tmp_path, sources, 
     assert not list(folder.glob("cleaning/found-*"))
     monkeypatch.setattr(module, "run_jobs", lambda *_, **__: 1 / 0)
     assert cleaned(folder, cleaning, *sources) == (other, report)  # all is there
+    Path(other.shards[5].verdicts).unlink()
+    with pytest.raises(ZeroDivisionError):
+        cleaned(folder, cleaning, *sources)
 
 
 @pytest.mark.needs("rensa")

@@ -3,10 +3,12 @@
 import functools
 import gzip
 import http.server
+import io
 import json
 import re
 import sys
 import threading
+import urllib.parse
 
 import fsspec
 import pyarrow
@@ -209,6 +211,67 @@ def test_a_file_that_is_gone(server):
     (server.folder / "a.txt").unlink()
     with pytest.raises(InputError, match=r"a\.txt: no such file \(any more\)"):
         list(source.documents(part, skip_undecodable=False))
+
+
+class _Hub(http.server.BaseHTTPRequestHandler):
+    """Answers like the hub for the branch refs/convert/parquet of the data set u/n."""
+
+    def do_GET(self):  # noqa: N802
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        branch, files = "refs/convert/parquet", self.server.files
+        if path == f"/api/datasets/u/n/revision/{branch}":
+            self._answer(200, json.dumps({"id": "u/n", "sha": "a" * 40}).encode())
+        elif path.startswith(f"/api/datasets/u/n/tree/{branch}"):
+            folder = path.partition(branch)[2].strip("/")
+            tree = {}
+            for name, data in files.items():
+                if name.startswith(folder):
+                    own = name[len(folder) :].strip("/").partition("/")
+                    child = f"{folder}/{own[0]}".strip("/")
+                    kind = "directory" if own[1] else "file"
+                    tree[child] = {"type": kind, "oid": "c" * 40, "size": len(data), "path": child}
+            self._answer(200, json.dumps(list(tree.values())).encode())
+        elif path.startswith(f"/datasets/u/n/resolve/{branch}/"):
+            start, stop = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups()
+            self.server.ranges.append((int(start), int(stop) + 1))
+            data = files[path.partition(branch)[2].strip("/")]
+            self._answer(206, data[int(start) : int(stop) + 1])
+        else:
+            self._answer(404, b"{}")
+
+    def _answer(self, status, data):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_data_set_of_the_hub(monkeypatch):
+    texts = [f"text {n} of the set" for n in range(1003)]
+    files = {}
+    for number, some in enumerate((texts[:501], texts[501:])):
+        stream = io.BytesIO()
+        table = pyarrow.table({"text": some, "other": ["x" * 999] * len(some)})
+        parquet.write_table(table, stream, row_group_size=97, compression="none")
+        files[f"plain/train/{number:04d}.parquet"] = stream.getvalue()
+    files["plain/test/0000.parquet"] = b"not read"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it is on this machine
+    monkeypatch.setattr(remote_files, "_WAITS", ())
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as hub:
+        hub.files, hub.ranges = files, []
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{hub.server_port}"
+        monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": endpoint})
+        spec = "parquet:hf://datasets/u/n@refs/convert/parquet/plain/train/*.parquet#text"
+        assert read(spec, target=2000) == [[text] for text in texts]
+        # Of a row group only the column is read, so the large column is never asked for.
+        assert max(stop - start for start, stop in hub.ranges) < 1 << 17
+        with pytest.raises(InputError, match="hf://datasets/u/nosuch/a.txt: no such file"):
+            read("text:hf://datasets/u/nosuch/a.txt")
+        hub.shutdown()
 
 
 @pytest.mark.parametrize(
