@@ -63,7 +63,7 @@ for (const picture of document.querySelectorAll("img[data-text]")) {
 }
 
 // A served page loads itself again when the folder has changed.
-if (data.renews) {
+if (data.renews && location.protocol !== "file:") {
   const renew = async () => {
     try {
       const answer = await fetch("state");

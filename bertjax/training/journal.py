@@ -20,6 +20,7 @@ METRICS_FILE = "metrics.jsonl"
 DAMAGED_FILE = f"{METRICS_FILE}.damaged"  # damaged lines are moved to this file
 JUDGED = "dev"  # the split of metrics of a task, which have no loss
 _ROW, _OF_BATCHES = record(step=int, split=str), record(loss=float)  # the types of lines
+_NO_METRICS = ("step", "split", "trial")
 
 _log = logging.getLogger(__name__)
 
@@ -225,6 +226,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
         row = parsed(line, _ROW, METRICS_FILE, "")
         if row["split"] in (TRAIN, HELDOUT):
             converted(row, _OF_BATCHES)
+            converted({k: v for k, v in row.items() if k not in _NO_METRICS}, dict[str, float])
     except InputError:
         return None
     return row

@@ -102,6 +102,7 @@ DAMAGED = [
     b'{"step": 4, "loss": 1.0}',
     b'{"step": 4, "split": "train"}',
     b'{"step": 4, "split": "heldout", "loss": "low"}',
+    b'{"step": 4, "split": "heldout", "loss": 1.0, "mlm_accuracy": []}',
 ]
 
 
