@@ -79,9 +79,7 @@ def _case(name, weights, data):
     return config
 
 
-@pytest.mark.parametrize(
-    "name", others_slow(["dense", "late", "sparse", "reranker"], "dense", "reranker")
-)
+@pytest.mark.parametrize("name", others_slow(["dense", "late", "sparse", "reranker"], "reranker"))
 def test_from_a_config_to_a_model(name, weights, tmp_path):
     data, run = write_pairs(tmp_path / "data", scored=name == "reranker"), tmp_path / "run"
     config = _case(name, weights, data)

@@ -152,6 +152,7 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
 TWO = ("one", "numbers")
 
 
+@pytest.mark.slow
 def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, tmp_path):
     """The whole trial by optax. A line has the mean of the batches of each task."""
     optimizer = dict(name="adamw", warmup_proportion=0.0, weight_decay=0.0)
@@ -199,6 +200,7 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
     assert begin == phase.last_step
 
 
+@pytest.mark.slow
 def test_it_goes_on_exactly_where_it_was_stopped(make_trials, tmp_path, monkeypatch):
     spec = dataclasses.replace(SPEC, hidden_dropout_prob=0.2)
     made = make_trials(names=TWO, spec=spec, share_power=0.5)

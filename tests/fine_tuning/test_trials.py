@@ -111,7 +111,7 @@ _WEIGHTS = {"class_weights": (0.2, 1.0, 5.0), "focal_gamma": 2.0}
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        *others_slow([(name, {}) for name in FAMILIES], ("questions", {})),
+        *others_slow([(name, {}) for name in FAMILIES]),
         ("classification", _WEIGHTS),
     ],
 )
@@ -206,7 +206,9 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
     )
 
 
-@pytest.mark.parametrize("name", others_slow(["classification", "tagging", "choice"], "choice"))
+@pytest.mark.parametrize(
+    "name", others_slow(["classification", "tagging", "choice"], "classification")
+)
 def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
     """Five examples in batches of eight train as in batches of five: each has a weight of 1/5."""
     encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)

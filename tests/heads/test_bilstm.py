@@ -13,6 +13,7 @@ from bertjax.encoders import kinds
 from bertjax.heads import bilstm
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.bilstm import BiLstm, BiLstmTagger
+from tests.helpers.slow_cases import others_slow
 
 ROWS, WORDS, LAYERS, WIDTH, HIDDEN, CLASSES = 5, 7, 3, 4, 6, 9
 
@@ -50,7 +51,7 @@ def logits(tagger, params, activations, mask, key=None):
     return tagger.apply({"params": params}, inputs, deterministic=key is None, rngs=rngs)["logits"]
 
 
-@pytest.mark.parametrize("combine", bilstm.COMBINE)
+@pytest.mark.parametrize("combine", others_slow(bilstm.COMBINE, "mix"))
 def test_padding_changes_nothing(combine, inputs):
     activations, mask = inputs.values()
     tagger, params = build(combine, inputs)

@@ -26,6 +26,7 @@ from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import KINDS
 
 # All sizes are odd.
@@ -68,6 +69,10 @@ for folder in sys.argv[1:]:
     np.savez("../results." + pathlib.Path(folder).name, **results)
 assert not {"bertjax", "flax"} & {name.split(".")[0] for name in sys.modules}
 """
+
+
+DEFAULT = ("BertForSequenceClassification", "BertForMultipleChoice", "BertForMaskedLM", "run")
+NAMES = others_slow([*KINDS, "fused", "run", "run_bfloat16"], *DEFAULT)
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +135,11 @@ def tolerance(pretrained: Pretrained) -> float:
 
 
 @pytest.fixture(scope="module")
-def models(tokenizer) -> dict[str, Pretrained]:
-    """Models by name: every architecture, and models with another storage and dtype."""
+def models(tokenizer, request) -> dict[str, Pretrained]:
+    """Models by name: every architecture, and models with another storage and dtype.
+
+    In the default tier, some of them.
+    """
     models = {name: make(name, tokenizer) for name in KINDS}
     causal = dataclasses.replace(SPEC, causal=True, hidden_act="gelu_tanh")
     models["BertLMHeadModel"] = make("BertLMHeadModel", tokenizer, causal)
@@ -140,7 +148,9 @@ def models(tokenizer) -> dict[str, Pretrained]:
     models["run"] = make("BertForPreTraining", tokenizer, RUN)
     half = dataclasses.replace(RUN, compute_dtype="bfloat16")
     models["run_bfloat16"] = make("BertForPreTraining", tokenizer, half)
-    return models
+    if request.config.getoption("--slow"):
+        return models
+    return {name: models[name] for name in DEFAULT}
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +174,6 @@ def artifacts(models, tmp_path_factory) -> Path:
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     return root
-
-
-NAMES = [*KINDS, "fused", "run", "run_bfloat16"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -237,7 +244,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name, what", ANSWERS.items())
+@pytest.mark.parametrize(
+    "name, what",
+    [
+        pytest.param(name, what, marks=() if name in DEFAULT else pytest.mark.slow)
+        for name, what in ANSWERS.items()
+    ],
+)
 def test_the_readme_says_what_logits_are(artifacts, name, what):
     text = (artifacts / name / "README.md").read_text()
     line = f'\n\n`jax.nn.softmax(outputs["logits"])` are the probabilities of the {what}\n\n'

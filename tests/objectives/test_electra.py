@@ -229,6 +229,7 @@ def test_the_loss_of_the_discriminator_gives_the_generator_no_gradient(
     assert reached["mlm_loss"] == (own | both if shared else own)
 
 
+@pytest.mark.slow
 def test_disentangled_embeddings(batch):
     """The discriminator's loss reaches a table of its own, which is added to the generator's."""
     objective = dataclasses.replace(OBJECTIVE, disentangled=True)

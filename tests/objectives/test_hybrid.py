@@ -89,6 +89,7 @@ def _update(params, microbatches):
     return step(state, {}, batch_of(4), 1.0, 0)
 
 
+@pytest.mark.slow
 def test_microbatches_have_whole_groups(params):
     """Every fourth row is of one microbatch; the rows of the batch are laid out for that."""
     rows = {n: x.reshape(6, 4, *x.shape[1:]).swapaxes(0, 1) for n, x in batch_of(4).items()}
@@ -128,6 +129,7 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), params, others)
 
 
+@pytest.mark.slow
 def test_a_run(tiny_corpus, tmp_path):
     """Its model is opened as a masked LM, or as a causal one with the same parameters."""
     objective = {"name": "hybrid", "causal_rows": 1, "group": 4}

@@ -89,6 +89,7 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
     return job, state
 
 
+@pytest.mark.slow
 def test_parts_begin_with_the_weights_that_they_are_given(taught, tiny_run):
     job, state = taught
     given, fresh = load_run(tiny_run).params, job.trainer.experiment.fresh_state(job.recipe.seed)

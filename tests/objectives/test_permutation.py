@@ -138,8 +138,7 @@ def test_without_memory_nothing_is_carried(params):
             ("tensor_fsdp", {"model": 2}, 2, {"vocab_multiple": 8}),
             ("zero1", {}, 1, {"scan_layers": True}),
             ("sequence", {"model": 2}, 1, {"remat": "layer"}),
-        ],
-        ("zero1", {}, 1, {"scan_layers": True}),
+        ]
     ),
 )
 def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):

@@ -113,6 +113,7 @@ def test_the_gradient_of_parts_is_that_of_the_whole(name):
         np.testing.assert_allclose(in_parts[path], expected, rtol=1e-4, atol=1e-5 * scale + 1e-9)
 
 
+@pytest.mark.slow
 def test_both_passes_drop_the_same():
     """With dropout, the gradient is that of a computation which keeps all activations."""
     objective = dataclasses.replace(DENSE, chunks=2)
@@ -196,7 +197,7 @@ _CASES = [
 
 
 @pytest.mark.devices(8)
-@pytest.mark.parametrize("name, layout, grid, chunks", others_slow(_CASES, _CASES[1]))
+@pytest.mark.parametrize("name, layout, grid, chunks", others_slow(_CASES, _CASES[0]))
 def test_layouts_train_the_same_model(name, layout, grid, chunks):
     """The negatives are those of all devices, and dropout is the same."""
     objective = dataclasses.replace(OBJECTIVES[name], chunks=chunks)

@@ -16,6 +16,8 @@ from configs import finetune_ner as configs
 from tests.helpers import task_files
 from tests.helpers.small_elmo import small_elmo
 
+pytestmark = pytest.mark.slow
+
 
 def _tags(model, tmp_path, text):
     """The tags of new text."""

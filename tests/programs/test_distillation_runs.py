@@ -19,6 +19,8 @@ from configs import pretrain_distil_tiny
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
 
+pytestmark = pytest.mark.slow
+
 LEARNED = dict(total_steps=40, objective=dict(cosine_weight=20.0))
 
 

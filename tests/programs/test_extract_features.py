@@ -499,7 +499,7 @@ def test_vectors_of_sentence_transformers(minilm, tmp_path):
 
 
 @pytest.mark.devices(8)
-@pytest.mark.parametrize("streams", [0, 3])
+@pytest.mark.parametrize("streams", others_slow([0, 3], 3))
 def test_streams_go_on_from_text_to_text(streams, tmp_path, monkeypatch):
     """Also over parts, of which one is done already, and over devices that have no row."""
     model = small_elmo()

@@ -18,6 +18,8 @@ from tests.helpers.built_once import built_once
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
 from tests.helpers.tiny_run import metrics_of
 
+pytestmark = pytest.mark.slow
+
 _TASKS = {"CoLA": "CoLA", "numbers": "own numbers", "tags": "own tags", "asked": "own questions"}
 
 

@@ -9,6 +9,8 @@ from bertjax.programs import evaluate, prepare, pretrain
 from bertjax.runs.health import verdict_of_run
 from tests.helpers.tiny_run import tiny_config, write_text
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):

@@ -10,6 +10,8 @@ from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
+pytestmark = pytest.mark.slow
+
 
 def _config(corpus, **changes):
     phases = {"phase_1": {"share": 1.0, "length": 64}, "phase_2": {"share": 0.0}}

@@ -91,6 +91,7 @@ def _study(tmp_path, corpus, figure="overall/accuracy", most="None"):
     return file
 
 
+@pytest.mark.slow
 def test_a_stage_that_scores_grammar(tiny_corpus, data, tmp_path):
     """It has the accuracy that launch/score.py finds, and its budget's steps."""
     file, folder = _study(tmp_path, tiny_corpus, most="4"), tmp_path / "study"

@@ -37,6 +37,7 @@ def config_of(corpus, languages="la,lb", model=None, **changes):
     return tiny_config(corpus, objective=objective, model=model, **changes)
 
 
+@pytest.mark.slow
 def test_a_run_over_texts_and_translations(corpus, tmp_path):
     assert pretrain.run(config_of(corpus, language_alpha=0.5), str(tmp_path / "run")) == 0
     held_out = [line for line in metrics_of(tmp_path / "run") if line["split"] == "heldout"]

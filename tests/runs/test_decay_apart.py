@@ -56,6 +56,7 @@ def _files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_the_rate_falls_as_if_it_had_from_the_start(
     constant, whole, tiny_corpus, tmp_path, monkeypatch, capsys
 ):
