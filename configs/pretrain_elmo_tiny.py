@@ -17,7 +17,7 @@ def get_config() -> ml_collections.ConfigDict:
     del config.objective  # a name; here it is a section
     config.objective = dict(name="both_directions", sampled=1024)
     config.short_probability = 0.0
-    config.total_steps = 2_000
+    config.total_steps = 800
     config.phase_1.update(share=1.0, length=20, batch_size=32)
     del config.phase_2
     config.model = dict(
@@ -30,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
         hidden_dropout_prob=0.1,
         compute_dtype="float32",
     )
-    config.optimizer.update(learning_rate=2e-3, warmup_steps=100)
+    config.optimizer.update(learning_rate=5e-3, warmup_steps=50)
     config.intervals.update(log=20, evaluate=200, checkpoint=200, eval_batches=32)
     config.eval_batch_size = 32
     config.keep_checkpoints = 2
