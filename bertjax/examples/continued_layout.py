@@ -79,10 +79,10 @@ class ContinuedRows:
         sources = store.sources
         bounds = np.array([self._stream.bounds(number) for number in range(len(sources))])
         tokens = bounds[:, 1] - bounds[:, 0]
-        for source, count in zip(sources, tokens, strict=True):
+        for each, count in zip(sources, tokens, strict=True):
             if count < self._room:
                 raise InputError(
-                    f"source {source.name!r} has {count} tokens, less than the {self._room} of a "
+                    f"source {each.name!r} has {count} tokens, less than the {self._room} of a "
                     "row: add text, raise --held_out if this is the held-out part, or take a "
                     "shorter length"
                 )

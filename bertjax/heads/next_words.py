@@ -80,10 +80,12 @@ class NextWord(nn.Module):
         # A sum over P that a product would also make, for the rows of these words.
         right = (x.astype(jnp.float32) * kernel[ids]).sum(-1) + bias[ids]
         if drawn is None:
-            settings = dict(vocab_size=spec.vocab_size, precision=spec.precision)
+            size, precision = spec.vocab_size, spec.precision
 
             def whole(x: jax.Array) -> jax.Array:
-                return jax.nn.logsumexp(decode(x[:, None], kernel, bias, **settings), -1)[:, 0]
+                x = x[:, None]
+                logits = decode(x, kernel, bias, vocab_size=size, precision=precision)
+                return jax.nn.logsumexp(logits, -1)[:, 0]
 
             return jax.lax.map(whole, x.swapaxes(0, 1)).T - right  # [B, V] at a time
         others = product("bsp,kp->bsk", x, kernel[drawn.drawn], spec.precision, "float32")
