@@ -107,7 +107,7 @@ class BothDirections(PretrainingObjective):
         }
 
     def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:
-        """The entropy of the words; the unknown word and the end of a sentence do not count."""
+        """The entropy of the words, without the end of a sentence."""
         del rule
         return entropy(frequencies)
 

@@ -9,6 +9,7 @@ import pytest
 
 import bertjax
 from bertjax.base.errors import InputError
+from bertjax.corpus.store import TokenStore
 from bertjax.encoders import kinds
 from bertjax.features.compute import Options
 from bertjax.interop.elmo import read_elmo
@@ -79,6 +80,18 @@ def test_it_learns_and_is_evaluated(run, tmp_path):
     assert figures["loss"] == pytest.approx(np.mean(losses))
     assert figures["forward_perplexity"] == pytest.approx(np.exp(losses[0]))
     assert figures["loss"] < 0.8 * rows[0]["loss"]
+
+
+def test_the_unigram_baseline_has_the_words_that_are_predicted(run, corpus):
+    """The others count as the unknown word."""
+    store = TokenStore.open(corpus)
+    starts = store.document_starts
+    ids = store.read_spans(starts[:-1], np.diff(starts))
+    _, counts = np.unique(np.where(ids < 25, ids, 2), return_counts=True)
+    shares = counts / counts.sum()
+    baseline = json.loads((run / "health.json").read_text())["unigram_baseline"]
+    assert baseline == pytest.approx(-(shares * np.log(shares)).sum())
+    assert (ids >= 25).any() and not (ids == 2).any()
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
