@@ -13,7 +13,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import MEAN, POOLED
 from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
-from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.programs import fill_mask, predict
 from bertjax.programs.fill_mask import Guess
 from bertjax.runs.open_model import open_model
@@ -188,4 +188,5 @@ class TextModel:
         )
 
     def _model(self, kind: str | None = None) -> Model:
-        return Model.of(self._pretrained.model(kind), text_inputs(self.spec, B=1, S=8))
+        inputs = ARCHITECTURES[kind or self._pretrained.kind].inputs(self.spec, B=1, S=8)
+        return Model.of(self._pretrained.model(kind), inputs)

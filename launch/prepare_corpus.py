@@ -28,11 +28,11 @@ flags.DEFINE_integer("extend_vocabulary", 0, "Pieces of the text to add behind i
 flags.DEFINE_enum(
     "tokenizer",
     None,
-    ["wordpiece", "sentencepiece", "bpe", "gpt2", "xlnet"],
+    ["wordpiece", "sentencepiece", "bpe", "words", "gpt2", "xlnet"],
     "Kind to learn: docs/training",
 )
 flags.DEFINE_enum("model_type", "unigram", ["unigram", "bpe"], "Of sentencepiece.")
-flags.DEFINE_boolean("cased", None, "Keep upper case, as bpe, xlnet and a given one do by default.")
+flags.DEFINE_boolean("cased", None, "Keep upper case (bpe, words, xlnet and a given one do so).")
 flags.DEFINE_float("held_out", 0.01, "Fraction of the documents kept for evaluation.")
 flags.DEFINE_integer("workers", None, "Processes; by default one per CPU.")
 flags.DEFINE_string("language", "en", "Language code of the sentence splitter.")

@@ -43,16 +43,27 @@ LANGUAGE_IDS = {
 ORDER = {
     "order": Field("BS", "int32", "a token sees those with a lower number, and with the same"),
 }
+# An encoder of both directions reads these in the backward one; without them, it reads the same
+# words in both. They stand in the order of `characters`: the last one is read first.
+BACKWARD_CHARACTERS = {
+    "backward_characters": Field("BSW", "int32", "ids of the characters of each word, backwards"),
+}
 # An encoder may read these, and does not need them.
-OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS
+OPTIONAL = SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS | BACKWARD_CHARACTERS
 # An encoder that reads words has this in the place of `input_ids`.
 CHARACTERS = {
     "characters": Field("BSW", "int32", "ids of the characters of each word, 0 on padding"),
 }
 WORD_LENGTH, NUM_CHARACTERS = 50, 262  # W, and their ids (bilm-tf and AllenNLP have no others)
+UNKNOWN_WORD = 2  # its id in a vocabulary of words, behind those of a sentence's begin and end
 # A tagger whose tags depend on each other has this: which tokens have a tag.
 WORD_MASK = {
     "word_mask": Field("BS", "int32", "1 for the first piece of a word, 0 elsewhere"),
+}
+# A language model of both directions compares its predictions with these.
+NEXT_WORDS = {
+    "forward_ids": Field("BS", "int32", "the next word of the forward direction"),
+    "backward_ids": Field("BS", "int32", "the next word of the backward direction"),
 }
 # Everything that an encoder may read.
 INPUTS = TEXT | OPTIONAL | CHARACTERS

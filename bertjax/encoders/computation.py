@@ -184,4 +184,5 @@ def determined(spec: EncoderSpec) -> dict[str, Any]:
 
 def plain(spec: EncoderSpec) -> EncoderSpec:
     """The same model in plain storage: see `bertjax.encoders.storage`."""
-    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat="activation")
+    remat = spec.__dataclass_fields__["remat"].default
+    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat=remat)

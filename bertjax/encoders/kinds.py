@@ -6,6 +6,7 @@ MASKED_LM = "masked_lm"
 REPLACED_TOKENS = "replaced_tokens"  # which tokens another model has put in (ELECTRA)
 CAUSAL_LM = "causal_lm"  # as MASKED_LM, reading left to right
 PERMUTATION_LM = "permutation_lm"  # as MASKED_LM, trained to predict in any order (XLNet)
+BIDIRECTIONAL_LM = "bidirectional_lm"  # the next word in each direction (ELMo)
 SEQUENCE_CLASSIFICATION = "sequence_classification"
 MULTIPLE_CHOICE = "multiple_choice"
 TOKEN_CLASSIFICATION = "token_classification"

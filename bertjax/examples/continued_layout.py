@@ -7,14 +7,14 @@ the text behind it is one text A, and not A and B: nothing is predicted of pairs
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
-from bertjax.corpus.store import TokenStore
+from bertjax.corpus.store import SourceSpan, TokenStore
 from bertjax.examples.draws import Draws
 from bertjax.examples.layout import LaidOut
 from bertjax.examples.stream_layout import Stream
@@ -79,24 +79,14 @@ class ContinuedRows:
         sources = store.sources
         bounds = np.array([self._stream.bounds(number) for number in range(len(sources))])
         tokens = bounds[:, 1] - bounds[:, 0]
-        for source, count in zip(sources, tokens, strict=True):
+        for each, count in zip(sources, tokens, strict=True):
             if count < self._room:
                 raise InputError(
-                    f"source {source.name!r} has {count} tokens, less than the {self._room} of a "
+                    f"source {each.name!r} has {count} tokens, less than the {self._room} of a "
                     "row: add text, raise --held_out if this is the held-out part, or take a "
                     "shorter length"
                 )
-        shares = np.array([source.share for source in sources])
-        ends = np.cumsum(shares)
-        place = (np.arange(batch_size) + 0.5) / batch_size * ends[-1]
-        source = np.minimum(np.searchsorted(ends, place), len(sources) - 1)
-        if missing := set(range(len(sources))) - {*source.tolist()}:
-            name = sources[min(missing)].name
-            raise InputError(
-                f"source {name!r}: its share is less than one of the {batch_size} rows of a batch, "
-                "and each row reads one source: raise its weight or the batch_size"
-            )
-        within = (place - (ends - shares)[source]) / shares[source]
+        source, within = deal_rows(sources, batch_size)
         self._begin = bounds[source, 0]
         self._count = (tokens[source] - self._room) // layout.reuse + 1
         self._first = (within * self._count).astype(np.int64)
@@ -119,6 +109,28 @@ class ContinuedRows:
             "token_type_ids": template.token_types(self._length, lengths, lengths),
         }
         return LaidOut(arrays, lengths)
+
+
+def deal_rows(sources: Sequence[SourceSpan], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Deals the rows of a batch to the sources by their shares.
+
+    Returns:
+      The source of each row, and where the row begins in it, from 0 to 1, at even distances.
+
+    Raises:
+      InputError: a source has no row.
+    """
+    shares = np.array([source.share for source in sources])
+    ends = np.cumsum(shares)
+    place = (np.arange(batch_size) + 0.5) / batch_size * ends[-1]
+    source = np.minimum(np.searchsorted(ends, place), len(sources) - 1)
+    if missing := set(range(len(sources))) - {*source.tolist()}:
+        name = sources[min(missing)].name
+        raise InputError(
+            f"source {name!r}: its share is less than one of the {batch_size} rows of a batch, "
+            "and each row reads one source: raise its weight or the batch_size"
+        )
+    return source, (place - (ends - shares)[source]) / shares[source]
 
 
 def _check(layout: ContinuedStream, tokenizer: Tokenizer, length: int, room: int) -> None:

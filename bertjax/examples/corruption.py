@@ -139,6 +139,23 @@ class NextTokens:
 
 
 @dataclasses.dataclass(frozen=True)
+class Unchanged:
+    """Nothing is masked, and the layout itself says what is predicted, at every place."""
+
+    has_fixed_masks: ClassVar[bool] = False
+    fields: ClassVar[Mapping[str, Field]] = {}
+
+    def predicted(self, length: int) -> int:
+        """See `Corruption`."""
+        return length
+
+    def open(self, tokenizer: Tokenizer) -> Corrupt:
+        """See `Corruption`."""
+        del tokenizer
+        return lambda rows, draws, index: {}
+
+
+@dataclasses.dataclass(frozen=True)
 class MaskedInSomeRows:
     """Tokens are masked in some rows of each group; in the others, every next token is predicted.
 

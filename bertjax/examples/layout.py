@@ -35,7 +35,8 @@ class TextLayout(Protocol):
     There is one for spans; one for packed documents (`bertjax.examples.packed_layout`); one for
     whole sentences (`bertjax.examples.sentence_layout`); one for a stream
     (`bertjax.examples.stream_layout`), one for a stream that goes on from batch to batch
-    (`bertjax.examples.continued_layout`); and one for texts with their translations
+    (`bertjax.examples.continued_layout`), one for sentences in both directions
+    (`bertjax.examples.two_way_layout`); and one for texts with their translations
     (`bertjax.examples.translation_layout`).
     """
 

@@ -7,12 +7,13 @@ from typing import NamedTuple
 import jax
 from flax import linen as nn
 
-from bertjax.base.fields import CHARACTERS, INPUTS, WORD_LENGTH, WORD_MASK, Field
+from bertjax.base.fields import CHARACTERS, INPUTS, NEXT_WORDS, WORD_LENGTH, WORD_MASK, Field
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import family_of
 from bertjax.heads import tasks
 from bertjax.heads.bilstm import BiLstm
+from bertjax.heads.next_words import NextWordsModel
 from bertjax.heads.permutation import PermutationModel
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.heads.replaced_tokens import Discriminator
@@ -72,6 +73,9 @@ ARCHITECTURES = {
         Architecture(kinds.CAUSAL_LM, _masked_lm),
         Architecture(kinds.PERMUTATION_LM, lambda spec, _: PermutationModel(spec)),
         Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
+        Architecture(
+            kinds.BIDIRECTIONAL_LM, lambda spec, _: NextWordsModel(spec), fields=NEXT_WORDS
+        ),
         Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
         Architecture(
             kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")

@@ -26,13 +26,14 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
 
     Raises:
       InputError: the encoder counts positions from the id of the padding, which is another one; or
-        a vocabulary is a BPE of words, as GPT's.
+        a vocabulary is of words, or a BPE of words as GPT's.
     """
     spec = given.spec
     if {given.tokenizer.kind, tokenizer.kind} & set(OF_WORDS):
         raise InputError(
-            f"{given.origin}: a BPE of words, as GPT's, has no pieces that correspond to another "
-            "vocabulary's: prepare the corpus with --vocabulary set to that of the weights"
+            f"{given.origin}: a vocabulary of words, or a BPE of words as GPT's, has no pieces "
+            "that correspond to another vocabulary's: prepare the corpus with --vocabulary set to "
+            "that of the weights"
         )
     if getattr(spec, _PAD, tokenizer.pad_id) != tokenizer.pad_id:
         raise InputError(

@@ -1,7 +1,8 @@
-"""Cross-entropy, and the divergence of two distributions."""
+"""Cross-entropy, entropy, and the divergence of two distributions."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -13,6 +14,11 @@ def label_logit(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """A masked sum finds the logit: unlike a look-up it shards along V, and its gradient fuses."""
     one_hot = labels[..., None] == jnp.arange(logits.shape[-1])
     return jnp.where(one_hot, logits, 0.0).sum(-1)
+
+
+def entropy(shares: np.ndarray) -> float:
+    """The entropy in nats of shares [V] that sum to 1."""
+    return float(-(shares * np.log(np.where(shares > 0, shares, 1.0))).sum())
 
 
 def divergence(

@@ -1,5 +1,6 @@
 """Every objective, by its name: a line for each."""
 
+from bertjax.objectives.both_directions import BothDirections
 from bertjax.objectives.classification import (
     MULTIPLE_CHOICE,
     SEQUENCE_CLASSIFICATION,
@@ -21,7 +22,7 @@ from bertjax.objectives.regression import REGRESSION
 # `config.objective.name` of pre-training.
 _OBJECTIVES = (
     *(MaskedLMNextSentence, MaskedLM, LeftToRight, Hybrid),
-    *(ReplacedTokenDetection, Distillation, PermutationLM),
+    *(ReplacedTokenDetection, Distillation, PermutationLM, BothDirections),
 )
 OBJECTIVES: dict[str, type[PretrainingObjective]] = {
     objective.name: objective for objective in _OBJECTIVES

@@ -17,7 +17,7 @@ from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.examples.sentence_layout import DOC_SENTENCES, FULL_SENTENCES
 from bertjax.examples.stream_layout import STREAM
 from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.objectives.cross_entropy import cross_entropy, label_logit
+from bertjax.objectives.cross_entropy import cross_entropy, entropy, label_logit
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Arrays
 from bertjax.training.objective import LossWeights
@@ -94,7 +94,7 @@ class TokenPrediction(PretrainingObjective):
     def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:
         """The entropy of the words."""
         del rule
-        return float(-(frequencies * np.log(np.where(frequencies > 0, frequencies, 1.0))).sum())
+        return entropy(frequencies)
 
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
         """1 on each token that is predicted, and 0 on the places that fill up a row."""

@@ -34,12 +34,17 @@ from bertjax.text.tokenizer import (
     KINDS,
     SENTENCEPIECE,
     SPECIAL_TOKENS,
-    UNIGRAM,
     VOCABULARY_FILES,
     WORDPIECE,
+    WORDS,
     Tokenizer,
 )
-from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
+from bertjax.text.vocabulary import (
+    learn_byte_level_bpe,
+    learn_sentencepiece,
+    learn_wordpiece,
+    learn_words,
+)
 
 END_OF_TEXT_ALONE = "gpt2"  # a byte-level BPE without other special tokens
 CLS_LAST = "xlnet"  # SentencePiece, with the special tokens behind the text
@@ -48,7 +53,7 @@ NEW_PIECES_FILE = "new_pieces.json"
 
 # The size in bytes of the sample from which a vocabulary is learned: 22 million words of English,
 # or about as many sentences as SentencePiece can take.
-_SAMPLE_BYTES = dict.fromkeys((WORDPIECE, BPE, UNIGRAM), 128 << 20) | {SENTENCEPIECE: 32 << 20}
+_SAMPLE_BYTES = dict.fromkeys(VOCABULARY_FILES, 128 << 20) | {SENTENCEPIECE: 32 << 20}
 # In so many documents words with accents or other marks are counted. A warning is printed if they
 # have more than this share.
 _DOCUMENTS_READ, _MANY_MARKED = 1000, 0.02
@@ -131,7 +136,7 @@ def _vocabulary_request(
             f"--learn_vocabulary={learn}: too few pieces: {BYTES} bytes and the special tokens "
             f"make {first}; ModernBERT has 50368."
         )
-    cased = kind == BPE or bool(cls_last) if cased is None else cased
+    cased = kind in (BPE, WORDS) or bool(cls_last) if cased is None else cased
     request = {"kind": kind or WORDPIECE, "cased": cased, "learn": learn, **special, **cls_last}
     return request if kind != SENTENCEPIECE else {**request, "model_type": model_type}
 
@@ -231,6 +236,8 @@ def _learn(plan: Plan, output: Path, request: dict[str, Any]) -> None:
     elif kind == BPE:
         special = request.get("special_tokens", SPECIAL_TOKENS)
         learned = learn_byte_level_bpe(texts, path, size=size, cased=cased, special_tokens=special)
+    elif kind == WORDS:
+        learned = learn_words(texts, path, size=size, cased=cased)
     else:
         sentences = (
             sentence

@@ -32,8 +32,13 @@ def unigram_baselines(recipe: Recipe, tokenizer: Tokenizer, train: TokenStore) -
       "" -> that of the whole text; if it has several languages, each -> that of its text.
     """
 
+    predicted = recipe.spec_for(tokenizer).vocab_size  # some families do not predict all words
+
     def of(store: TokenStore) -> float | None:
         frequencies = word_frequencies(store, tokenizer.special_ids)
+        if others := frequencies[predicted:].sum():
+            frequencies = frequencies[:predicted]
+            frequencies[tokenizer.unk_id] += others
         return recipe.objective.unigram_baseline(frequencies, recipe.masking)
 
     return {_WHOLE: of(train)} | {each: of(train.of_language(each)) for each in train.languages}

@@ -8,6 +8,7 @@ from pathlib import Path
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.encoders.computation import plain
+from bertjax.encoders.registry import family_of
 from bertjax.encoders.storage import to_plain
 from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.interop import own_folder, sentence_transformers
@@ -28,6 +29,7 @@ from bertjax.runs.run_folder import (
     read_config,
     source_of,
 )
+from bertjax.text.characters import Characters
 
 
 def open_model(source: str) -> Pretrained:
@@ -147,5 +149,5 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
         kind=objective.others[part] if part else objective.kind,
         spec=plain(module.spec),
         params=to_plain(params, module.spec),
-        tokenizer=run.tokenizer,
+        tokenizer=Characters() if family_of(module.spec).reads_characters else run.tokenizer,
     )

@@ -281,7 +281,7 @@ class Recipe:
                 named = family.spec.named(converted(fields.pop("size"), str, "config.model.size"))
             fields = dataclasses.asdict(named) | fields
         spec = build("model", family.spec, fields)
-        if spec.vocab_size < vocab_size:
+        if spec.vocab_size < vocab_size and not family.reads_characters:
             raise InputError(
                 f"config.model.vocab_size={spec.vocab_size} is less than the {vocab_size} pieces "
                 "of the corpus's vocabulary: leave it out"

@@ -6,9 +6,12 @@ more than the number of the byte or the mark, because 0 pads a text. The marks o
 end are words of their own; unlike there, no word of a text is taken for one.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from bertjax.base.fields import WORD_LENGTH
 from bertjax.text.template import Template
@@ -54,6 +57,18 @@ class Characters(Tokenizer):
         except UnicodeEncodeError:
             refuse_surrogates([" ".join(words) for words in texts])
             raise
+
+
+@functools.lru_cache(maxsize=1)  # training and held-out text have the same vocabulary
+def characters_of(tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of the characters of each word of a vocabulary, int16 [vocabulary_size, W].
+
+    The begin and the end of a sentence are the marks of a text's.
+    """
+    words = [_word(token.encode()) for token in tokenizer.tokens]
+    words[tokenizer.roles["bos"]] = _word([_BEGIN_TEXT])
+    words[tokenizer.roles["eos"]] = _word([_END_TEXT])
+    return np.array(words, np.int16)
 
 
 def _word(numbers: Sequence[int]) -> Word:

@@ -53,8 +53,8 @@ def check_extensible(tokenizer: Tokenizer, origin: str) -> None:
         )
     if tokenizer.kind in OF_WORDS:
         raise InputError(
-            f"{origin} is a BPE of words, as GPT's, to which no pieces can be added: learn another "
-            "vocabulary"
+            f"{origin} is a vocabulary of words, or a BPE of words as GPT's, to which no pieces "
+            "can be added: learn another vocabulary"
         )
 
 

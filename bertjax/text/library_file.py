@@ -103,7 +103,9 @@ class LibraryPieces:
         self.roles = {role: ids[name] for role, name in names.items()}
         self.template = template_of(description, ids, origin)
 
-    def _own_parts(self, description: dict[str, Any], origin: str) -> tuple[dict, dict, dict]:
+    def _own_parts(
+        self, description: dict[str, Any], origin: str
+    ) -> tuple[dict, dict, dict | None]:
         """The model, pre_tokenizer and decoder of the file, checked and in one form."""
         raise NotImplementedError
 
@@ -154,6 +156,11 @@ def is_unigram(data: bytes) -> bool:
 def marks_word_ends(data: bytes) -> bool:
     """Whether a tokenizer.json is of a BPE with a suffix at the end of words, as GPT's."""
     return _has_model(data, end_of_word_suffix=Literal["</w>"])
+
+
+def is_word_level(data: bytes) -> bool:
+    """Whether a tokenizer.json is of a vocabulary of whole words."""
+    return _has_model(data, type=Literal["WordLevel"])
 
 
 def cuts_at_spaces(data: bytes) -> bool:
@@ -240,7 +247,7 @@ def _read(data: bytes, origin: str, model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _serialized(
-    description: dict[str, Any], model: dict, pre_tokenizer: dict, decoder: dict
+    description: dict[str, Any], model: dict, pre_tokenizer: dict, decoder: dict | None
 ) -> bytes:
     """The file in one order, without the parts that do not change the ids of a text."""
     plain = {

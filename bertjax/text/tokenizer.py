@@ -33,7 +33,13 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, inside, read_json, write_json
 from bertjax.base.validation import converted, record
 from bertjax.text.byte_level import ByteLevelBPE
-from bertjax.text.library_file import LibraryPieces, cuts_at_spaces, is_unigram, marks_word_ends
+from bertjax.text.library_file import (
+    LibraryPieces,
+    cuts_at_spaces,
+    is_unigram,
+    is_word_level,
+    marks_word_ends,
+)
 from bertjax.text.moses_bpe import MosesBPE
 from bertjax.text.offsets import behind_marks
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
@@ -41,6 +47,7 @@ from bertjax.text.template import Template
 from bertjax.text.unigram import WORD_MARK, Unigram
 from bertjax.text.usual import Usual
 from bertjax.text.word_bpe import WordBPE
+from bertjax.text.word_level import WordLevel
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -51,10 +58,17 @@ BPE = "bpe"  # byte-level
 UNIGRAM = "unigram"  # SentencePiece's kind of model, in the form of the library `tokenizers`
 WORD_BPE = "word_bpe"  # GPT's
 MOSES_BPE = "moses_bpe"  # XLM's
-KINDS = (WORDPIECE, SENTENCEPIECE, BPE)  # that can be learned
+WORDS = "words"  # ELMo's
+KINDS = (WORDPIECE, SENTENCEPIECE, BPE, WORDS)  # that can be learned
 # Their vocabulary file is a tokenizer.json of the library `tokenizers`.
-LIBRARY_KINDS = {BPE: ByteLevelBPE, UNIGRAM: Unigram, WORD_BPE: WordBPE, MOSES_BPE: MosesBPE}
-OF_WORDS = (WORD_BPE, MOSES_BPE)
+LIBRARY_KINDS: dict[str, type[LibraryPieces]] = {
+    BPE: ByteLevelBPE,
+    UNIGRAM: Unigram,
+    WORD_BPE: WordBPE,
+    MOSES_BPE: MosesBPE,
+    WORDS: WordLevel,
+}
+OF_WORDS = (WORD_BPE, MOSES_BPE, WORDS)
 
 DESCRIPTION_FILE = "vocabulary.json"
 VOCABULARY_FILES = {
@@ -64,6 +78,7 @@ VOCABULARY_FILES = {
     UNIGRAM: "unigram.json",
     WORD_BPE: "word_bpe.json",
     MOSES_BPE: "moses_bpe.json",
+    WORDS: "words.json",
 }
 # Keys of a vocabulary's description, which it has if their values are not BERT's.
 _RULES = ("strip_accents", "tokenize_chinese_chars", "nfc")
@@ -81,7 +96,7 @@ class Tokenizer:
     """Text to ids of a fixed vocabulary, and back. Open with `Tokenizer.open`.
 
     Attributes:
-      kind: "wordpiece", "sentencepiece", "bpe", "unigram", "word_bpe" or "moses_bpe".
+      kind: "wordpiece", "sentencepiece", "bpe", "unigram", "word_bpe", "moses_bpe" or "words".
       cased: False if text is lower-cased first.
       strip_accents: whether WordPiece removes accents; BERT does if it lower-cases.
       tokenize_chinese_chars: whether WordPiece treats each Chinese character as a word; BERT does.
@@ -254,6 +269,8 @@ class Tokenizer:
             kind = UNIGRAM
         elif kind == BPE and marks_word_ends(data):
             kind = MOSES_BPE if cuts_at_spaces(data) else WORD_BPE
+        elif kind == BPE and is_word_level(data):
+            kind = WORDS
         return cls(kind, data, str(path), cased=cased)
 
     @classmethod

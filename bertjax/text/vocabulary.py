@@ -16,6 +16,7 @@ from bertjax.base.files import atomic_write
 from bertjax.text.byte_level import empty_library
 from bertjax.text.special_tokens import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
 from bertjax.text.tokenizer import bert_wordpiece
+from bertjax.text.word_level import FIRST, empty_word_library
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -247,6 +248,37 @@ def learn_byte_level_bpe(
         show_progress=False,
     )
     library.train_from_iterator(_with_shorter_words(texts), trainer)
+    with atomic_write(path, "w") as file:
+        file.write(library.to_str())
+    return library.get_vocab_size()
+
+
+def learn_words(texts: Sequence[str], path: str | os.PathLike, *, size: int, cased: bool) -> int:
+    """Writes the most frequent words as a tokenizer.json, the special ones first.
+
+    Args:
+      texts: the sample.
+      path: the .json file to write.
+      size: the wanted number of words, the special ones counted.
+      cased: whether upper case is kept.
+
+    Returns:
+      The number of words, which is below `size` if the text is too small.
+
+    Raises:
+      InputError: the text has no characters.
+    """
+    from tokenizers import AddedToken
+    from tokenizers.trainers import WordLevelTrainer
+
+    if not any(map(str.strip, texts)):
+        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+    library = empty_word_library(cased=cased)
+    special = [AddedToken(name, special=True, normalized=False) for name in FIRST]
+    trainer = WordLevelTrainer(
+        vocab_size=size, min_frequency=1, special_tokens=special, show_progress=False
+    )
+    library.train_from_iterator(texts, trainer)
     with atomic_write(path, "w") as file:
         file.write(library.to_str())
     return library.get_vocab_size()

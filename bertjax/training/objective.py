@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bertjax.base.fields import Field
+from bertjax.base.fields import WORD_LENGTH, Field
 from bertjax.training.model import Arrays, Model, Params
 
 Sums = dict[str, tuple[jax.Array, jax.Array]]  # (sum, count) by name
@@ -126,7 +126,12 @@ class Objective(abc.ABC):
         return sums, {name: outputs[name] for name in self.carried(model)}
 
     def shapes(self, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of a batch; `sizes` by the letters of `bertjax.base.axes`."""
+        """The shapes and dtypes of a batch.
+
+        Args:
+          sizes: by the letters of `bertjax.base.axes`; W is known.
+        """
+        sizes = {"W": WORD_LENGTH} | sizes
         return {
             name: jax.ShapeDtypeStruct(
                 tuple(sizes[letter] for letter in field.letters), field.dtype

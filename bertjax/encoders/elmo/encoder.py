@@ -66,11 +66,10 @@ class Layers(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, mask: jax.Array, states: jax.Array, deterministic: bool
+        self, both: Both, mask: jax.Array, states: jax.Array, deterministic: bool
     ) -> tuple[list[jax.Array], jax.Array]:
-        """x [B, S, P], states [B, L, 2, cells + P] -> each layer's output, and the states after."""
-        x, there = x.swapaxes(0, 1), (mask > 0).T[..., None]
-        both = x, x
+        """[B, S, P] twice, states [B, L, 2, cells + P] -> the layers' outputs, the states after."""
+        both, there = (both[0].swapaxes(0, 1), both[1].swapaxes(0, 1)), (mask > 0).T[..., None]
         outputs, after = [], []
         for number in range(self.spec.num_hidden_layers):
             skips = self.spec.skip_connections and number > 0
@@ -105,17 +104,22 @@ class Elmo(nn.Module):
     ) -> tuple[list[jax.Array], jax.Array]:
         """Returns what `hidden_states` does, and the states after the text.
 
-        It goes on from the "states" of the inputs; without them, the text is a beginning.
+        It goes on from the "states" of the inputs; without them, the text is a beginning. With
+        "backward_characters", the backward direction reads these, from the last to the first.
         """
         characters, mask = inputs["characters"], inputs["input_mask"]
         zeros = (len(characters), *states_shape(self.spec))
         states = inputs.get("states", jnp.zeros(zeros, jnp.float32))
-        x = nn.with_logical_constraint(
-            self.embeddings(characters), (axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED)
-        )
-        layers, states = self.encoder(x, mask, states, deterministic)
-        embeddings = jnp.concatenate([x, x], -1)
+        forward = backward = self._words(characters)
+        if "backward_characters" in inputs:
+            backward = self._words(inputs["backward_characters"])
+        layers, states = self.encoder((forward, backward), mask, states, deterministic)
+        embeddings = jnp.concatenate([forward, backward], -1)
         return [each.astype(self.spec.compute_dtype) for each in (embeddings, *layers)], states
+
+    def _words(self, characters: jax.Array) -> jax.Array:
+        names = axes.BATCH, axes.LENGTH, axes.ACTIVATION_EMBED
+        return nn.with_logical_constraint(self.embeddings(characters), names)
 
 
 def states_shape(spec: ElmoSpec) -> tuple[int, ...]:

@@ -9,14 +9,14 @@ from bertjax.encoders.elmo.spec import ElmoSpec
 ELMO = EncoderFamily(
     spec=ElmoSpec,
     module=Elmo,
-    inputs=("characters", "input_mask"),
-    heads={kinds.ENCODER: ()},
+    inputs=("characters", "backward_characters", "input_mask"),
+    heads={kinds.ENCODER: (), kinds.BIDIRECTIONAL_LM: ("next_word",)},
     hugging_face=HUGGING_FACE,
     scopes=(
         (r"_dropout/", "dropout"),
         (r"/embeddings/", "embeddings"),
         (r"/layer_\d+/", "LSTM"),
     ),
-    vocabulary=(),
+    vocabulary=("next_word/kernel", "next_word/bias"),
     states=states_shape,
 )

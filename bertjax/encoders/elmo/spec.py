@@ -110,15 +110,20 @@ class ElmoSpec(Computation, ElmoArchitecture):
         """The convolutions of all widths."""
         return sum(count for _, count in self.filters)
 
+    @property
+    def word_products(self) -> int:
+        """The multiplications of the vector of a word."""
+        products = sum(
+            (WORD_LENGTH - width + 1) * width * self.character_size * count
+            for width, count in self.filters
+        )
+        highways = self.num_highways * 2 * self.num_filters**2
+        return products + highways + self.num_filters * self.projection_size
+
     def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
         """See `bertjax.encoders.contract.EncoderSpec`; both directions predict."""
         del context
         out, cell = self.projection_size, self.cell_size
-        words = sum(
-            (WORD_LENGTH - width + 1) * width * self.character_size * count
-            for width, count in self.filters
-        )
-        words += self.num_highways * 2 * self.num_filters**2 + self.num_filters * out
         layer = 2 * (2 * out * 4 * cell + cell * out * self.projects)
         head = predicted / length * 2 * out * self.vocab_size
-        return 6.0 * (words + self.num_hidden_layers * layer + head)
+        return 6.0 * (self.word_products + self.num_hidden_layers * layer + head)

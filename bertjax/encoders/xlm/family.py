@@ -1,6 +1,6 @@
 """XLM (arXiv 1901.07291) as a family of encoders."""
 
-from bertjax.base.fields import OPTIONAL
+from bertjax.base.fields import LANGUAGE_IDS, POSITION_IDS, SEGMENT_IDS
 from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
 from bertjax.encoders.contract import EncoderFamily
@@ -12,7 +12,7 @@ from bertjax.encoders.xlm.spec import XlmSpec
 XLM = EncoderFamily(
     spec=XlmSpec,
     module=Xlm,
-    inputs=("input_ids", "input_mask", *OPTIONAL),
+    inputs=("input_ids", "input_mask", *SEGMENT_IDS, *POSITION_IDS, *LANGUAGE_IDS),
     heads={
         kinds.ENCODER: (),
         kinds.MASKED_LM: ("masked_lm",),

@@ -1,0 +1,127 @@
+"""A language model forward and one backward, which share a softmax (ELMo, arXiv 1802.05365)."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertjax.encoders import kinds
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import family_of
+from bertjax.examples.corruption import Corruption, Unchanged
+from bertjax.examples.layout import TextLayout
+from bertjax.examples.masking import MaskingRule
+from bertjax.examples.two_way_layout import TWO_WAY
+from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.heads.next_words import NextWordsModel, draw_words
+from bertjax.objectives.cross_entropy import entropy
+from bertjax.objectives.objective import PretrainingObjective
+from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.objective import LossWeights, Rngs
+
+_LOSSES = ("forward_loss", "backward_loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class BothDirections(PretrainingObjective):
+    """Each word is predicted from those before it, and by another model from those behind it.
+
+    "loss" is the mean of both directions. The states in which a batch ends are those in which the
+    next one begins.
+
+    Attributes:
+      sampled: the words of the softmax in training, besides the right one (bilm-tf: 8,192). They
+        are drawn anew for each microbatch. Evaluation has all words.
+    """
+
+    sampled: int = 8192
+
+    name = "both_directions"
+    kind = kinds.BIDIRECTIONAL_LM
+    columns = ("loss", "forward_perplexity", "backward_perplexity")
+    advice = (
+        "Usual causes: a learning rate that is too high or too low, a warm-up that is too short, "
+        "or few updates. Try a third of the rate, and three times the rate"
+    )
+
+    def __post_init__(self):
+        if self.sampled < 1:
+            raise ValueError(f"sampled={self.sampled}: must be at least 1")
+
+    @property
+    def layout(self) -> TextLayout:
+        """A stream of sentences, and one of the mirrored sentences."""
+        return TWO_WAY
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """See `Objective`."""
+        return dict.fromkeys(_LOSSES, 0.5)
+
+    def corruption(self, rule: MaskingRule, microbatches: int = 1) -> Corruption:
+        """Nothing is masked."""
+        del rule, microbatches
+        return Unchanged()
+
+    def module(self, spec: EncoderSpec) -> NextWordsModel:
+        """The encoder with the softmax."""
+        return NextWordsModel(spec)
+
+    def model(self, spec: EncoderSpec) -> Model:
+        """See `PretrainingObjective`."""
+        return Model.of(self.module(spec), ARCHITECTURES[self.kind].inputs(spec, B=1, S=8))
+
+    def carried(self, model: Model) -> dict[str, jax.ShapeDtypeStruct]:
+        """The states of the encoder."""
+        spec = _spec(model)
+        states = family_of(spec).states
+        assert states is not None  # of a family with this kind
+        return {"states": jax.ShapeDtypeStruct(states(spec), jnp.float32)}
+
+    def outputs(self, model: Model, params: Params, batch: Arrays, rngs: Rngs) -> Arrays:
+        """One call of the model; no gradient goes into the batch before."""
+        if not rngs.deterministic:
+            key = rngs.draw("words of the softmax")
+            drawn = draw_words(key, self.sampled, _spec(model).vocab_size)
+            batch = {**batch, **drawn._asdict()}
+        outputs = model(params, batch, rngs.dropout())
+        return outputs | {"states": jax.lax.stop_gradient(outputs["states"])}
+
+    def weights(self, batch: Arrays) -> dict[str, LossWeights]:
+        """Every place counts."""
+        return dict.fromkeys(_LOSSES, batch["input_mask"].size)
+
+    def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
+        """The losses that the model has computed."""
+        del batch
+        return {name: {name: outputs[name]} for name in _LOSSES}
+
+    def derived(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The perplexity of each direction, over all words."""
+        return {
+            name.replace("loss", "perplexity"): math.exp(min(metrics[name], 700.0))
+            for name in _LOSSES
+        }
+
+    def unigram_baseline(self, frequencies: np.ndarray, rule: MaskingRule) -> float:
+        """The entropy of the words, without the end of a sentence."""
+        del rule
+        return entropy(frequencies)
+
+    def flops_per_token(
+        self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
+    ) -> float:
+        """Each direction reads words of its own, and predicts one of the drawn words."""
+        del predicted
+        softmax = spec.hidden_size * min(self.sampled, spec.vocab_size)
+        more = 6.0 * (spec.word_products + softmax)  # type: ignore[attr-defined]  # with this kind
+        return spec.flops_per_token(length, 0, context) + more
+
+
+def _spec(model: Model) -> EncoderSpec:
+    module = model.parts[""].module
+    assert isinstance(module, NextWordsModel)
+    return module.spec

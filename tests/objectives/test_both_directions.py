@@ -1,0 +1,217 @@
+"""The objective both_directions: its losses, its states, and the same on one device and on many."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from bertjax.base.fields import NUM_CHARACTERS
+from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.elmo.encoder import states_shape
+from bertjax.encoders.registry import make_encoder
+from bertjax.objectives.both_directions import BothDirections
+from bertjax.sharding.mesh import MeshSpec
+from bertjax.sharding.placement import data_parallel, make_placement
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Trainer
+from bertjax.training.objective import Rngs
+from bertjax.training.step import means
+from tests.helpers.slow_cases import others_slow
+from tests.helpers.small_elmo import small_elmo
+
+ROWS, LENGTH, WORDS = 8, 5, 37
+SPEC = dataclasses.replace(
+    small_elmo().spec, vocab_size=WORDS, num_hidden_layers=2, hidden_dropout_prob=0.0
+)
+OBJECTIVE = BothDirections(sampled=9)
+
+
+def _batch(number: int, length: int = LENGTH) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(number)
+    drawn = partial(rng.integers, 1, NUM_CHARACTERS, (ROWS, length, 50), np.int32)
+    return {
+        "characters": drawn(),
+        "backward_characters": drawn(),
+        "input_mask": np.ones((ROWS, length), np.int32),
+        "forward_ids": rng.integers(0, WORDS + 5, (ROWS, length)).astype(np.int32),
+        "backward_ids": rng.integers(0, WORDS + 5, (ROWS, length)).astype(np.int32),
+    }
+
+
+def _states(value: float = 0.0) -> dict[str, np.ndarray]:
+    return {"states": np.full((ROWS, *states_shape(SPEC)), value, np.float32)}
+
+
+@pytest.fixture(scope="module")
+def params():
+    """The encoder's large random weights, and a fresh softmax."""
+    fresh = nn.unbox(OBJECTIVE.model(SPEC).init(jax.random.key(1)))
+    elmo = small_elmo(vocab_size=WORDS, num_hidden_layers=2).params["elmo"]
+    assert jax.tree.map(np.shape, fresh["elmo"]) == jax.tree.map(np.shape, elmo)
+    return fresh | {"elmo": jax.tree.map(jnp.asarray, elmo)}
+
+
+def _outputs(params, batch, deterministic=True):
+    rngs, model = Rngs(jax.random.key(0), deterministic), OBJECTIVE.model(SPEC)
+    return jax.jit(lambda p, b: OBJECTIVE.outputs(model, p, b, rngs))(params, batch)
+
+
+def test_each_direction_reads_its_own_words(params):
+    """As two readings of the encoder alone, of which one has the words of the way back."""
+    batch = _batch(0) | _states()
+    found = _outputs(params, batch)
+    encoder = make_encoder(SPEC)
+
+    def read(characters):
+        alone = {"characters": characters, "input_mask": batch["input_mask"]}
+        return encoder.apply(
+            {"params": params["elmo"]}, alone, deterministic=True, method="hidden_states"
+        )[-1]
+
+    forward, backward = read(batch["characters"]), read(batch["backward_characters"])
+    width = SPEC.projection_size
+    np.testing.assert_allclose(found["sequence"][..., :width], forward[..., :width], atol=1e-6)
+    np.testing.assert_allclose(found["sequence"][..., width:], backward[..., width:], atol=1e-6)
+    table = params["next_word"]
+    for name, x in (("forward", forward[..., :width]), ("backward", backward[..., width:])):
+        logits = jax.nn.log_softmax(x @ table["kernel"].T + table["bias"])
+        ids = np.where(batch[f"{name}_ids"] < WORDS, batch[f"{name}_ids"], 2)
+        wanted = -np.take_along_axis(np.asarray(logits), ids[..., None], -1)[..., 0]
+        np.testing.assert_allclose(found[f"{name}_loss"], wanted, rtol=1e-5)
+
+
+def test_losses_are_means_and_perplexities(params):
+    batch, model = _batch(0) | _states(), OBJECTIVE.model(SPEC)
+    outputs = _outputs(params, batch)
+    rngs = Rngs(jax.random.key(0), deterministic=True)
+    sums, carry = OBJECTIVE.sums(model, params, batch, rngs)
+    found = means(jax.device_get(sums))
+    for name in ("forward_loss", "backward_loss"):
+        assert found[name] == pytest.approx(float(outputs[name].mean()), rel=1e-5)
+    perplexity = OBJECTIVE.derived(found)
+    assert perplexity["backward_perplexity"] == pytest.approx(np.exp(found["backward_loss"]))
+    assert OBJECTIVE.loss_weights == {"forward_loss": 0.5, "backward_loss": 0.5}
+    assert carry.keys() == {"states"}
+
+
+def test_carried_states_make_one_long_reading(params):
+    """Forward over two batches, as over one of double length; backward from the other end."""
+    whole = _batch(3, 2 * LENGTH)
+
+    def part(begin):
+        columns = {name: array[:, begin : begin + LENGTH] for name, array in whole.items()}
+        back = slice(LENGTH - begin, 2 * LENGTH - begin)
+        columns["backward_characters"] = whole["backward_characters"][:, back]
+        columns["backward_ids"] = whole["backward_ids"][:, back]
+        return columns
+
+    wanted = _outputs(params, whole | _states())
+    one = _outputs(params, part(0) | _states())
+    two = _outputs(params, part(LENGTH) | {"states": one["states"]})
+    forward = np.concatenate([one["forward_loss"], two["forward_loss"]], 1)
+    np.testing.assert_allclose(forward, wanted["forward_loss"], rtol=1e-5)
+    backward = np.concatenate([two["backward_loss"], one["backward_loss"]], 1)
+    np.testing.assert_allclose(backward, wanted["backward_loss"], rtol=1e-5)
+    np.testing.assert_allclose(two["states"], wanted["states"], atol=1e-6)
+    assert np.abs(_outputs(params, part(LENGTH) | _states())["states"] - two["states"]).max() > 1e-3
+
+
+def test_no_gradient_goes_into_the_batch_before(params):
+    def after(params):
+        rngs = Rngs(jax.random.key(0), deterministic=True)
+        outputs = OBJECTIVE.outputs(OBJECTIVE.model(SPEC), params, _batch(0) | _states(), rngs)
+        return outputs["states"].sum()
+
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(jax.grad(after)(params)))
+
+
+def test_no_array_of_all_words_in_training(params):
+    """The largest array has a number for each drawn word, or is the table."""
+    batch, model = _batch(0) | _states(), OBJECTIVE.model(SPEC)
+
+    def loss(params, deterministic):
+        rngs = Rngs(jax.random.key(0), deterministic)
+        return OBJECTIVE.sums(model, params, batch, rngs)[0]["forward_loss"][0]
+
+    def widths(deterministic):
+        program = str(jax.make_jaxpr(jax.grad(loss), static_argnums=1)(params, deterministic))
+        return f"{ROWS},{LENGTH},9]" in program, f",{WORDS}]" in program
+
+    assert widths(False) == (True, False)
+    assert widths(True) == (False, True)
+
+
+@pytest.mark.devices(8)
+@pytest.mark.parametrize(
+    "layout, mesh, accumulate, changes",
+    others_slow(
+        [
+            ("tensor_fsdp", {"model": 2}, 1, {"vocab_multiple": 8}),
+            ("zero1", {}, 1, {}),
+            ("data", {}, 1, {"hidden_dropout_prob": 0.1}),
+        ],
+        ("zero1", {}, 1, {}),
+    ),
+)
+def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
+    """The same words are drawn, over three batches with their states."""
+    optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
+
+    def train(placement):
+        spec = dataclasses.replace(SPEC, hidden_size=16, cell_size=12, **changes)
+        experiment = Experiment(OBJECTIVE.model(spec), OBJECTIVE, optimizer, placement, rows=ROWS)
+        state, found = experiment.fresh_state(0), []
+        step = Trainer(experiment).step(accumulate)
+        with placement.active():
+            for number in range(3):
+                batch = _batch(number)
+                put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
+                state, sums = step(state, [placement.put(put, ROWS)], 1.0, 0)
+                found.append(means(jax.device_get(sums)))
+        return found, jax.device_get((state.params, state.carry))
+
+    one, expected = train(data_parallel(jax.devices()[:1]))
+    many, others = train(make_placement(MeshSpec(**mesh), layout))
+    for a, b in zip(one, many, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    assert expected[1]["states"].any()
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), expected, others)
+
+
+def test_microbatches_have_states_of_their_own(params):
+    """With all words drawn, the update of two microbatches is that of the batch."""
+    objective = BothDirections(sampled=WORDS)
+    optimizer = optax.with_extra_args_support(optax.sgd(1e-1))
+    placement, found = data_parallel(jax.devices()[:1]), []
+    for accumulate in (1, 2):
+        experiment = Experiment(objective.model(SPEC), objective, optimizer, placement, rows=ROWS)
+        state, step = experiment.fresh_state(0), Trainer(experiment).step(accumulate)
+        for number in range(2):
+            batch = _batch(number)
+            put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
+            state, _ = step(state, [placement.put(put, ROWS)], 1.0, 0)
+        found.append(jax.device_get((state.params, state.carry)))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), *found)
+
+
+def test_what_it_cannot_train():
+    with pytest.raises(ValueError, match="objective='both_directions': bert has no head for it"):
+        OBJECTIVE.check(BertSpec())
+    with pytest.raises(ValueError, match="sampled=0: must be at least 1"):
+        BothDirections(sampled=0)
+
+
+def test_operations():
+    """By hand: words twice, the layers of both directions, and the drawn words."""
+    spec = dataclasses.replace(SPEC, filters=((1, 3), (4, 6)), num_highways=1, hidden_size=10)
+    words = 50 * 1 * 5 * 3 + 47 * 4 * 5 * 6 + 2 * 9 * 9 + 9 * 5
+    layer = 2 * ((5 + 5) * 4 * 11 + 11 * 5)
+    wanted = 2 * words + 2 * layer + 2 * 5 * 9
+    assert OBJECTIVE.flops_per_token(spec, 20, 20) == 6 * wanted
+    whole = BothDirections(sampled=1000).flops_per_token(spec, 20, 20)
+    assert whole == 6 * (wanted + 2 * 5 * (WORDS - 9))

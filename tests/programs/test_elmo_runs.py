@@ -1,0 +1,155 @@
+"""ELMo through every program: from a vocabulary of words to a tagger over a run's layers."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.base.errors import InputError
+from bertjax.corpus.store import TokenStore
+from bertjax.encoders import kinds
+from bertjax.features.compute import Options
+from bertjax.interop.elmo import read_elmo
+from bertjax.programs import convert, evaluate, extract_features, finetune, prepare, pretrain
+from bertjax.programs.fill_mask import fill
+from bertjax.runs.open_model import open_model
+from configs import finetune_ner
+from tests.helpers import task_files
+from tests.helpers.built_once import built_once
+from tests.helpers.stopped import pretrain_until_stopped
+from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+
+pytestmark = pytest.mark.slow
+
+_MODEL = dict(
+    encoder="elmo",
+    vocab_size=25,  # of 36 words
+    vocab_multiple=8,
+    hidden_size=30,
+    cell_size=20,
+    num_hidden_layers=2,
+    character_size=5,
+    filters=((1, 5), (2, 20), (3, 8)),
+    num_highways=1,
+    hidden_dropout_prob=0.1,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    def build(folder):
+        write_text(folder / "text.txt")
+        source = f"text:{folder / 'text.txt'}"
+        options = dict(learn_vocabulary=36, tokenizer="words", held_out=0.1, workers=1)
+        prepare.run([source], folder / "corpus", **options)
+
+    return built_once("elmo_corpus", build) / "corpus"
+
+
+def _config(corpus, **changes):
+    phases = {"phase_1": {"share": 1.0, "length": 9, "batch_size": 8}}
+    phases["phase_2"] = {"share": 0.0, "length": 9, "batch_size": 8}
+    objective = dict(name="both_directions", sampled=15)
+    config = tiny_config(
+        corpus,
+        **dict(
+            objective=objective,
+            short_probability=0.0,
+            total_steps=200,
+            intervals=dict(log=20, evaluate=100, checkpoint=50),
+        )
+        | phases,
+    )
+    return config | {"model": _MODEL} | changes
+
+
+@pytest.fixture(scope="module")
+def run(corpus, pretrained_once):
+    """A finished run; do not write into it."""
+    return pretrained_once("elmo_run", _config(corpus))
+
+
+def test_it_learns_and_is_evaluated(run, tmp_path):
+    rows = [row for row in metrics_of(run) if row["split"] == "train"]
+    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
+    figures = evaluate.run(str(shutil.copytree(run, tmp_path / "run")), None, 2)["9"]
+    losses = figures["forward_loss"], figures["backward_loss"]
+    assert figures["loss"] == pytest.approx(np.mean(losses))
+    assert figures["forward_perplexity"] == pytest.approx(np.exp(losses[0]))
+    assert figures["loss"] < 0.8 * rows[0]["loss"]
+
+
+def test_the_unigram_baseline_has_the_words_that_are_predicted(run, corpus):
+    """The others count as the unknown word."""
+    store = TokenStore.open(corpus)
+    starts = store.document_starts
+    ids = store.read_spans(starts[:-1], np.diff(starts))
+    _, counts = np.unique(np.where(ids < 25, ids, 2), return_counts=True)
+    shares = counts / counts.sum()
+    baseline = json.loads((run / "health.json").read_text())["unigram_baseline"]
+    assert baseline == pytest.approx(-(shares * np.log(shares)).sum())
+    assert (ids >= 25).any() and not (ids == 2).any()
+
+
+def test_a_stopped_run_goes_on_to_the_same_end(run, corpus, tmp_path):
+    """With the states of the update at which it was stopped."""
+    pretrain_until_stopped(_config(corpus), tmp_path / "run", lines=4)
+    assert pretrain.run(_config(corpus), str(tmp_path / "run")) == 0
+    assert metrics_of(tmp_path / "run") == metrics_of(run)
+    params = [open_model(str(folder)).params for folder in (run, tmp_path / "run")]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+
+
+def test_it_is_opened(run):
+    model = bertjax.load(str(run))
+    texts = ["Baa moo .", "Woof " + "x" * 60]
+    first, second = model.vectors(texts, "words", layers=(0, 1, 2))
+    assert first.shape == (3, 3 * 30) and second.shape == (2, 3 * 30)
+    assert open_model(str(run)).kind == kinds.BIDIRECTIONAL_LM
+    assert model.params["next_word"]["kernel"].shape == (25, 15)
+    with pytest.raises(InputError, match="reads the characters of words, and pieces"):
+        model.encode(texts)
+    with pytest.raises(InputError, match="elmo has no model of the kind masked_lm"):
+        fill(open_model(str(run)), ["moo [MASK]"], 3)
+
+
+@pytest.mark.needs("h5py")
+def test_its_exported_features_are_the_same(run, tmp_path):
+    found = convert.run(str(run), f"elmo:{tmp_path / 'elmo'}")
+    assert max(found.values()) == 0
+    options = json.loads((tmp_path / "elmo" / "options.json").read_text())
+    assert options["n_tokens_vocab"] == 25 and options["lstm"]["dim"] == 20
+    assert "next_word" not in read_elmo(tmp_path / "elmo", "again").params
+    (tmp_path / "texts.txt").write_text("Baa moo .\nWoof\n")
+    for name, source in (("run", run), ("elmo", f"elmo:{tmp_path / 'elmo'}")):
+        output, texts = str(tmp_path / f"{name}.npz"), str(tmp_path / "texts.txt")
+        extract_features.run(str(source), texts, output, Options(layers=(0, 1, 2)))
+    ours, theirs = (np.load(tmp_path / f"{name}.npz") for name in ("run", "elmo"))
+    for name in ours.files:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_tagger_reads_its_layers(run, tmp_path):
+    data = task_files.write_conll(tmp_path / "data")
+    config = finetune_ner.get_config("elmo")
+    config.data, config.init_from = str(data), str(run)
+    config.features.update(hidden=24, dropout=0.0)
+    config.grid.update(batch_size=(8,), epochs=(8,), learning_rate=(1e-2,))
+    assert finetune.run(config, str(tmp_path / "tagger")) == 0
+    results = json.loads((tmp_path / "tagger" / "results.json").read_text())["mix_all"]
+    assert results["dev"]["dev"]["f1"] > 80
+
+
+def test_what_is_refused(run, corpus, tiny_corpus, tmp_path):
+    with pytest.raises(InputError, match="is a wordpiece one, and whole words are predicted here"):
+        pretrain.run(_config(tiny_corpus), str(tmp_path / "run"))
+    with pytest.raises(InputError, match="reads the characters of words, and pieces"):
+        pretrain.run(_config(corpus, init_from=str(run)), str(tmp_path / "run"))
+    with pytest.raises(InputError, match="objective='masked_lm': elmo has no head for it"):
+        pretrain.run(_config(corpus, objective="masked_lm"), str(tmp_path / "run"))
+    with pytest.raises(InputError, match="no special token for 'mask'"):
+        config = tiny_config(corpus, objective="masked_lm")
+        pretrain.run(config, str(tmp_path / "run"))
