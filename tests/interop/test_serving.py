@@ -315,11 +315,12 @@ def test_the_weights_are_not_in_the_program(artifacts):
 
 
 def test_a_text_that_is_too_long(artifacts):
-    folder = artifacts / "BertModel"
+    folder = artifacts / "BertForMaskedLM"
     model = jax.export.deserialize((folder / "model.stablehlo").read_bytes())
     weights = load_file(folder / "weights.safetensors")
     longest = random_inputs((2, SPEC.max_position_embeddings))
-    assert model.call(weights, *longest)["pooled"].shape == (2, SPEC.hidden_size)
+    logits = model.call(weights, *longest)["masked_lm"]
+    assert logits.shape == (2, SPEC.max_position_embeddings, SPEC.vocab_size)
     with pytest.raises(ValueError, match="refining shapes"):
         model.call(weights, *random_inputs((2, SPEC.max_position_embeddings + 1)))
 

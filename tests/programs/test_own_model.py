@@ -48,7 +48,7 @@ def test_figures_of_several_corpora(
     monkeypatch.setattr(masked_text, "LENGTH", 33)
     monkeypatch.setattr(masked_text, "BATCHES", 6)
     seen, rules = [], []
-    evaluate, corrupt = Evaluator.evaluate, masked_text.MaskedTokens
+    evaluate, corrupt = Evaluator.evaluate, masked_text.HiddenTokens
 
     def evaluated(*arguments):
         metrics = evaluate(*arguments)
@@ -56,7 +56,7 @@ def test_figures_of_several_corpora(
         return metrics
 
     monkeypatch.setattr(Evaluator, "evaluate", evaluated)
-    monkeypatch.setattr(masked_text, "MaskedTokens", lambda r: rules.append(r) or corrupt(r))
+    monkeypatch.setattr(masked_text, "HiddenTokens", lambda r: rules.append(r) or corrupt(r))
     run = shutil.copytree(tiny_run, tmp_path / "run")
     both = f"{tiny_corpus},{corpora / 'plain'}"
     found = masked_text.run(str(run), both)

@@ -206,7 +206,7 @@ def test_bad_folders(tmp_path, wordpiece):
     description = json.loads((tmp_path / "vocabulary.json").read_text())
     for content in (
         *({"version": "1.0"}, None, []),
-        *(description | {"file": 7}, description | {"kind": "words"}),
+        *(description | {"file": 7}, description | {"kind": "letters"}),
     ):
         (tmp_path / "vocabulary.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match="does not describe a tokenizer of ours"):
