@@ -38,6 +38,8 @@ def files(pattern: str) -> list[RemoteFile]:
 
 def decompressor(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
     """The function that decompresses an open file; None if the file is plain."""
+    if is_remote(name):
+        name = name.partition("?")[0]  # what follows is a query
     if name.endswith(".gz"):
         import gzip
 

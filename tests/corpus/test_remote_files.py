@@ -18,7 +18,7 @@ from pyarrow import parquet
 from bertjax.base.errors import InputError
 from bertjax.corpus import build, remote_files
 from bertjax.corpus.build import build_store
-from bertjax.corpus.line_files import files
+from bertjax.corpus.line_files import decompressor, files
 from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.remote_files import find_remote, open_remote
 from bertjax.corpus.sources import open_source
@@ -92,6 +92,11 @@ def read(spec, target=1 << 30):
     source = open_source(spec, "unused")
     parts = [part for extent in source.extents() for part in extent.cut(target)]
     return [d for part in parts for d in source.documents(part, skip_undecodable=False)]
+
+
+def test_an_address_with_a_query_is_compressed_as_its_path_says():
+    assert decompressor("https://host/a.gz?download=true") and decompressor("a.gz")
+    assert not decompressor("https://host/a.txt?name=b.gz") and decompressor("a.txt?b.gz")
 
 
 @pytest.mark.parametrize("target", [97, 1 << 20])
