@@ -29,7 +29,7 @@ from bertjax.sharding.mesh import MeshSpec
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 from bertjax.training.objective import Rngs
-from configs import pretrain_tiny
+from configs import pretrain_fast_mini, pretrain_tiny
 from tests.helpers.tiny_run import REPOSITORY, SOUNDS, tiny_config
 
 
@@ -578,3 +578,14 @@ def test_every_field_of_a_section_has_a_flag(name):
     assert recipe["phases"][0] == phase
     for section in ("masking", "optimizer", "mesh", "intervals"):
         assert recipe[section] == sections[section][1]
+
+
+def test_the_fast_recipe_for_a_night():
+    recipe = Recipe.from_config(pretrain_fast_mini.get_config("night"))
+    names = [phase.objective.name for phase in recipe.phases]
+    assert names == ["left_to_right", "masked_lm", "masked_lm"]
+    assert [phase.masking.rate for phase in recipe.phases[1:]] == [0.4, 0.15]
+    tokens = [len(steps) * each.batch_size * each.length for _, each, steps in recipe.steps()]
+    assert sum(tokens) == 40_960_000 and tokens[2] == recipe.optimizer.decay_steps * 2_048
+    with pytest.raises(InputError, match="pretrain_fast_mini.py:day: must be :minutes or :night"):
+        pretrain_fast_mini.get_config("day")
