@@ -248,6 +248,7 @@ def test_damaged_notes_are_named(tmp_path, sources, monkeypatch):
         cleaned(tmp_path / "a", cleaning, *sources)
 
 
+@pytest.mark.needs("rensa")
 def test_filters_have_an_identity(tmp_path):
     assert Cleaning().identity == ""
     (tmp_path / "a.tsv").write_text("one\n")

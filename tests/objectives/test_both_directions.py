@@ -117,7 +117,8 @@ def test_carried_states_make_one_long_reading(params):
     np.testing.assert_allclose(forward, wanted["forward_loss"], rtol=1e-5)
     backward = np.concatenate([two["backward_loss"], one["backward_loss"]], 1)
     np.testing.assert_allclose(backward, wanted["backward_loss"], rtol=1e-5)
-    np.testing.assert_allclose(two["states"], wanted["states"], atol=1e-6)
+    # Rounding goes through all steps, in another order on Python 3.11.
+    np.testing.assert_allclose(two["states"], wanted["states"], rtol=1e-5, atol=5e-6)
     assert np.abs(_outputs(params, part(LENGTH) | _states())["states"] - two["states"]).max() > 1e-3
 
 
