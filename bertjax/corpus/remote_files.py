@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BLOCK = 4 << 20  # bytes
 _WAITS = (1.0, 4.0, 16.0)  # seconds before each further try
 
-# What fsspec needs for a protocol -> how it is installed. Of others fsspec names the package.
+# Protocol -> the command that installs its library. fsspec itself names those of the others.
 _INSTALLED_BY = {
     **dict.fromkeys(("gs", "gcs"), "pip install 'bertjax[gcs]'"),
     **dict.fromkeys(("s3", "s3a"), "pip install 'bertjax[s3]'"),

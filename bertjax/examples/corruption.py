@@ -86,7 +86,7 @@ class MaskedTokens:
 
 @dataclasses.dataclass(frozen=True)
 class HiddenTokens(MaskedTokens):
-    """As `MaskedTokens`; and a model that reads in any order does not see what it predicts."""
+    """`MaskedTokens` that a model does not see where it predicts them, if it reads in any order."""
 
     fields: ClassVar[Mapping[str, Field]] = {**MaskedTokens.fields, **ORDER}
 

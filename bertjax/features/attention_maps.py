@@ -1,4 +1,4 @@
-"""What each head of each layer attends to in a text."""
+"""Computes how much each token of a text attends to each, in every layer and head."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -63,7 +63,7 @@ def attention_maps(pretrained: Pretrained, text: str, most: int) -> AttentionMap
 def _recorded(
     spec: EncoderSpec, params: Mapping[str, Any], batch: Mapping[str, jax.Array]
 ) -> dict[str, Any]:
-    """What the layers of an encoder record, by their names."""
+    """Applies an encoder, and returns what its layers record, by their names."""
     encoder = make_encoder(spec)
     _, found = encoder.apply({"params": params}, batch, deterministic=True, mutable=[ATTENTION])
     return found.get(ATTENTION, {})

@@ -19,7 +19,7 @@ from bertjax.studies.table import in_cells, notes
 from bertjax.training.journal import METRICS_FILE, read_metrics
 
 _TABLE = record(title=str, columns=list, rows=list, verdicts=dict)
-# What a page is made from.
+# A page is made from these files.
 _READ = ("*.json*", "*.png", "predictions/*", "trials/*/*.json*", "runs/*/*.json*")
 
 

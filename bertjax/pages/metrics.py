@@ -10,7 +10,7 @@ from bertjax.training.verdict import HELDOUT, TRAIN, in_language
 
 Rows = Sequence[Mapping[str, Any]]
 
-# What lines have that is no curve: places, counters, and what another curve says.
+# These keys of a line are no curves: they are places, counters, or say what another curve says.
 _NO_CURVES = ("step", "tokens", "flops")
 _NO_ENDS = ("_stderr", "_perplexity")
 _FIRST, _RATES = ("loss",), ("learning_rate", "tokens_per_second")

@@ -60,7 +60,7 @@ def learn_wordpiece(
     texts = [unicodedata.normalize("NFC", text) for text in texts]
     alphabet = _alphabet(texts, library.normalizer, int(size * _MAX_ALPHABET_SHARE))
     if not alphabet:
-        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+        raise _without_text(path)
     within_word = [f"##{c}" for c in alphabet if _continues_word(c, library)]
     # The trainer would number the "##" characters in the order of a hash table, and it breaks ties
     # between merges by these numbers. As special tokens they have the same numbers in every run.
@@ -79,6 +79,10 @@ def learn_wordpiece(
     with atomic_write(path, "w") as file:
         file.writelines(f"{token}\n" for token in tokens)
     return len(tokens)
+
+
+def _without_text(path: str | os.PathLike) -> InputError:
+    return InputError(f"{path}: no vocabulary to learn: the text has no characters.")
 
 
 def _alphabet(texts: Iterable[str], normalizer: "Normalizer", limit: int) -> list[str]:
@@ -171,7 +175,7 @@ def learn_sentencepiece(
     sentences = islice((s for s in sentences if s.strip()), _MAX_SENTENCES)
     first = next(sentences, None)
     if first is None:
-        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+        raise _without_text(path)
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
@@ -234,7 +238,7 @@ def learn_byte_level_bpe(
     from tokenizers.trainers import BpeTrainer
 
     if not any(map(str.strip, texts)):
-        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+        raise _without_text(path)
     library = empty_library(cased=cased)
     special = [
         AddedToken(name, special=True, normalized=False, lstrip=name == MASK)
@@ -272,7 +276,7 @@ def learn_words(texts: Sequence[str], path: str | os.PathLike, *, size: int, cas
     from tokenizers.trainers import WordLevelTrainer
 
     if not any(map(str.strip, texts)):
-        raise InputError(f"{path}: no vocabulary to learn: the text has no characters.")
+        raise _without_text(path)
     library = empty_word_library(cased=cased)
     special = [AddedToken(name, special=True, normalized=False) for name in FIRST]
     trainer = WordLevelTrainer(

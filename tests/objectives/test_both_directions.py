@@ -21,6 +21,7 @@ from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
+from tests.helpers.carried import train_three_batches
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_elmo import small_elmo
 
@@ -29,6 +30,8 @@ SPEC = dataclasses.replace(
     small_elmo().spec, vocab_size=WORDS, num_hidden_layers=2, hidden_dropout_prob=0.0
 )
 OBJECTIVE = BothDirections(sampled=9)
+# Widths that divide over the devices.
+_DIVIDED = dict(vocab_multiple=8, filters=((1, 8), (2, 16)), character_size=8)
 
 
 def _batch(number: int, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -152,7 +155,7 @@ def test_no_array_of_all_words_in_training(params):
     "layout, mesh, accumulate, changes",
     others_slow(
         [
-            ("tensor_fsdp", {"model": 2}, 1, {"vocab_multiple": 8}),
+            ("tensor_fsdp", {"model": 2}, 1, _DIVIDED),
             ("zero1", {}, 1, {}),
             ("data", {}, 1, {"hidden_dropout_prob": 0.1}),
         ],
@@ -161,21 +164,8 @@ def test_no_array_of_all_words_in_training(params):
 )
 def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     """The same words are drawn, over three batches with their states."""
-    optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
-
-    def train(placement):
-        spec = dataclasses.replace(SPEC, hidden_size=16, cell_size=12, **changes)
-        experiment = Experiment(OBJECTIVE.model(spec), OBJECTIVE, optimizer, placement, rows=ROWS)
-        state, found = experiment.fresh_state(0), []
-        step = Trainer(experiment).step(accumulate)
-        with placement.active():
-            for number in range(3):
-                batch = _batch(number)
-                put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
-                state, sums = step(state, [placement.put(put, ROWS)], 1.0, 0)
-                found.append(means(jax.device_get(sums)))
-        return found, jax.device_get((state.params, state.carry))
-
+    spec = dataclasses.replace(SPEC, hidden_size=16, cell_size=12, **changes)
+    train = partial(train_three_batches, OBJECTIVE, spec, make_batch=_batch, accumulate=accumulate)
     one, expected = train(data_parallel(jax.devices()[:1]))
     many, others = train(make_placement(MeshSpec(**mesh), layout))
     for a, b in zip(one, many, strict=True):

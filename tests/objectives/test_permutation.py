@@ -6,7 +6,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import linen as nn
 
@@ -16,10 +15,9 @@ from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.permutation import PermutationLM
 from bertjax.sharding.mesh import MeshSpec
 from bertjax.sharding.placement import data_parallel, make_placement
-from bertjax.training.experiment import Experiment
-from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
+from tests.helpers.carried import train_three_batches
 from tests.helpers.slow_cases import others_slow
 
 ROWS, LENGTH, REUSE, MEMORY = 8, 11, 5, 7
@@ -144,24 +142,10 @@ def test_without_memory_nothing_is_carried(params):
 def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     """With dropout, in microbatches of rows of their own memory, over three batches."""
     dropped = {"hidden_dropout_prob": 0.1 * (accumulate == 1)}
-    optimizer = optax.with_extra_args_support(optax.sgd(1e-2))
-
-    def train(placement, accumulate):
-        spec = dataclasses.replace(SPEC, **changes | dropped)
-        model = OBJECTIVE.model(spec)
-        experiment = Experiment(model, OBJECTIVE, optimizer, placement, rows=ROWS)
-        state, found = experiment.fresh_state(0), []
-        step = Trainer(experiment).step(accumulate)
-        with placement.active():
-            for number in range(3):
-                batch = _batch(number)
-                put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
-                state, sums = step(state, [placement.put(put, ROWS)], 1.0, 0)
-                found.append(means(jax.device_get(sums)))
-        return found, jax.device_get((state.params, state.carry))
-
-    one, expected = train(data_parallel(jax.devices()[:1]), 1)
-    many, others = train(make_placement(MeshSpec(**mesh), layout), accumulate)
+    spec = dataclasses.replace(SPEC, **changes | dropped)
+    train = partial(train_three_batches, OBJECTIVE, spec, make_batch=_batch)
+    one, expected = train(data_parallel(jax.devices()[:1]), accumulate=1)
+    many, others = train(make_placement(MeshSpec(**mesh), layout), accumulate=accumulate)
     for a, b in zip(one, many, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
     assert expected[1]["memory"].any()
