@@ -191,7 +191,9 @@ def make_experiment(recipe: SimilarityRecipe, spec: EncoderSpec, devices: Any = 
     return Experiment(
         model=model,
         objective=objective,
-        optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, model.init)),
+        optimizer=make_optimizer(
+            recipe.optimizer, partial(logical_axes, model.init), spec.compute_dtype
+        ),
         placement=make_placement(recipe.mesh, recipe.layout, devices),
     )
 

@@ -1,11 +1,14 @@
 """Muon for the matrices of layers and heads (arXiv 2502.16982), however these are stored."""
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
-from optax.contrib import MuonDimensionNumbers, scale_by_muon
+from optax.contrib import MuonState
 
 from bertjax.base import axes
 
@@ -13,6 +16,9 @@ from bertjax.base import axes
 # query, key and value) count matrices, each of which is orthogonalized alone.
 _SIDES = (axes.HEADS, axes.HEAD_WIDTH, axes.MLP, axes.EMBED_OUT)
 
+_MOMENTUM = 0.95
+_STEPS = 5
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _RMS = 0.2  # of an update: about that of AdamW's, so one learning rate serves both (section 2.2)
 
 
@@ -27,41 +33,81 @@ def of_matrices(names: Any) -> Any:
     Args:
       names: a tree of tuples of logical axes, one for each parameter.
     """
-    return jax.tree.map(is_matrix, names, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    return jax.tree.map(is_matrix, names, is_leaf=_is_names)
 
 
-def scale_matrices_by_muon(names: Any) -> optax.GradientTransformation:
+def scale_matrices_by_muon(names: Any, dtype: str) -> optax.GradientTransformation:
     """Orthogonalized momentum, scaled to AdamW's size; other parameters' updates pass unchanged.
 
     The Newton-Schulz iteration has the five steps and the coefficients of the first Muon (Jordan
     2024). The momentum is Nesterov's with 0.95, as in that code, and is corrected for bias, as in
     Optax but not in that code. So the first updates weight the gradient and those before it
-    differently, and the sum of 40 updates differs from Jordan's by a few per cent.
+    differently, and the sum of 40 updates differs from Jordan's by a few per cent. The state is
+    that of Optax's `scale_by_muon`.
 
     Args:
       names: see `of_matrices`.
+      dtype: the dtype of the iteration's products. Jordan's code has bfloat16.
     """
 
-    def sides(names: Sequence[str]) -> MuonDimensionNumbers | optax.MaskedNode:
-        if not is_matrix(names):
-            return optax.MaskedNode()
-        places = [place for place, name in enumerate(names) if name in _SIDES]
-        return MuonDimensionNumbers((names.index(axes.EMBED),), tuple(places))
+    kept = jax.tree.map(
+        lambda n: n if is_matrix(n) else optax.MaskedNode(), names, is_leaf=_is_names
+    )
 
-    numbers = jax.tree.map(sides, names, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    def init(params: optax.Params) -> MuonState:
+        momentum = optax.tree.zeros_like(params)
+        return MuonState(jnp.zeros((), jnp.int32), momentum, jnp.asarray(_COEFFICIENTS))
 
-    def like_adamw(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
+    def update(
+        updates: optax.Updates, state: MuonState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, MuonState]:
         del params
-        return jax.tree.map(_scaled, updates, numbers)
+        count = optax.safe_increment(state.count)
+        momentum = optax.tree.update_moment(updates, state.mu, _MOMENTUM, 1)
+        ahead = optax.tree.bias_correction(momentum, _MOMENTUM, optax.safe_increment(count))
+        now = optax.tree.bias_correction(updates, _MOMENTUM, count)
 
-    muon = scale_by_muon(weight_dimension_numbers=numbers)
-    return optax.masked(optax.chain(muon, optax.stateless(like_adamw)), of_matrices(names))
+        def direction(names: Sequence[str], ahead: jax.Array, now: jax.Array) -> jax.Array:
+            return _direction(_MOMENTUM * ahead + (1 - _MOMENTUM) * now, names, dtype)
+
+        found = jax.tree.map(direction, kept, ahead, now, is_leaf=_is_names)
+        return found, MuonState(count, momentum, state.ns_coeffs)
+
+    return optax.masked(optax.GradientTransformation(init, update), of_matrices(names))
 
 
-def _scaled(update: jax.Array, numbers: MuonDimensionNumbers) -> jax.Array:
-    """An orthogonal matrix of m x n has an RMS of 1 / sqrt(max(m, n))."""
-    sizes = [1, 1]
-    for side, places in enumerate(numbers):
-        for place in places:
-            sizes[side] *= update.shape[place]
-    return _RMS * max(sizes) ** 0.5 * update
+def _is_names(leaf: Any) -> bool:
+    return type(leaf) is tuple  # optax.MaskedNode is a tuple of another type
+
+
+def _direction(momentum: jax.Array, names: Sequence[str], dtype: str) -> jax.Array:
+    """Each matrix of a parameter made orthogonal, and scaled to an RMS of about 0.2."""
+    rows = names.index(axes.EMBED)
+    columns = [place for place, name in enumerate(names) if name in _SIDES]
+    counted = [place for place in range(momentum.ndim) if place not in (rows, *columns)]
+    order = [*counted, rows, *columns]
+    x = momentum.transpose(order)
+    shape, width = x.shape, x.shape[len(counted)]
+    x = x.reshape(-1, width, math.prod(shape[len(counted) + 1 :]))
+
+    def one(x: jax.Array) -> jax.Array:
+        return _orthogonal(x, dtype)
+
+    # A CPU multiplies single matrices faster than a batch of them.
+    each = functools.partial(jax.lax.map, one)
+    x = jax.lax.platform_dependent(x, cpu=each, default=jax.vmap(one))
+    # An orthogonal matrix of m x n has an RMS of 1 / sqrt(max(m, n)).
+    x = _RMS * max(x.shape[1:]) ** 0.5 * x
+    return x.reshape(shape).transpose([order.index(place) for place in range(momentum.ndim)])
+
+
+def _orthogonal(x: jax.Array, dtype: str) -> jax.Array:
+    """A matrix [m, n] with its singular values moved near 1, by Newton and Schulz; float32."""
+    one, cubed, fifth = _COEFFICIENTS
+    narrow = 0 if x.shape[0] <= x.shape[1] else 1
+    x = (x / (jnp.linalg.norm(x) + 1e-8)).astype(dtype)
+    for _ in range(_STEPS):
+        gram = jnp.tensordot(x, x, (1 - narrow, 1 - narrow))
+        factor = cubed * gram + fifth * gram @ gram
+        x = one * x + (x @ factor if narrow else factor @ x)
+    return x.astype(jnp.float32)

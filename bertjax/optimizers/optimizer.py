@@ -28,7 +28,7 @@ def decays(params: optax.Params) -> object:
 
 
 def make_optimizer(
-    spec: OptimizerSpec, axes: Axes | None = None
+    spec: OptimizerSpec, axes: Axes | None = None, dtype: str = "float32"
 ) -> optax.GradientTransformationExtraArgs:
     """Clipping, moments, decay, (trust ratio,) learning rate: in the reference's order.
 
@@ -36,8 +36,9 @@ def make_optimizer(
 
     Args:
       axes: returns the tree of the parameters' logical axes, a tuple for each; only Muon needs it.
+      dtype: the dtype of the model's products, which those of Muon's iteration have, too.
     """
-    return optax.chain(*_directions(spec, axes), _scale_by_learning_rate())
+    return optax.chain(*_directions(spec, axes, dtype), _scale_by_learning_rate())
 
 
 def _scale_by_learning_rate() -> optax.GradientTransformationExtraArgs:
@@ -63,7 +64,9 @@ def _scale_by_learning_rate() -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _directions(spec: OptimizerSpec, axes: Axes | None) -> list[optax.GradientTransformation]:
+def _directions(
+    spec: OptimizerSpec, axes: Axes | None, dtype: str
+) -> list[optax.GradientTransformation]:
     """The transformations before the learning rate."""
     numbers = spec.beta1, spec.beta2, spec.epsilon
     decay = optax.add_decayed_weights(spec.weight_decay, mask=decays)
@@ -83,5 +86,6 @@ def _directions(spec: OptimizerSpec, axes: Axes | None) -> list[optax.GradientTr
             raise ValueError(f"{MUON} needs the logical axes of the parameters")
         names = axes()
         others = jax.tree.map(lambda matrix: not matrix, of_matrices(names))
-        transforms[1:2] = [scale_matrices_by_muon(names), optax.masked(adam(*numbers), others)]
+        muon = scale_matrices_by_muon(names, dtype)
+        transforms[1:2] = [muon, optax.masked(adam(*numbers), others)]
     return transforms

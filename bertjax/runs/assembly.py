@@ -118,7 +118,9 @@ def make_experiment(
     return Experiment(
         model=model,
         objective=recipe.objective,
-        optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, model.init)),
+        optimizer=make_optimizer(
+            recipe.optimizer, partial(logical_axes, model.init), spec.compute_dtype
+        ),
         placement=make_placement(recipe.mesh, recipe.layout, devices),
         ema=recipe.ema,
         rows=recipe.phases[0].batch_size,

@@ -399,6 +399,26 @@ def test_muons_updates_have_the_size_of_adamws():
             assert 0.13 < np.sqrt(np.mean(np.square(leaf))) / 0.01 < 0.25, name
 
 
+def test_muon_multiplies_in_the_dtype_of_the_model():
+    """In bfloat16, whose step is 1/128, matrices are as orthogonal; all else is as in float32."""
+    spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.0, warmup_steps=0)
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        optimizer, params = make_optimizer(spec, lambda: AXES, dtype), _arrays(0)
+        updates, _ = optimizer.update(_arrays(1), optimizer.init(params), params, learning_rate=1.0)
+        found[dtype] = _as_matrices(updates)
+    for name, exact in found["float32"].items():
+        rounded = found["bfloat16"][name]
+        assert rounded.dtype == np.float32
+        if not name.startswith("matrix"):
+            np.testing.assert_array_equal(rounded, exact, err_msg=name)
+            continue
+        sizes = np.linalg.norm(rounded) * np.linalg.norm(exact)
+        assert 0.99 < np.vdot(rounded, exact) / sizes < 1 - 1e-6, name  # the cosine
+        values = np.linalg.svd(rounded, compute_uv=False) / (0.2 * max(exact.shape) ** 0.5)
+        assert 0.6 < values.min() and values.max() < 1.3, name
+
+
 def test_muon_finds_the_matrices_of_the_model():
     """The four kernels of a layer, and those of heads but classifiers; not the embeddings."""
     found = flatten_dict(of_matrices(logical_axes(TINY.init)), sep="/")
