@@ -17,6 +17,7 @@ _MASKING = flags.DEFINE_enum(
 _MOST = flags.DEFINE_integer(
     "most", None, "The first pairs of each paradigm, at most so many.", lower_bound=1
 )
+_PART = flags.DEFINE_string("part", "", "A part of the model of a run, such as causal.")
 _OUTPUT = flags.DEFINE_string("output", None, "A .json file of the result.")
 flags.mark_flags_as_required(["model", "data"])
 
@@ -24,7 +25,8 @@ flags.mark_flags_as_required(["model", "data"])
 def main(_) -> None:
     from bertjax.programs import score
 
-    score.run(_MODEL.value, _DATA.value, _MASKING.value, _MOST.value, _OUTPUT.value)
+    given = _MODEL.value, _DATA.value, _MASKING.value, _MOST.value, _OUTPUT.value
+    score.run(*given, _PART.value)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.examples.corruption import Corruption, MaskedInSomeRows
 from bertjax.examples.masking import MaskingRule
-from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.objectives.token_prediction import token_values
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs
 from bertjax.training.step import join_rows, split_rows
 
-MASKED, CAUSAL = "masked", "causal"
+CAUSAL = "causal"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Hybrid(MaskedLM):
     group: int = 16
 
     name = "hybrid"
-    exported = MASKED
     others = {CAUSAL: kinds.CAUSAL_LM}
     columns = (*MaskedLM.columns, "causal_loss", "causal_accuracy")
 
@@ -68,12 +67,11 @@ class Hybrid(MaskedLM):
         return MaskedInSomeRows(rule, self.causal_rows, self.group, microbatches)
 
     def model(self, spec: EncoderSpec) -> Model:
-        """One set of parameters, and two ways to compute with it."""
+        """One set of parameters, that of a masked LM, and two ways to compute with it."""
         inputs = text_inputs(spec, B=1, S=8)
         masked = Part(self.module(spec), inputs)
         causal = self.module(dataclasses.replace(spec, causal=True))
-        shared = dict.fromkeys(ARCHITECTURES[kinds.MASKED_LM].parts(spec), MASKED)
-        return Model({MASKED: masked, CAUSAL: Part(causal, inputs, shared=shared)})
+        return Model({"": masked, CAUSAL: Part(causal, inputs)})
 
     def _parts(self, batch: Arrays) -> tuple[Arrays, Arrays]:
         """The rows with masked tokens, and those that are read left to right."""
@@ -86,7 +84,7 @@ class Hybrid(MaskedLM):
         masked, causal = self._parts(batch)
         causal = {name: x for name, x in causal.items() if name != "masked_lm_positions"}
         return {
-            **model(params, masked, rngs.dropout(0), MASKED),
+            **model(params, masked, rngs.dropout(0)),
             "next": model(params, causal, rngs.dropout(1), CAUSAL)["masked_lm"],
         }
 

@@ -20,7 +20,7 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_model
+from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_part
 from bertjax.runs.run_folder import (
     EVALUATION_FILE,
     LoadedRun,
@@ -88,9 +88,7 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         check_one_task(model)
         fine_tuned = is_fine_tuned(model)
         trained = load_run(model) if is_run(model) and not fine_tuned else None
-        if part and not trained:
-            raise InputError(f"--part={part}: {model} is no run of pre-training: leave it out")
-        pretrained = of_run(trained, model, part) if trained else open_model(model)
+        pretrained = of_run(trained, model, part) if trained else open_part(model, part)
         if fine_tuned:
             read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())

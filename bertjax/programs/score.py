@@ -13,7 +13,7 @@ from bertjax.minimal_pairs.data import read_pairs
 from bertjax.minimal_pairs.likelihood import log_likelihoods
 from bertjax.minimal_pairs.pairs import Pair
 from bertjax.minimal_pairs.rows import TOKEN
-from bertjax.runs.open_model import open_model
+from bertjax.runs.open_model import open_part
 
 
 def run(
@@ -22,6 +22,7 @@ def run(
     masking: str = TOKEN,
     most: int | None = None,
     output: str | None = None,
+    part: str = "",
 ) -> dict[str, Any]:
     """Prints the accuracy by phenomenon and overall.
 
@@ -32,6 +33,8 @@ def run(
       masking: "token" or "word": see `bertjax.minimal_pairs.rows.MaskedRows`.
       most: how many pairs of each paradigm to score, the first ones; None: all.
       output: a JSON file of the result, or None.
+      part: the part of a run's model: "causal" reads left to right what the objective "hybrid" has
+        trained; "": the one that all programs open.
 
     Returns:
       "model", "data", "masking" (None for a model that reads left to right), "most" and "pairs",
@@ -51,7 +54,7 @@ def run(
     if output:
         check_json_output(output)
     pairs = read_pairs(data, most)
-    opened = open_model(model)
+    opened = open_part(model, part)
     print(opened.summary(), flush=True)
     texts = [pair.good for pair in pairs] + [pair.bad for pair in pairs]
     scores = log_likelihoods(

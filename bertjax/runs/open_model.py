@@ -75,6 +75,15 @@ def open_model(source: str) -> Pretrained:
     return read_release(Path(name), source)
 
 
+def open_part(source: str, part: str) -> Pretrained:
+    """The model of a part of a run of pre-training: see `of_run`; "": as `open_model`."""
+    if not part:
+        return open_model(source)
+    if not is_run(source) or is_fine_tuned(source):
+        raise InputError(f"--part={part}: {source} is no run of pre-training: leave it out")
+    return of_run(load_run(source), source, part)
+
+
 def _shared(source: str, tasks: Iterable[str]) -> Pretrained:
     """The model of several tasks of a run without their output layers: what they share."""
     each = (open_model(f"{source}/{task}") for task in tasks)

@@ -51,9 +51,10 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Parts by name; a single part has the name "".
+    """Parts by name.
 
-    The parameters have a branch for each part; those of a single part have no such level.
+    The parameters have a branch for each part. Those of a part with the name "" have no such level:
+    it is the only one, or all others compute with its parameters.
     """
 
     parts: Mapping[str, Part]
@@ -100,7 +101,7 @@ class Model:
 
     def params_of(self, params: Params, part: str = "") -> Params:
         """The parameters with which one part computes: also those that it shares or adds to."""
-        if not part:
+        if "" in self.parts:
             return params
         flat = flatten_dict(params[part])
         for path, owner in self.parts[part].shared.items():

@@ -12,10 +12,10 @@ from flax import linen as nn
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.encoders.modernbert.spec import ModernBertSpec
-from bertjax.objectives.hybrid import CAUSAL, MASKED, Hybrid
+from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.programs import pretrain
+from bertjax.programs import pretrain, score
 from bertjax.runs.open_model import of_run
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
@@ -26,6 +26,7 @@ from bertjax.training.objective import Rngs
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, train_step
 from tests.helpers.some_updates import some_updates
+from tests.helpers.task_files import write_minimal_pairs
 from tests.helpers.tiny_run import metrics_of, tiny_config
 
 HYBRID = Hybrid(causal_rows=2, group=3)
@@ -67,13 +68,12 @@ def params():
 def test_its_losses_are_those_of_both_objectives(params):
     """On their rows, by one set of parameters; one counts 1/3, and the other 2/3."""
     batch, still = batch_of(), Rngs(jax.random.key(0), deterministic=True)
-    assert params[CAUSAL] == {}
     found = means(HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0])
     causal = np.arange(ROWS) % 3 < 2
     for objective, rows, name in ((MaskedLM(), ~causal, "mlm"), (LeftToRight(), causal, "causal")):
         model = objective.model(dataclasses.replace(SPEC, causal=objective.causal))
         own = {n: x[rows] for n, x in batch.items() if n in objective.fields}
-        expected = means(objective.sums(model, params[MASKED], own, still)[0])
+        expected = means(objective.sums(model, params, own, still)[0])
         assert found[f"{name}_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-6)
         assert found[f"{name}_accuracy"] == pytest.approx(expected["mlm_accuracy"], rel=1e-6)
     assert HYBRID.loss_weights == pytest.approx({"mlm_loss": 1 / 3, "causal_loss": 2 / 3})
@@ -131,9 +131,18 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
 
 @pytest.mark.slow
 def test_a_run(tiny_corpus, tmp_path):
-    """Its model is opened as a masked LM, or as a causal one with the same parameters."""
+    """Its model is opened as a masked LM, or as a causal one with the same parameters.
+
+    It goes on with the parameters of a phase that was read left to right alone.
+    """
     objective = {"name": "hybrid", "causal_rows": 1, "group": 4}
-    config = tiny_config(tiny_corpus, objective=objective, phase_1={"accumulate": 2})
+    config = tiny_config(
+        tiny_corpus,
+        objective=objective,
+        phase_1={"objective": "left_to_right"},
+        phase_2={"accumulate": 2},
+        keep_checkpoints=3,
+    )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     last = [row for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"][-1]
     assert last["loss"] == pytest.approx(0.75 * last["mlm_loss"] + 0.25 * last["causal_loss"])
@@ -142,6 +151,13 @@ def test_a_run(tiny_corpus, tmp_path):
     assert (masked.kind, masked.spec.causal) == (kinds.MASKED_LM, False)
     assert (causal.kind, causal.spec.causal) == (kinds.CAUSAL_LM, True)
     jax.tree.map(np.testing.assert_array_equal, masked.params, causal.params)
+    first = of_run(load_run(f"{tmp_path / 'run'}@9"), "run")  # the end of phase 1
+    assert first.kind == kinds.CAUSAL_LM
+    assert jax.tree.structure(first.params) == jax.tree.structure(causal.params)
+    write_minimal_pairs(tmp_path / "words.jsonl")
+    given = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
+    assert score.run(*given)["masking"] == "token"
+    assert score.run(*given, part=CAUSAL)["masking"] is None
 
 
 @pytest.mark.parametrize(

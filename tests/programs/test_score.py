@@ -76,6 +76,14 @@ def test_bad_input(tiny_run, data, tmp_path):
             )
             for name in ("nowhere/scores.json", "scores.txt", "folder.json")
         ),
+        (
+            {"part": "causal"},
+            "--part=causal: the parts of .* to choose from are: none: leave it out",
+        ),
+        (
+            {"part": "causal", "model": "hf:none"},
+            "--part=causal: hf:none is no run of pre-training: leave it out",
+        ),
         ({"masking": "words"}, "--masking=words: must be one of token, word"),
         ({"data": str(tmp_path / "nothing.jsonl")}, "no file or folder .*nothing.jsonl"),
         (

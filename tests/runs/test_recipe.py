@@ -583,9 +583,10 @@ def test_every_field_of_a_section_has_a_flag(name):
 def test_the_fast_recipe_for_a_night():
     recipe = Recipe.from_config(pretrain_fast_mini.get_config("night"))
     names = [phase.objective.name for phase in recipe.phases]
-    assert names == ["left_to_right", "masked_lm", "masked_lm"]
+    assert names == ["left_to_right", "hybrid", "hybrid"]
+    assert [phase.objective.row_group for phase in recipe.phases[1:]] == [2, 2]
     assert [phase.masking.rate for phase in recipe.phases[1:]] == [0.4, 0.15]
     tokens = [len(steps) * each.batch_size * each.length for _, each, steps in recipe.steps()]
-    assert sum(tokens) == 40_960_000 and tokens[2] == recipe.optimizer.decay_steps * 2_048
+    assert tokens == [recipe.optimizer.decay_steps * 2_048] * 3 and sum(tokens) == 17_817_600
     with pytest.raises(InputError, match="pretrain_fast_mini.py:day: must be :minutes or :night"):
         pretrain_fast_mini.get_config("day")
