@@ -78,7 +78,7 @@ def test_bad_input(tiny_run, data, tmp_path):
         ),
         (
             {"part": "causal"},
-            "--part=causal: the parts of .* to choose from are: none: leave it out",
+            "--part=causal: the parts of .* are: none: leave it out",
         ),
         (
             {"part": "causal", "model": "hf:none"},
