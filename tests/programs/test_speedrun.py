@@ -11,6 +11,7 @@ from bertjax.studies.estimates import Pace, Work, work_of
 from bertjax.studies.files import Given, read_study
 from bertjax.studies.outcome import is_done, read_figure
 from bertjax.studies.scales import SCALES
+from tests.benchmarks import babylm_text
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.tiny_run import SOUNDS, tiny_config
 
@@ -127,3 +128,18 @@ def test_pairs_that_are_missing(tiny_corpus, data, tmp_path):
         InputError, match=r"stage grammar-run: .*no file or folder .*pairs\.jsonl\.xz"
     ):
         study.run(*given, door="nowhere", dry_run=True)
+
+
+def test_slices_of_babylm_become_documents():
+    """A sentence a line; an article a document, of others 200 sentences; no marks and headings."""
+    talk = "*MOT:\tlook [=! points] , a cow . *CHI:\t&uh moo ! " + "*MOT:\tyes . " * 199
+    first, second = babylm_text.childes(talk)
+    assert first[:3] == ["look, a cow.", "moo!", "yes."] and len(first) == 200
+    assert second == ["yes."]
+    book = "= = = Emma = = = It was _late_.  \u201cGo,\u201d he said. They went"
+    assert list(babylm_text.gutenberg(book)) == [
+        ["It was late.", "\u201cGo,\u201d he said.", "They went"]
+    ]
+    articles = "= = = Cow = = = A cow is big. It eats. = = = Bee = = = A bee (an insect) is small."
+    found = [sentences for sentences in babylm_text.simple_wiki(articles) if sentences]
+    assert found == [["A cow is big.", "It eats."], ["A bee (an insect) is small."]]

@@ -158,8 +158,8 @@ _PROGRAMS = {
     *(f"tests/benchmarks/{name}.py" for name in ("input_pipeline", "tables", "tokenization")),
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_kernels", "tpu_step")),
-    *(f"tests/benchmarks/{name}.py" for name in ("embeddings", "finetune_labels")),
-    "gcloud",
+    *(f"tests/benchmarks/{name}.py" for name in ("embeddings", "finetune_labels", "babylm_text")),
+    *("gcloud", "xz"),
 }
 _SETTING = re.compile(r"(export )?[A-Z_]+=")  # a line that sets a variable of the shell
 
