@@ -18,6 +18,11 @@ class Detected(NamedTuple):
     language: str
     score: float
 
+    @property
+    def name(self) -> str:
+        """The language in a report; with a question mark if it is not sure."""
+        return self.language + "?" * (self.score < SURE)
+
 
 @functools.cache
 def _detector() -> "LangDetector":

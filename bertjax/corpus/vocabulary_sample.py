@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import cycle
 
 from bertjax.base.progress import Progress
-from bertjax.corpus.build import Plan
 from bertjax.corpus.languages import language_shares, split_language, table
+from bertjax.corpus.plan import Plan
 from bertjax.corpus.sampling import sample_documents
 
 # At most this multiple of the sample is read, to choose the sample from it.

@@ -8,7 +8,7 @@ from bertjax.base.errors import InputError
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.corruption import Corruption
 from bertjax.examples.draws import Draws
-from bertjax.examples.layout import TextLayout
+from bertjax.examples.layout import RowSpec, TextLayout
 from bertjax.text.tokenizer import Tokenizer
 
 
@@ -73,14 +73,8 @@ class Examples:
             raise InputError("the token store was built with another tokenizer than the one given")
         self.spec = spec
         self._draws = Draws(spec.seed, spec.stream)
-        self._lay_out = spec.layout.open(
-            store,
-            tokenizer,
-            length=spec.length,
-            draws=self._draws,
-            batch_size=spec.batch_size,
-            short_probability=spec.short_probability,
-        )
+        rows = RowSpec(tokenizer, spec.length, self._draws, spec.batch_size, spec.short_probability)
+        self._lay_out = spec.layout.open(store, rows)
         self._corrupt = spec.corruption.open(tokenizer)
 
     def batch(self, step: int, rows: slice | None = None) -> dict[str, np.ndarray]:

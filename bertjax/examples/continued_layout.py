@@ -15,8 +15,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
 from bertjax.corpus.store import SourceSpan, TokenStore
-from bertjax.examples.draws import Draws
-from bertjax.examples.layout import LaidOut
+from bertjax.examples.layout import LaidOut, RowSpec
 from bertjax.examples.stream_layout import Stream
 from bertjax.text.tokenizer import Tokenizer
 
@@ -40,19 +39,9 @@ class ContinuedStream:
     has_short_rows: ClassVar[bool] = False
     has_fixed_rows: ClassVar[bool] = False
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "ContinuedRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "ContinuedRows":
         """See `TextLayout`."""
-        del draws, short_probability  # the latter is 0
-        return ContinuedRows(self, store, tokenizer, length, batch_size)
+        return ContinuedRows(self, store, spec)
 
 
 class ContinuedRows:
@@ -63,15 +52,8 @@ class ContinuedRows:
         reused and leaves no text behind it; a source with less text than a row, or without a row.
     """
 
-    def __init__(
-        self,
-        layout: ContinuedStream,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        length: int,
-        batch_size: int,
-    ):
-        template = tokenizer.template
+    def __init__(self, layout: ContinuedStream, store: TokenStore, spec: RowSpec):
+        tokenizer, length, template = spec.tokenizer, spec.length, spec.tokenizer.template
         self._room = length - template.specials(pair=False)
         _check(layout, tokenizer, length, self._room)
         self._tokenizer, self._length, self._reuse = tokenizer, length, layout.reuse
@@ -86,7 +68,7 @@ class ContinuedRows:
                     "row: add text, raise --held_out if this is the held-out part, or take a "
                     "shorter length"
                 )
-        source, within = deal_rows(sources, batch_size)
+        source, within = deal_rows(sources, spec.batch_size)
         self._begin = bounds[source, 0]
         self._count = (tokens[source] - self._room) // layout.reuse + 1
         self._first = (within * self._count).astype(np.int64)

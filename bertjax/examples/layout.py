@@ -29,6 +29,26 @@ class LaidOut(NamedTuple):
     epoch: np.ndarray | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class RowSpec:
+    """What the rows of one stream of examples need besides their text.
+
+    Attributes:
+      tokenizer: the tokenizer of the store.
+      length: S.
+      draws: the stream's random numbers.
+      batch_size: the rows of a batch: row r of batch n has the index n * batch_size + r.
+      short_probability: the share of examples that have a random shorter length; 0 unless the
+        layout `has_short_rows`.
+    """
+
+    tokenizer: Tokenizer
+    length: int
+    draws: Draws
+    batch_size: int
+    short_probability: float = 0.0
+
+
 class TextLayout(Protocol):
     """A way to put text into sequences.
 
@@ -52,24 +72,8 @@ class TextLayout(Protocol):
     def has_fixed_rows(self) -> bool:
         """Whether each epoch has the same rows."""
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> Callable[[np.ndarray], LaidOut]:
+    def open(self, store: TokenStore, spec: RowSpec) -> Callable[[np.ndarray], LaidOut]:
         """Returns a function for the text of a store: indices of examples, int64 [R] -> their rows.
-
-        Args:
-          length: S.
-          draws: the stream's random numbers.
-          batch_size: the rows of a batch: row r of batch n has the index n * batch_size + r.
-          short_probability: the share of examples that have a random shorter length; 0 unless
-            `has_short_rows`.
 
         Raises:
           InputError: the store cannot give such text.
@@ -95,27 +99,16 @@ class SpanLayout:
             return TEXT
         return TEXT | {"next_sentence_labels": Field("B", "int32")}  # 0: B follows A; 1: random
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "SpanRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "SpanRows":
         """See `TextLayout`."""
-        del batch_size
-        specials = tokenizer.template.specials(pair=self.pairs)
         sampler = SpanSampler(
             store,
-            room=length - specials,
-            draws=draws,
+            room=spec.length - spec.tokenizer.template.specials(pair=self.pairs),
+            draws=spec.draws,
             pairs=self.pairs,
-            short_probability=short_probability,
+            short_probability=spec.short_probability,
         )
-        return SpanRows(self, store, tokenizer, length, sampler)
+        return SpanRows(self, store, spec.tokenizer, spec.length, sampler)
 
 
 class Sampler(Protocol):

@@ -8,8 +8,7 @@ import numpy as np
 
 from bertjax.base.fields import SEGMENT_IDS, TEXT, Field
 from bertjax.corpus.store import TokenStore
-from bertjax.examples.draws import Draws
-from bertjax.examples.layout import LaidOut, ragged_arange
+from bertjax.examples.layout import LaidOut, RowSpec, ragged_arange
 from bertjax.examples.packing import RowPacker
 from bertjax.text.tokenizer import Tokenizer
 
@@ -25,21 +24,11 @@ class PackedLayout:
     has_short_rows: ClassVar[bool] = False
     has_fixed_rows: ClassVar[bool] = False
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "PackedRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "PackedRows":
         """See `TextLayout`."""
-        del batch_size, short_probability  # the latter is 0
-        specials = tokenizer.template.specials(pair=False)
-        packer = RowPacker(store, length=length, specials=specials, draws=draws)
-        return PackedRows(store, tokenizer, length, packer)
+        specials = spec.tokenizer.template.specials(pair=False)
+        packer = RowPacker(store, length=spec.length, specials=specials, draws=spec.draws)
+        return PackedRows(store, spec.tokenizer, spec.length, packer)
 
 
 @dataclasses.dataclass(frozen=True)

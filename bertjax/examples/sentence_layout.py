@@ -13,10 +13,9 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
 from bertjax.corpus.store import TokenStore
-from bertjax.examples.draws import Draws, permute
-from bertjax.examples.layout import LaidOut, ragged_arange
+from bertjax.examples.draws import permute
+from bertjax.examples.layout import LaidOut, RowSpec, ragged_arange
 from bertjax.examples.mixture import Mixture
-from bertjax.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,19 +32,9 @@ class SentenceLayout:
     has_short_rows: ClassVar[bool] = False
     has_fixed_rows: ClassVar[bool] = True
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "SentenceRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "SentenceRows":
         """See `TextLayout`."""
-        del batch_size, short_probability  # the latter is 0
-        return SentenceRows(store, tokenizer, length, draws, self.crosses_documents)
+        return SentenceRows(store, spec, self.crosses_documents)
 
 
 class SentenceRows:
@@ -55,19 +44,12 @@ class SentenceRows:
       InputError: the rows are too short.
     """
 
-    def __init__(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        length: int,
-        draws: Draws,
-        crosses_documents: bool,
-    ):
-        room = length - tokenizer.template.specials(pair=False)
+    def __init__(self, store: TokenStore, spec: RowSpec, crosses_documents: bool):
+        room = spec.length - spec.tokenizer.template.specials(pair=False)
         if room < 2:
             raise InputError(f"the sequence length leaves room for {room} tokens: at least 2")
-        self._store, self._tokenizer, self._length, self._draws = store, tokenizer, length, draws
-        self._mixture = Mixture(np.array([s.share for s in store.sources]), draws)
+        self._store, self._spec = store, spec
+        self._mixture = Mixture(np.array([s.share for s in store.sources]), spec.draws)
         starts, ends, counts = [], [], []
         for source in store.sources:
             documents = store.document_starts[
@@ -87,16 +69,16 @@ class SentenceRows:
         first = self._first_row[source]
         count = self._first_row[source + 1] - first
         epoch, turn = np.divmod(rank, count)
-        row = first + permute(turn, count, self._draws.keys("order of rows", source, epoch))
+        row = first + permute(turn, count, self._spec.draws.keys("order of rows", source, epoch))
         start, end = self._starts[row], self._ends[row]
         document, last = self._document(start), self._document(end - 1)
-        tokenizer, template = self._tokenizer, self._tokenizer.template
+        tokenizer, template = self._spec.tokenizer, self._spec.tokenizer.template
         text_length = end - start + (last - document)
         lengths = text_length + template.specials(pair=False)
-        inside = np.arange(self._length) < lengths[:, None]
+        inside = np.arange(self._spec.length) < lengths[:, None]
         # The text has no token between documents; these places keep the separator.
         ids = np.where(inside, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
-        begins = np.arange(len(index)) * self._length
+        begins = np.arange(len(index)) * self._spec.length
         text = template.write(ids.reshape(-1), begins, text_length).a
         # The text is read document by document: a store reads no span across the end of one.
         count = last - document + 1

@@ -13,10 +13,9 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT, Field
 from bertjax.corpus.store import TokenStore
-from bertjax.examples.draws import Draws, permute
-from bertjax.examples.layout import LaidOut, ragged_arange
+from bertjax.examples.draws import permute
+from bertjax.examples.layout import LaidOut, RowSpec, ragged_arange
 from bertjax.examples.mixture import Mixture
-from bertjax.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,19 +30,9 @@ class StreamLayout:
     has_short_rows: ClassVar[bool] = False
     has_fixed_rows: ClassVar[bool] = True
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "StreamRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "StreamRows":
         """See `TextLayout`."""
-        del batch_size, short_probability  # the latter is 0
-        return StreamRows(store, tokenizer, length, draws)
+        return StreamRows(store, spec)
 
 
 class StreamRows:
@@ -53,11 +42,12 @@ class StreamRows:
       InputError: the rows are too short, or the vocabulary has no end-of-text token.
     """
 
-    def __init__(self, store: TokenStore, tokenizer: Tokenizer, length: int, draws: Draws):
+    def __init__(self, store: TokenStore, spec: RowSpec):
+        length, draws = spec.length, spec.draws
         if length < 2:
             raise InputError(f"the sequence length is {length}: a row of a stream has at least 2")
-        self._stream = Stream(store, tokenizer.end_id)
-        self._pad_id, self._length, self._draws = tokenizer.pad_id, length, draws
+        self._stream = Stream(store, spec.tokenizer.end_id)
+        self._pad_id, self._length, self._draws = spec.tokenizer.pad_id, length, draws
         self._mixture = Mixture(np.array([source.share for source in store.sources]), draws)
         bounds = np.array([self._stream.bounds(number) for number in range(len(store.sources))])
         self._begin, self._end = bounds.T

@@ -16,10 +16,9 @@ from bertjax.base.fields import LANGUAGE_IDS, POSITION_IDS, TEXT, Field
 from bertjax.corpus.languages import languages_of
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.draws import Draws, permute
-from bertjax.examples.layout import PAIRS, SINGLE_SPANS, LaidOut, SpanRows
+from bertjax.examples.layout import PAIRS, SINGLE_SPANS, LaidOut, RowSpec, SpanRows
 from bertjax.examples.mixture import Mixture
 from bertjax.examples.spans import TextSpans
-from bertjax.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,28 +38,13 @@ class TranslationLayout:
         """See `TextLayout`."""
         return TEXT | POSITION_IDS | (LANGUAGE_IDS if self.languages else {})
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "TranslationRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "TranslationRows":
         """See `TextLayout`."""
-        spans = SINGLE_SPANS.open(
-            store,
-            tokenizer,
-            length=length,
-            draws=draws,
-            batch_size=batch_size,
-            short_probability=short_probability,
-        )
-        room = length - tokenizer.template.specials(pair=True)
-        pairs = SpanRows(PAIRS, store, tokenizer, length, PairSampler(store, room, draws))
-        return TranslationRows(self, store, draws, spans, pairs)
+        room = spec.length - spec.tokenizer.template.specials(pair=True)
+        sampler = PairSampler(store, room, spec.draws)
+        pairs = SpanRows(PAIRS, store, spec.tokenizer, spec.length, sampler)
+        spans = SINGLE_SPANS.open(store, spec)
+        return TranslationRows(self, store, spec.draws, spans, pairs)
 
 
 class TranslationRows:

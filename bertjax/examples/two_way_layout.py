@@ -16,10 +16,9 @@ from bertjax.base.errors import InputError
 from bertjax.base.fields import BACKWARD_CHARACTERS, CHARACTERS, NEXT_WORDS, TEXT, Field
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.continued_layout import deal_rows
-from bertjax.examples.draws import Draws
-from bertjax.examples.layout import LaidOut
+from bertjax.examples.layout import LaidOut, RowSpec
 from bertjax.text.characters import characters_of
-from bertjax.text.tokenizer import WORDS, Tokenizer
+from bertjax.text.tokenizer import WORDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,19 +38,9 @@ class TwoWayStream:
     has_short_rows: ClassVar[bool] = False
     has_fixed_rows: ClassVar[bool] = False
 
-    def open(
-        self,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        *,
-        length: int,
-        draws: Draws,
-        batch_size: int,
-        short_probability: float,
-    ) -> "TwoWayRows":
+    def open(self, store: TokenStore, spec: RowSpec) -> "TwoWayRows":
         """See `TextLayout`."""
-        del draws, short_probability  # the latter is 0
-        return TwoWayRows(store, tokenizer, length, batch_size)
+        return TwoWayRows(store, spec)
 
 
 class TwoWayRows:
@@ -64,13 +53,14 @@ class TwoWayRows:
       InputError: the vocabulary is not one of words; a source without a row.
     """
 
-    def __init__(self, store: TokenStore, tokenizer: Tokenizer, length: int, batch_size: int):
+    def __init__(self, store: TokenStore, spec: RowSpec):
+        tokenizer = spec.tokenizer
         if tokenizer.kind != WORDS:
             raise InputError(
                 f"this vocabulary is a {tokenizer.kind} one, and whole words are predicted here: "
                 "learn one with --tokenizer=words of launch/prepare_corpus.py"
             )
-        self._store, self._length = store, length
+        self._store, self._length = store, spec.length
         self._begin_id, self._end_id = tokenizer.roles["bos"], tokenizer.roles["eos"]
         self._characters = characters_of(tokenizer)
         self._words = store.sentence_starts
@@ -78,7 +68,7 @@ class TwoWayRows:
         documents = [(s.first_document, s.last_document_exclusive) for s in store.sources]
         sentences = np.searchsorted(self._words, store.document_starts[documents])
         begin, end = self._places[sentences].T
-        source, within = deal_rows(store.sources, batch_size)
+        source, within = deal_rows(store.sources, spec.batch_size)
         self._begin, self._size = begin[source], (end - begin)[source]
         self._first = (within * self._size).astype(np.int64)
 

@@ -16,20 +16,13 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
 from bertjax.base.validation import check_numbers, record
-from bertjax.corpus import cleaning as filters
-from bertjax.corpus.build import (
-    Plan,
-    build_store,
-    build_store_with_beam,
-    check_documents,
-    make_plan,
-    read_shards,
-    warn_of_missing_blank_lines,
-)
-from bertjax.corpus.cleaning import clean, open_cleaning
+from bertjax.corpus import cleaning
+from bertjax.corpus.build import build_store, build_store_with_beam, read_shards
+from bertjax.corpus.filters import open_cleaning
 from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.languages import split_language
 from bertjax.corpus.manifest import is_finished, read_manifest
+from bertjax.corpus.plan import Plan, check_documents, make_plan, warn_of_missing_blank_lines
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.programs import vocabularies
@@ -106,7 +99,7 @@ def run(
       undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
       language_filter: the languages whose documents are kept; () keeps all.
       deduplicate: whether one document of several is kept that are equal ("exact") or similar
-        ("near"); None keeps all. The filters are in `bertjax.corpus.cleaning`.
+        ("near"); None keeps all. The filters are in `bertjax.corpus.filters`.
       decontaminate: globs of the files of tasks; documents that have a text of them are removed.
       verify: whether to compare all checksums at the end.
       runner: "local" processes or "beam".
@@ -133,7 +126,7 @@ def run(
     check_language(language)
     weighted = parse_sources(list(sources))
     specs = [spec for spec, _ in weighted]
-    cleaning = open_cleaning(language_filter, deduplicate, decontaminate, specs)
+    filters = open_cleaning(language_filter, deduplicate, decontaminate, specs)
     # The given one is opened now, because it may lie in an unfinished corpus that is removed below.
     given, request = vocabularies.requested(
         learn_vocabulary=learn_vocabulary,
@@ -173,7 +166,7 @@ def run(
         held_out=held_out,
         language=language,
         skip_undecodable=undecodable == "skip",
-        filters=cleaning.identity,
+        filters=filters.identity,
     )
     if not is_finished(output):
         check_documents(plan)
@@ -188,8 +181,8 @@ def run(
         seconds = {"sources": time.monotonic() - start}
         stage = time.monotonic()
         cleaned: dict[str, Any] = {}
-        if cleaning.identity:
-            plan, report = clean(output, plan, cleaning, texts=texts, workers=workers)
+        if filters.identity:
+            plan, report = cleaning.clean(output, plan, filters, texts=texts, workers=workers)
             cleaned = {"cleaning": report}
             seconds["cleaning"] = time.monotonic() - stage
 
@@ -273,7 +266,7 @@ def _clear(output: Path) -> None:
     vocabulary = (*VOCABULARY_FILES.values(), DESCRIPTION_FILE)
     for name in (*vocabulary, vocabularies.NEW_PIECES_FILE, _REPORT_FILE):
         (output / name).unlink(missing_ok=True)
-    for folder in (store_directory(output), output / filters.FOLDER):
+    for folder in (store_directory(output), output / cleaning.FOLDER):
         if folder.exists():
             shutil.rmtree(folder)
 
@@ -350,7 +343,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
                 f"{counts['unknown_rate']:.4%} unknown"
             )
     if cleaned := report.get("cleaning"):
-        lines += map("  {}".format, filters.summary(output, cleaned))
+        lines += map("  {}".format, cleaning.summary(output, cleaned))
     lines += map("  {}".format, _too_few_documents(report))
     for key, reason in (
         ("dropped", "shorter than 2 tokens, or a pair with an empty text"),

@@ -10,9 +10,9 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.validation import check_numbers
-from bertjax.corpus.build import Plan
 from bertjax.corpus.frequencies import word_frequencies
 from bertjax.corpus.languages import split_language
+from bertjax.corpus.plan import Plan
 from bertjax.corpus.store import TokenStore
 from bertjax.corpus.vocabulary_sample import vocabulary_sample
 from bertjax.interop.hub import model_folder

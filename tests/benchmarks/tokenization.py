@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer as Library
 
-from bertjax.corpus.build import build_store, make_plan, read_shards
+from bertjax.corpus.build import build_store, read_shards
+from bertjax.corpus.plan import make_plan
 from bertjax.text.tokenizer import WORDPIECE, Tokenizer, bert_wordpiece
 
 # The library gets this many lines at once, which is its best: with 10,000 or all it is slower.

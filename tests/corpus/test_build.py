@@ -16,8 +16,10 @@ import pytest
 from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.corpus import build as module
-from bertjax.corpus.build import build_shard, build_store, build_store_with_beam, make_plan
+from bertjax.corpus import plan as plans
+from bertjax.corpus.build import build_shard, build_store, build_store_with_beam
 from bertjax.corpus.manifest import read_manifest
+from bertjax.corpus.plan import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.store import TokenStore
@@ -33,7 +35,7 @@ WORDS = "the cat sat on a mat and saw one more dog near it all day long".split()
 def small_shards():
     """Makes shards of 2 kB, so that a small corpus has many; it does not affect spawned workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SMALLEST_SHARD", 2000)
+        patch.setattr("bertjax.corpus.plan._SMALLEST_SHARD", 2000)
         yield
 
 
@@ -274,7 +276,7 @@ def test_plans(tmp_path):
 
 def test_sources_are_measured_once(tmp_path, monkeypatch):
     spec = write_text(tmp_path / "a.txt", made_up_documents(100))
-    source_type = type(module.open_source(spec, tmp_path))
+    source_type = type(plans.open_source(spec, tmp_path))
     calls, extents = [], source_type.extents
     monkeypatch.setattr(source_type, "extents", lambda self: calls.append(1) or extents(self))
     assert len(plan_for(spec).shards) > 2
@@ -299,9 +301,10 @@ def test_a_hint_where_a_compressed_file_keeps_processes_idle(tmp_path, capsys):
 SLOW_BUILD = """
 import sys
 from bertjax.corpus import build
+from bertjax.corpus.plan import make_plan
 
 if __name__ == "__main__":
-    plan = build.make_plan([(sys.argv[1], None)], installed_docs="unused", held_out=0.1)
+    plan = make_plan([(sys.argv[1], None)], installed_docs="unused", held_out=0.1)
     build.build_store(sys.argv[2], plan, workers=2)
 """
 

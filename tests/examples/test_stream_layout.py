@@ -5,6 +5,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.examples.draws import Draws
+from bertjax.examples.layout import RowSpec
 from bertjax.examples.stream_layout import STREAM, Stream
 from bertjax.objectives.left_to_right import LeftToRight
 from tests.examples.places import FIRST, PAD, SEP, Corpus
@@ -72,11 +73,4 @@ def test_stretches_of_a_stream(corpus):
 
 def test_refused(corpus):
     with pytest.raises(InputError, match="the sequence length is 1: a row of a stream"):
-        STREAM.open(
-            corpus.store,
-            corpus.tokenizer,
-            length=1,
-            draws=Draws(0, "x"),
-            batch_size=1,
-            short_probability=0,
-        )
+        STREAM.open(corpus.store, RowSpec(corpus.tokenizer, 1, Draws(0, "x"), batch_size=1))

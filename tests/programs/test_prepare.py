@@ -13,8 +13,8 @@ import pytest
 from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
-from bertjax.corpus.build import make_plan
 from bertjax.corpus.manifest import read_manifest
+from bertjax.corpus.plan import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
 from bertjax.corpus.store import TokenStore

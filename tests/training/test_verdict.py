@@ -169,6 +169,13 @@ def test_one_answer_to_every_pair(rows, kind):
     assert verdict.is_bad == ("the next-sentence head answers" in verdict.says)
 
 
+def test_evaluations_without_the_answers_are_judged_by_their_loss():
+    """As those of a run whose objective was another one before."""
+    without = [held_out(1_000 * number, 4.9) for number in (1, 2, 3)]
+    for rows in (without, without[:2] + _answers(4.9, *[1.0] * 3)[2:]):
+        assert health(objective=MaskedLMNextSentence()).verdict(rows).kind == HEALTHY
+
+
 def test_an_objective_of_one_s_own_warns_after_the_warm_up():
     """Its headline is the loss, of which no baseline is known."""
     coin = SimpleNamespace(
