@@ -15,12 +15,13 @@ Expected: BERT-Base on the test sets (Table 1): CoLA 52.1, SST-2 93.5, MRPC 88.9
 
 import ml_collections
 
-from bertjax.config import finetune_config
+from bertjax.config import finetune_config, section
+from bertjax.tasks.glue import Glue
 
 
 def get_config(task: str = "MRPC") -> ml_collections.ConfigDict:
     """Section 4.1: batch 32, three epochs, four rates."""
     config = finetune_config()
-    config.task = dict(kind="glue", name=task)
+    config.task = section(Glue, kind="glue", name=task)
     config.grid.learning_rate = (5e-5, 4e-5, 3e-5, 2e-5)
     return config

@@ -8,8 +8,9 @@ Commands:
     --config.data=DIR --config.init_from=elmo:FOLDER --workdir=RUN
 
 DIR holds eng.train and eng.testa (and eng.testb); or your own column files as train.txt, valid.txt,
-test.txt. To train without document context, give --config.task.document_context=False; then
-sequences are sentences, so give also --config.max_length=128 --config.grid.batch_size=32
+test.txt. The test file may be of another language: --config.task.test=../OTHER/test.txt. To train
+without document context, give --config.task.document_context=False; then sequences are sentences,
+so give also --config.max_length=128 --config.grid.batch_size=32
 
 Hardware: one GPU or one TPU chip; a CPU for small models.
 Expected: F1 of cased BERT-Base 96.4 dev, 92.4 test; concatenated last four layers 96.1 dev; ELMo

@@ -17,11 +17,12 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
+from bertjax.tasks.classification import ANSWERS
 from bertjax.tasks.table import LOSS, SOFT, Table
 
 # The keys of each problem.
 KEYS = {
-    "classification": ("text", "text_b", "label", *LOSS, *SOFT),
+    "classification": ("text", "text_b", "label", *ANSWERS, *LOSS, *SOFT),
     "multi_label": ("text", "text_b", "label", "separator", *LOSS),
     "regression": ("text", "text_b", "label", "soft_label", "soft_share"),
     "tagging": ("words", "tags", *LOSS),

@@ -10,7 +10,8 @@ Commands:
 The word after the colon lists tasks: those of GLUE by their names; squad, triviaqa, swag and ner;
 and own tables as NAME=PROBLEM, with a problem of configs/finetune_table.py. DIR is the folder of
 the tasks that have no data of their own. RUN/TASK is then like a run of that task alone. In flags
-and folders a task is called by its name with _ for -, such as STS_B.
+and folders a task is called by its name with _ for -, such as STS_B. A task whose
+pairs of texts have classes may have MT-DNN's output layer: --config.tasks.MNLI.answer_steps=5
 
 Hardware: one GPU or one TPU chip; a CPU for small models.
 Expected: on GLUE's test sets MT-DNN of BERT-Large has a score of 82.7, SST-2 95.6 and MNLI
@@ -22,7 +23,7 @@ import ml_collections
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
 from bertjax.fine_tuning.recipe import TASKS
-from bertjax.tasks.glue import SETS
+from bertjax.tasks.glue import SETS, Glue
 from bertjax.tasks.table import PROBLEMS, Table
 
 OTHERS = [kind for kind in TASKS if kind not in ("glue", "table")]
@@ -53,7 +54,7 @@ def _task(given: str) -> dict:
     if problem in PROBLEMS:
         return section(Table, kind="table", problem=problem)
     if kind in SETS and not problem:
-        return dict(kind="glue", name=kind)
+        return section(Glue, kind="glue", name=kind)
     if kind in OTHERS and not problem:
         return section(TASKS[kind], kind=kind)
     raise InputError(

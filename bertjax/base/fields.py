@@ -60,6 +60,10 @@ UNKNOWN_WORD = 2  # its id in a vocabulary of words, behind those of a sentence'
 WORD_MASK = {
     "word_mask": Field("BS", "int32", "1 for the first piece of a word, 0 elsewhere"),
 }
+# An answer network has this: it reads the two texts of a pair apart.
+TEXT_NUMBERS = {
+    "text_numbers": Field("BS", "int32", "1 in the first text, 2 in the second, 0 on padding"),
+}
 # A language model of both directions compares its predictions with these.
 NEXT_WORDS = {
     "forward_ids": Field("BS", "int32", "the next word of the forward direction"),

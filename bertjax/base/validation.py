@@ -28,7 +28,7 @@ _MOST = {
     **dict.fromkeys(("batch_size", "eval_batch_size", "eval_batches", "batches"), 1_000_000),
     **dict.fromkeys(("hidden_size", "hidden", "vocab_multiple"), 100_000),
     **dict.fromkeys(("type_vocab_size", "workers"), 10_000),
-    **dict.fromkeys(("num_hidden_layers", "depth", "buckets"), 1_000),
+    **dict.fromkeys(("num_hidden_layers", "depth", "buckets", "answer_steps"), 1_000),
     **dict.fromkeys(("epochs", "restarts", "max_answer_length", "n_best"), 1_000),
 }
 

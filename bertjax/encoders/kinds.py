@@ -8,6 +8,7 @@ CAUSAL_LM = "causal_lm"  # as MASKED_LM, reading left to right
 PERMUTATION_LM = "permutation_lm"  # as MASKED_LM, trained to predict in any order (XLNet)
 BIDIRECTIONAL_LM = "bidirectional_lm"  # the next word in each direction (ELMo)
 SEQUENCE_CLASSIFICATION = "sequence_classification"
+ANSWER_NETWORK = "answer_network"  # as SEQUENCE_CLASSIFICATION, of pairs that are read in steps
 MULTIPLE_CHOICE = "multiple_choice"
 TOKEN_CLASSIFICATION = "token_classification"
 TAG_SEQUENCE = "tag_sequence"  # as TOKEN_CLASSIFICATION, with a CRF over the words

@@ -45,7 +45,8 @@ def encoder_with_heads(
     owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
     for name, family in families.items():
         architecture = ARCHITECTURES[TASK_OBJECTIVES[family.objective].kind]
-        module = architecture.build(spec, len(class_names(family))).clone(bilstm=bilstm)
+        module = architecture.module(spec, len(class_names(family)), vars(family))
+        module = module.clone(bilstm=bilstm)
         sizes = dict(B=1, C=2, S=8)
         shape = {letter: sizes[letter] for letter in architecture.axes}
         common = [p for p in architecture.parts(spec, bilstm) if p not in OUTPUT_LAYERS]

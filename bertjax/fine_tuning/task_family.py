@@ -7,7 +7,7 @@ from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.choice import MultipleChoice
-from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import QuestionAnswering
 from bertjax.tasks.table import Table
@@ -20,7 +20,8 @@ _PROBLEM_TYPES: dict[str, type[Classification | MultiLabel | Regression]] = {
     "multi_label_classification": MultiLabel,
     "regression": Regression,
 }
-_FAMILIES: dict[str, type[MultipleChoice | Tagging | QuestionAnswering]] = {
+_FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAnswering]] = {
+    kinds.ANSWER_NETWORK: AnsweredPairs,
     kinds.MULTIPLE_CHOICE: MultipleChoice,
     kinds.TOKEN_CLASSIFICATION: Tagging,
     kinds.TAG_SEQUENCE: TagSequences,

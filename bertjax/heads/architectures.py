@@ -2,12 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
 
-from bertjax.base.fields import CHARACTERS, INPUTS, NEXT_WORDS, WORD_LENGTH, WORD_MASK, Field
+from bertjax.base.fields import (
+    CHARACTERS,
+    INPUTS,
+    NEXT_WORDS,
+    TEXT_NUMBERS,
+    WORD_LENGTH,
+    WORD_MASK,
+    Field,
+)
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.encoders.registry import family_of
@@ -28,7 +36,9 @@ class Architecture(NamedTuple):
       axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
       heads: the kind of which it has the heads; "": it is a kind of the families.
       more: the parts that it has besides those.
+      instead: the parts that it has in the place of those.
       fields: what it reads besides the inputs of the encoder.
+      settings: the fields of a task's family that are fields of the module, too.
     """
 
     kind: str
@@ -36,11 +46,18 @@ class Architecture(NamedTuple):
     axes: tuple[str, ...] = ("B", "S")
     heads: str = ""
     more: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
     fields: Mapping[str, Field] = MappingProxyType({})
+    settings: tuple[str, ...] = ()
 
     def fits(self, family: EncoderFamily) -> bool:
         """Whether a family has models of this kind."""
         return (self.heads or self.kind) in family.heads
+
+    def module(self, spec: EncoderSpec, num_classes: int, task: Mapping[str, Any]) -> nn.Module:
+        """The module, with its settings from the fields of a task's family."""
+        settings = {name: task[name] for name in self.settings}
+        return self.build(spec, num_classes).clone(**settings)
 
     def inputs(self, spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes and dtypes of its inputs; see `text_inputs`."""
@@ -53,7 +70,7 @@ class Architecture(NamedTuple):
 
         A BiLSTM replaces every head but the output layer.
         """
-        heads = (*family_of(spec).heads[self.heads or self.kind], *self.more)
+        heads = self.instead or (*family_of(spec).heads[self.heads or self.kind], *self.more)
         if bilstm:
             heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
         return (spec.encoder, *heads)
@@ -77,6 +94,14 @@ ARCHITECTURES = {
             kinds.BIDIRECTIONAL_LM, lambda spec, _: NextWordsModel(spec), fields=NEXT_WORDS
         ),
         Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
+        Architecture(
+            kinds.ANSWER_NETWORK,
+            tasks.PairClassifier,
+            heads=kinds.SEQUENCE_CLASSIFICATION,
+            instead=("answer_network",),
+            fields=TEXT_NUMBERS,
+            settings=("steps", "step_dropout"),
+        ),
         Architecture(
             kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
         ),

@@ -17,6 +17,7 @@ from bertjax.base import axes
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.registry import family_of, make_encoder
+from bertjax.heads.answer_network import AnswerNetwork
 from bertjax.heads.bilstm import BiLstm
 from bertjax.heads.crf import Crf
 from bertjax.layers.dense import Dense
@@ -24,7 +25,8 @@ from bertjax.layers.dropout import Dropout
 from bertjax.layers.pooling import last_token
 
 BILSTM = "bilstm"  # the part between the encoder and the output layer
-OUTPUT_LAYERS = ("classifier", "crf", "span")  # the parts that compute the outputs of a task
+CLASSIFIERS = ("answer_network", "classifier")  # the output layers with a row for each class
+OUTPUT_LAYERS = (*CLASSIFIERS, "crf", "span")  # the parts that compute the outputs of a task
 
 Inputs = Mapping[str, jax.Array]
 
@@ -119,6 +121,32 @@ class SequenceClassifier(_Model):
         if self.predicts_next:
             outputs["next"] = self.decoder(states, self.encoder.token_embedding)
         return outputs
+
+
+class PairClassifier(_Model):
+    """A pair of texts, into classes by an answer network: "logits" [B, C], of probabilities.
+
+    Attributes:
+      steps, step_dropout: see `AnswerNetwork`.
+    """
+
+    steps: int = 1
+    step_dropout: float = 0.0
+
+    def setup(self) -> None:
+        super().setup()
+        self.answer_network = AnswerNetwork(
+            self.num_classes,
+            self.steps,
+            self.step_dropout,
+            self.spec.hidden_dropout_prob,
+            nn.initializers.normal(self.spec.initializer_range),
+            self.spec.precision.exact,
+        )
+
+    def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
+        states, numbers = self.states(inputs, deterministic), inputs["text_numbers"]
+        return {"logits": self.answer_network(states, numbers, deterministic=deterministic)}
 
 
 class ChoiceScorer(SequenceClassifier):

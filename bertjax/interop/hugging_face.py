@@ -336,9 +336,9 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
     if not has_class(pretrained):
         raise InputError(
             f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
-            "(a BiLSTM, a CRF, a class of a text read left to right, or another encoder than "
-            "ELECTRA's trained as it): launch/finetune.py and launch/predict.py open it, and "
-            "launch/convert.py exports it with --to=stablehlo:FOLDER, or an ELMo with "
+            "(a BiLSTM, a CRF, an answer network, a class of a text read left to right, or another "
+            "encoder than ELECTRA's trained as it): launch/finetune.py and launch/predict.py open "
+            "it, and launch/convert.py exports it with --to=stablehlo:FOLDER, or an ELMo with "
             "--to=elmo:FOLDER"
         )
     config = config_of(pretrained)

@@ -17,7 +17,7 @@ from bertjax.encoders.registry import array_names, family_of
 from bertjax.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.heads.bilstm import BiLstm
 from bertjax.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
-from bertjax.heads.tasks import BILSTM, OUTPUT_LAYERS
+from bertjax.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
 _POOLER = "pooler"
@@ -164,7 +164,7 @@ class Pretrained:
             )
         if embedding:
             return VectorModel(self.spec, embedding)
-        module = wanted.build(self.spec, len(self.classes))
+        module = wanted.module(self.spec, len(self.classes), self.task)
         return module.clone(bilstm=bilstm) if bilstm else module
 
     def beginning(
@@ -180,7 +180,7 @@ class Pretrained:
         """
         parts = dict.fromkeys((_POOLER, *ARCHITECTURES[kind].parts(self.spec, bilstm)))
         same = (self.kind, self.bilstm) == (kind, bilstm)
-        same = same and ("classifier" not in parts or self.classes == classes)
+        same = same and (parts.keys().isdisjoint(CLASSIFIERS) or self.classes == classes)
         wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
         found = {part: self.params[part] for part in wanted if part in self.params}
         arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}

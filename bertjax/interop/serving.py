@@ -89,7 +89,7 @@ def write_serving(pretrained: Pretrained, folder: Path) -> float:
         names = ", ".join(pretrained.architecture.fields)
         raise InputError(
             f"{pretrained.origin}: reads {names} beside the tokens, which a server's tokenizer "
-            "does not make: train the task without a CRF"
+            "does not make: train the task without a CRF or an answer network"
         )
     module = pretrained.model()
     weights = {part: pretrained.params[part] for part in pretrained.parts}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from bertjax.base.fields import TEXT, WORD_MASK, Field
+from bertjax.base.fields import TEXT, TEXT_NUMBERS, WORD_MASK, Field
 from bertjax.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy, divergence
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective, WeightedObjective
@@ -65,6 +65,18 @@ class ClassificationObjective(WeightedObjective):
         return {"task_loss": counted}
 
 
+class AnswerObjective(ClassificationObjective):
+    """A class for each pair of texts, by an answer network."""
+
+    name = "answer_network"
+    kind = kinds.ANSWER_NETWORK
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """See `Objective`."""
+        return {**super().fields, **TEXT_NUMBERS}
+
+
 class ChoiceObjective(ClassificationObjective):
     """One of C sequences; "logits" [B, C] are their scores."""
 
@@ -114,6 +126,7 @@ class TagSequenceObjective(TaskObjective):
 
 
 SEQUENCE_CLASSIFICATION = ClassificationObjective()
+ANSWER_NETWORK = AnswerObjective()
 MULTIPLE_CHOICE = ChoiceObjective()
 TOKEN_CLASSIFICATION = TaggingObjective()
 TAG_SEQUENCE = TagSequenceObjective()

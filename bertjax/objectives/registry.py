@@ -2,6 +2,7 @@
 
 from bertjax.objectives.both_directions import BothDirections
 from bertjax.objectives.classification import (
+    ANSWER_NETWORK,
     MULTIPLE_CHOICE,
     SEQUENCE_CLASSIFICATION,
     TAG_SEQUENCE,
@@ -33,6 +34,7 @@ TASK_OBJECTIVES: dict[str, TaskObjective] = {
     objective.name: objective
     for objective in (
         SEQUENCE_CLASSIFICATION,
+        ANSWER_NETWORK,
         MULTI_LABEL,
         REGRESSION,
         MULTIPLE_CHOICE,

@@ -27,7 +27,7 @@ from bertjax.runs.run_folder import (
     read_results,
     read_trial,
 )
-from bertjax.tasks.classification import Regression
+from bertjax.tasks.classification import ANSWERS, Regression
 from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.table import LOSS, SOFT
 from bertjax.tasks.task import TRAIN, Task
@@ -135,7 +135,7 @@ def _common_task(members: Sequence[_Member]) -> Task:
         for field in dataclasses.fields(first.task):
             theirs, ours = (getattr(each.task, field.name) for each in (member, first))
             # The data may lie elsewhere, and may have been learned in another way.
-            if field.name not in ("data", *LOSS, *SOFT) and theirs != ours:
+            if field.name not in ("data", *ANSWERS, *LOSS, *SOFT) and theirs != ours:
                 raise InputError(
                     f"{member.run}: config.task.{field.name} is {theirs!r}, in {first.run} it is "
                     f"{ours!r}: an ensemble is of one task"

@@ -19,7 +19,9 @@ _STARTS = {
 _FLAGS = {EVALUATE: {"batches"}, GRAMMAR: {"most"}, "ensemble": {"by"}}
 # The metrics that a task may have, by what its model learns: `Family.objective`.
 _METRICS = {
-    "sequence_classification": "accuracy|f1|macro_f1|matthews|mean",
+    **dict.fromkeys(
+        ("sequence_classification", "answer_network"), "accuracy|f1|macro_f1|matthews|mean"
+    ),
     "multi_label_classification": r"(macro|micro)_f1(_at_0\.5)?|exact_match",
     "regression": "spearman|pearson|mean",
     "multiple_choice": "accuracy",

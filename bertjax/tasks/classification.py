@@ -14,9 +14,12 @@ from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.probabilities import combined, softmax
 from bertjax.tasks.rows import json_object, looks_like_json
 from bertjax.tasks.task import Outputs
-from bertjax.text.pairs import SEPARATOR, joined
+from bertjax.text.pairs import SEPARATOR, fitting
 from bertjax.text.tokenizer import Tokenizer
 
+# Fields of a task that say how the classes of pairs are read (`bertjax.heads.answer_network`).
+ANSWERS = ("answer_steps", "answer_dropout")
+STEP_DROPOUT = 0.1  # that of namisan/mt-dnn
 _AT_ONCE = 10_000  # the number of examples that are tokenized together
 
 
@@ -139,6 +142,56 @@ class Classification(OfTexts):
 
 
 @dataclasses.dataclass(frozen=True)
+class AnsweredPairs(Classification):
+    """The same for pairs of texts that an answer network reads.
+
+    Attributes:
+      steps, step_dropout: see `bertjax.heads.answer_network.AnswerNetwork`.
+    """
+
+    steps: int = 1
+    step_dropout: float = STEP_DROPOUT
+
+    objective: ClassVar[str] = "answer_network"
+
+
+def classification(
+    classes: tuple[str, ...], pairs: bool, steps: int, step_dropout: float
+) -> Classification:
+    """The family of a classification task, with an answer network of `steps`, or without (0)."""
+    if not steps:
+        return Classification(classes, pairs)
+    return AnsweredPairs(classes, pairs, steps, step_dropout)
+
+
+def check_answers(steps: int, step_dropout: float, without_pairs: str) -> None:
+    """Checks the `ANSWERS` of a task.
+
+    Args:
+      without_pairs: a task that has no classes of pairs of texts, for the message; "": it has.
+
+    Raises:
+      ValueError: a value is not possible, or not for this task.
+    """
+    if steps < 0:
+        raise ValueError(
+            f"answer_steps={steps}: must be 1 or more, or 0 for a task without an answer network"
+        )
+    if not 0 <= step_dropout < 1:
+        raise ValueError(f"answer_dropout={step_dropout}: must be in [0, 1)")
+    if steps and without_pairs:
+        raise ValueError(
+            f"answer_steps={steps}: an answer network reads pairs of texts that have a class, and "
+            f"{without_pairs} has none: set it to 0"
+        )
+    if not steps and step_dropout != STEP_DROPOUT:
+        raise ValueError(
+            f"answer_dropout={step_dropout}: with answer_steps=0 there is no answer network: set "
+            "answer_steps, such as to 5, or leave this as it was"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Regression(OfTexts):
     """The family of tasks that predict a number, with squared error; a prediction is a float.
 
@@ -224,17 +277,20 @@ def encoded_pairs(
     choices: int = 1,
 ) -> Encoded:
     """Encodes each text, or pair of texts, as one sequence of at most `max_length` tokens."""
-    template, sequences, cut = tokenizer.template, [], 0
+    template, sequences, second, cut = tokenizer.template, [], [], 0
     left = tracked(pairs, "tokens", " examples")
     while chunk := list(islice(left, _AT_ONCE)):
         tokens_of_a = tokenizer.encode([a for a, _ in chunk])
         tokens_of_b = iter(tokenizer.encode([b for _, b in chunk if b is not None]))
         for a, (_, text_b) in zip(tokens_of_a, chunk, strict=True):
             b = None if text_b is None else next(tokens_of_b)
-            sequences.append(joined(tokenizer, a, b, max_length))
+            halves = fitting(tokenizer, a, b, max_length)
+            sequences.append(template.sequence(*halves))
+            second.append(template.begins(len(halves[0]))[1])
             whole = len(a) + len(b or ()) + template.specials(pair=b is not None)
             cut += whole > max_length
-    return Encoded.of(sequences, labels, choices=choices, cut={max_length: cut})
+    fields = dict(choices=choices, cut={max_length: cut}, second=np.array(second, np.int64))
+    return Encoded.of(sequences, labels, **fields)
 
 
 def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bertjax.base.fields import Field
+from bertjax.base.fields import TEXT_NUMBERS, Field
 from bertjax.text.template import TokenSequence
 
 IGNORED = -1  # the label of a token that is not classified
@@ -25,6 +25,8 @@ class Encoded:
         one for each token (`IGNORED`: none).
       choices: C.
       cut: a length in tokens -> how many texts were cut to it.
+      second: int64 [N], the place in each sequence where the second text of a pair begins; empty
+        where sequences are of other things.
     """
 
     ids: np.ndarray
@@ -33,6 +35,7 @@ class Encoded:
     labels: Mapping[str, np.ndarray]
     choices: int = 1
     cut: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    second: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
     def of(
@@ -96,6 +99,9 @@ class Encoded:
             "token_type_ids": shaped(np.where(there, self.token_types[tokens], 0)),
             "is_real_example": filled(np.ones(count, np.float32)),
         }
+        if not TEXT_NUMBERS.keys().isdisjoint(fields):
+            in_second = places >= self.second[numbers][:, None]
+            batch["text_numbers"] = shaped(np.where(there, 1 + in_second, 0))
         for name, field in fields.items():
             if name in self.labels:
                 label = self.labels[name]

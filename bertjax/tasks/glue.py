@@ -14,7 +14,14 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.corpus import tfds
 from bertjax.tasks import official_files, scores
-from bertjax.tasks.classification import Classification, Regression, TextPair
+from bertjax.tasks.classification import (
+    STEP_DROPOUT,
+    Classification,
+    Regression,
+    TextPair,
+    check_answers,
+    classification,
+)
 from bertjax.tasks.task import TRAIN, Task
 
 
@@ -98,19 +105,27 @@ class Glue(Task):
         files may be compressed; or "tfds:", or "tfds:NAME" for another version, such as
         "glue/mrpc:2.0.0".
       name: a key of `SETS`.
+      answer_steps: the steps of the answer network that reads a pair of texts with a class
+        (`bertjax.heads.answer_network`); 0: the class is predicted as that of one text.
+      answer_dropout: the probability that a step of it has no part in a prediction in training.
 
     Raises:
       InputError: the name is not a key of `SETS`.
+      ValueError: see `check_answers`.
     """
 
     data: str
     name: str
+    answer_steps: int = 0
+    answer_dropout: float = STEP_DROPOUT
 
     def __post_init__(self):
         if self.name not in SETS:
             raise InputError(
                 f"config.task.name={self.name!r}: must be one of {', '.join(SETS)}, or all"
             )
+        of_pairs = self._set.classes and len(self._set.texts) == 2
+        check_answers(self.answer_steps, self.answer_dropout, "" if of_pairs else self.name)
 
     @property
     def _set(self) -> _Set:
@@ -119,7 +134,9 @@ class Glue(Task):
     @property
     def family(self) -> Classification | Regression:
         classes, pairs = self._set.classes, len(self._set.texts) == 2
-        return Classification(classes, pairs) if classes else Regression(pairs)
+        if not classes:
+            return Regression(pairs)
+        return classification(classes, pairs, self.answer_steps, self.answer_dropout)
 
     @property
     def metric(self) -> str:

@@ -15,7 +15,14 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.tasks import official_files, scores, squad
-from bertjax.tasks.classification import Classification, Regression, TextPair
+from bertjax.tasks.classification import (
+    STEP_DROPOUT,
+    Classification,
+    Regression,
+    TextPair,
+    check_answers,
+    classification,
+)
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, is_entity_tag
 from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import Answer, Question, QuestionAnswering, Spans
@@ -51,6 +58,7 @@ class Table(Task):
         context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
       crf: whether the tags of "tagging" depend on each other (`bertjax.heads.crf`).
+      answer_steps, answer_dropout: see `bertjax.tasks.glue.Glue`; of "classification" with text_b.
       class_weights: "balanced" if rare classes shall count more in training; "" if not. A class has
         the weight rows / (classes * its rows), as of `sklearn.utils.compute_class_weight`; in
         "multi_label" its labels have the weight (rows without it) / (rows with it).
@@ -65,6 +73,7 @@ class Table(Task):
 
     Raises:
       InputError: `problem` is not a key of `PROBLEMS`, or another value is not possible.
+      ValueError: see `check_answers`.
     """
 
     data: str
@@ -85,6 +94,8 @@ class Table(Task):
     max_query_length: int = 64
     stride: int = 128
     crf: bool = False
+    answer_steps: int = 0
+    answer_dropout: float = STEP_DROPOUT
     class_weights: str = ""
     focal_gamma: float = 0.0
     soft_label: str = ""
@@ -124,6 +135,11 @@ class Table(Task):
             raise InputError(f"config.task.temperature={self.temperature}: must be positive")
         if self.crf and self.problem != "tagging":
             raise InputError(f"config.task.crf=True: {self.problem} has no tags: set it to False")
+        of_classes = self.problem == "classification"
+        without = "" if self.text_b else f"{self.problem} without text_b"
+        check_answers(
+            self.answer_steps, self.answer_dropout, without if of_classes else self.problem
+        )
         if self.crf or not issubclass(PROBLEMS[self.problem], _Weighted):
             for name in LOSS:
                 if value := getattr(self, name):
@@ -323,7 +339,9 @@ class _Classes(_Taught, _Weighted):
             raise InputError(
                 f"{self._table.data}: every row of the training file has the label {classes[0]!r}"
             )
-        return Classification(classes, pairs=bool(self._table.text_b))
+        table = self._table
+        pairs = bool(table.text_b)
+        return classification(classes, pairs, table.answer_steps, table.answer_dropout)
 
     def balanced(self, family: Classification, training: Sequence[TextPair]) -> np.ndarray:
         return _balanced(family.label_ids(training))

@@ -10,11 +10,17 @@ def joined(
     tokenizer: Tokenizer, a: list[int], b: list[int] | None, max_length: int
 ) -> TokenSequence:
     """A sequence of at most `max_length` tokens, which has room for its special tokens."""
+    return tokenizer.template.sequence(*fitting(tokenizer, a, b, max_length))
+
+
+def fitting(
+    tokenizer: Tokenizer, a: list[int], b: list[int] | None, max_length: int
+) -> list[list[int]]:
+    """The beginnings of one or two texts that are in their sequence: see `joined`."""
     halves = [a] if b is None else [a, b]
     room = max_length - tokenizer.template.specials(pair=b is not None)
     kept = kept_lengths([len(half) for half in halves], room)
-    cut = (half[:count] for half, count in zip(halves, kept, strict=True))
-    return tokenizer.template.sequence(*cut)
+    return [half[:count] for half, count in zip(halves, kept, strict=True)]
 
 
 def kept_lengths(lengths: list[int], room: int) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.tasks.choice import MultipleChoice
-from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.multi_label import MultiLabel
 from bertjax.tasks.question_answering import QuestionAnswering
@@ -25,6 +25,7 @@ SPEC = BertSpec(
 )
 FAMILIES: dict[str, Family] = {
     "classification": Classification(("no", "maybe", "yes")),
+    "answers": AnsweredPairs(("no", "maybe", "yes"), True, steps=3, step_dropout=0.0),
     "labels": MultiLabel(("no", "maybe", "yes")),
     "regression": Regression(),
     "choice": MultipleChoice(3),
@@ -56,7 +57,9 @@ def random_sequences(family: Family, examples: int, seed: int = 0) -> Encoded:
         "choice": {"label_ids": rng.integers(0, 3, examples)},
         "tagging": {"label_ids": np.where(classified, tokens, -1)},
         "questions": {"start_positions": starts, "end_positions": ends},
+        "answers": {"label_ids": rng.integers(0, 3, examples)},
     }[next(name for name, each in FAMILIES.items() if each == family)]
     kinds = {name: np.float32 if name == "targets" else np.int32 for name in labels}
     labels = {name: array.astype(kinds[name]) for name, array in labels.items()}
-    return Encoded.of(sequences, labels, choices=choices)
+    second = np.array([types.count(False) for _, types in sequences])
+    return Encoded.of(sequences, labels, choices=choices, second=second)

@@ -3,16 +3,23 @@
 import dataclasses
 import json
 
+import jax
+import numpy as np
 import pytest
+from flax import linen as nn
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
-from bertjax.fine_tuning.model import class_names
+from bertjax.fine_tuning.fine_tuned import OneModel
+from bertjax.fine_tuning.model import class_names, encoder_with_head
 from bertjax.fine_tuning.task_family import remembered, task_family_of
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.own_folder import read_folder, write_folder
+from bertjax.interop.serving import write_serving
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.choice import MultipleChoice
-from bertjax.tasks.classification import Classification, Regression
+from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.multi_label import THRESHOLDS, MultiLabel
 from bertjax.tasks.question_answering import NULL_THRESHOLD, QuestionAnswering
 from bertjax.tasks.tagging import Tagging
@@ -48,6 +55,32 @@ def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_p
     again = read_hugging_face(tmp_path, "again")
     assert again.task == model.task
     assert task_family_of(again) == (family, 11)
+
+
+def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp_path):
+    """With its steps, and it predicts as before; transformers and servers have none."""
+    family = AnsweredPairs(CLASSES, True, steps=3, step_dropout=0.25)
+    given, kind = make_pretrained("BertModel"), kinds.ANSWER_NETWORK
+    params = nn.unbox(jax.jit(encoder_with_head(family, given.spec).init)(jax.random.key(0)))
+    about = dict(kind=kind, classes=CLASSES, task=remembered(family, 11))
+    made = dataclasses.replace(given, params=jax.device_get(params), **about)
+    write_folder(made, tmp_path)
+    again = read_folder(tmp_path, "again")
+    assert again.parts == ("bert", "answer_network") and again.missing == ()
+    assert task_family_of(again) == (family, 11)
+    assert (again.model().steps, again.model().step_dropout) == (3, 0.25)
+    examples = [family.parse(line, "here") for line in ("the cat ||| a dog", "dogs run ! ||| 7")]
+    one, two = (OneModel(model).predict(examples, "here") for model in (made, again))
+    np.testing.assert_array_equal(one, two)
+    assert np.shape(one) == (2, 3) and np.ptp(one, axis=0).max() > 1e-3
+    with pytest.raises(InputError, match="transformers has no such model as .* an answer network"):
+        write_hugging_face(again, tmp_path)
+    with pytest.raises(InputError, match="reads text_numbers beside the .* an answer network"):
+        write_serving(again, tmp_path)
+    for classes, goes_on in ((CLASSES, True), (CLASSES[::-1], False)):
+        begun = again.beginning(kind, classes)
+        assert begun.keys() == {"bert"} | ({"answer_network"} if goes_on else set())
+    assert again.beginning(kinds.SEQUENCE_CLASSIFICATION, CLASSES).keys() == {"bert"}
 
 
 def _with_one_output(model):

@@ -127,6 +127,11 @@ def test_warm_up_is_a_share_of_the_steps():
         (dict(layout="rows"), "layout='rows': must be one of data"),
         (dict(optimizer=dict(name="sgd")), "config.optimizer: optimizer name='sgd'"),
         (dict(task=dict(kind="swag", n=5)), "config.task.n: unknown key: there are data$"),
+        (dict(task=dict(kind="swag", answer_steps=5)), "config.task.answer_steps: unknown key"),
+        (
+            dict(task=dict(kind="glue", name="CoLA", answer_steps=5)),
+            "config.task: answer_steps=5: an answer network reads pairs .*, and CoLA has none",
+        ),
         (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
         (dict(features=dict(choices=["last"], hidden=0)), "config.features: hidden=0: must be at"),
         (dict(bilstm=dict(hidden=-1)), "config.bilstm: hidden must be at least 0, depth at least"),

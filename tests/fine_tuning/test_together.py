@@ -15,6 +15,7 @@ from bertjax.fine_tuning import trials
 from bertjax.fine_tuning.data import TaskData
 from bertjax.fine_tuning.model import encoder_with_head, encoder_with_heads
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.training import loop
 from bertjax.training.journal import TRAIN, read_metrics
@@ -24,8 +25,11 @@ from tests.helpers.task_files import change
 
 pytestmark = pytest.mark.devices(8)
 
-KINDS = {"one": "classification", "numbers": "regression", "tags": "tagging", "asked": "questions"}
-EXAMPLES = {"one": 45, "numbers": 13, "tags": 27, "asked": 19}
+KINDS = {
+    **{"one": "classification", "numbers": "regression", "tags": "tagging", "asked": "questions"},
+    "pairs": "answers",
+}
+EXAMPLES = {"one": 45, "numbers": 13, "tags": 27, "asked": 19, "pairs": 21}
 TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 
 
@@ -100,7 +104,7 @@ def test_the_encoder_is_one_and_each_task_has_only_its_output_layer(make_trials)
     made = make_trials()
     assert made.parameters.keys() == {
         *("one/bert", "one/pooler", "one/classifier", "numbers/classifier"),
-        *("tags/classifier", "asked/span"),
+        *("tags/classifier", "asked/span", "pairs/answer_network"),
     }
     model, params = made.experiment.model, made.experiment.fresh_state(0).params
     encoder = jax.tree.leaves(params["one"]["bert"])
@@ -135,7 +139,7 @@ def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
         mine = experiment.model.params_of(params, name)
         direct = _flat(jax.grad(lambda p, o=objective, m=alone, b=own: loss(p, b, o, m))(mine))
         for key, leaf in direct.items():
-            owner = name if key.startswith(("classifier", "span")) else "one"
+            owner = name if key.startswith(OUTPUT_LAYERS) else "one"
             np.testing.assert_allclose(found[name][f"{owner}/{key}"], leaf, atol=1e-6, err_msg=key)
             wanted[f"{owner}/{key}"] = wanted.get(f"{owner}/{key}", 0) + leaf
         # The output layers of the other tasks get nothing.
@@ -202,9 +206,12 @@ def test_a_trial_takes_the_steps_of_a_loop_over_the_tasks_batches(make_trials, t
 
 @pytest.mark.slow
 def test_it_goes_on_exactly_where_it_was_stopped(make_trials, tmp_path, monkeypatch):
+    """All that is dropped in training is dropped again, also steps of an answer network."""
     spec = dataclasses.replace(SPEC, hidden_dropout_prob=0.2)
-    made = make_trials(names=TWO, spec=spec, share_power=0.5)
-    assert made.together(TRIAL).drawn == {"one": 5, "numbers": 3}
+    dropping = dataclasses.replace(FAMILIES["answers"], step_dropout=0.4)
+    monkeypatch.setitem(FAMILIES, "answers", dropping)
+    made = make_trials(names=("one", "numbers", "pairs"), spec=spec, share_power=0.5)
+    assert made.together(TRIAL).drawn == {"one": 5, "numbers": 3, "pairs": 3}
     whole, _ = made.train(TRIAL, tmp_path / "whole")
     stop_after, is_due = 11, loop._Session.is_due
 

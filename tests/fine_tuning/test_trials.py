@@ -239,9 +239,10 @@ def test_parts_of_a_batch_train_the_same(make_trials, tmp_path):
     _assert_same(whole, _trained(parts, TRIAL, tmp_path / "parts"))
 
 
-# Questions are left out, because transformers counts padding as a possible answer.
+# Questions are left out, because transformers counts padding as a possible answer; and an answer
+# network, which it has not.
 @pytest.mark.peers
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"questions"}))
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"answers", "questions"}))
 def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     """Compares losses and final parameters, from the same parameters and over the same batches."""
     import torch
@@ -323,6 +324,24 @@ def test_left_to_right_with_a_bilstm_eight_devices_train_what_one_trains(make_tr
     for lstm in made.experiment.fresh_state(0).params["bilstm"].values():
         for leaf in jax.tree.leaves(lstm):
             assert not leaf.sharding.is_fully_replicated
+
+
+@pytest.mark.slow
+def test_an_answer_network_drops_the_same_on_eight_devices(make_trials, tmp_path, monkeypatch):
+    """Steps and elements, and its parameters are split over both axes of the mesh."""
+    family = dataclasses.replace(FAMILIES["answers"], step_dropout=0.4)
+    monkeypatch.setitem(FAMILIES, "answers", family)
+    encoded = random_sequences(family, examples=21)
+    spec = dataclasses.replace(SPEC, hidden_dropout_prob=0.2, vocab_multiple=2)
+    options = dict(spec=spec, buckets=1, accumulate=1)
+    split = dict(layout="tensor_fsdp", mesh=dict(data=4, model=2))
+    made = make_trials("answers", encoded, devices=8, **options, **split)
+    many = _trained(made, TRIAL, tmp_path / "many")
+    _assert_same(
+        many, _trained(make_trials("answers", encoded, devices=1, **options), TRIAL, tmp_path)
+    )
+    gru = made.experiment.fresh_state(0).params["answer_network"]["gru"]
+    assert not any(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(gru))
 
 
 def test_predictions_follow_the_examples(make_trials):

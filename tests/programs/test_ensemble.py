@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,6 +172,15 @@ def test_labels_by_hand_of_members_that_learned_with_other_losses(members, tmp_p
     assert [each["labels"] for each in found] == [
         list(np.array(["HIGH", "LOW"])[c]) for c in chosen
     ]
+
+
+def test_members_may_read_pairs_by_other_output_layers():
+    tasks = [Glue("here", "MRPC"), Glue("there", "MRPC", answer_steps=3, answer_dropout=0.2)]
+    members = [SimpleNamespace(run=task.data, task=task) for task in tasks]
+    assert ensemble._common_task(members) is tasks[0]
+    members[1].task = Glue("there", "RTE")
+    with pytest.raises(InputError, match="there: config.task.name is 'RTE', in here it is 'MRPC'"):
+        ensemble._common_task(members)
 
 
 @pytest.mark.slow

@@ -20,7 +20,11 @@ from tests.helpers.tiny_run import metrics_of
 
 pytestmark = pytest.mark.slow
 
-_TASKS = {"CoLA": "CoLA", "numbers": "own numbers", "tags": "own tags", "asked": "own questions"}
+_TASKS = {
+    **{"CoLA": "CoLA", "numbers": "own numbers", "tags": "own tags", "asked": "own questions"},
+    "MRPC": "MRPC",
+}
+_OWN = {"MRPC": dict(answer_steps=3)}  # fields besides those of the family
 
 
 def _config(tiny_run, folder, tasks=_TASKS, **changes):
@@ -28,7 +32,8 @@ def _config(tiny_run, folder, tasks=_TASKS, **changes):
     config = tiny_finetuning(tiny_run, "none", buckets=1, accumulate=1, **changes)
     del config.task, config.data
     config.tasks = {
-        name: dict(FAMILIES[family].task, data=str(folder / name)) for name, family in tasks.items()
+        name: dict(FAMILIES[family].task, data=str(folder / name), **_OWN.get(name, {}))
+        for name, family in tasks.items()
     }
     return config
 
@@ -64,7 +69,7 @@ def test_every_task_learns_and_has_the_files_of_a_run_of_it_alone(together):
         assert trial["value"] == values[-1] == results["summary"][0]["mean"]
         assert results["predictions"].keys() == FAMILIES[_TASKS[name]].predictions.keys()
     whole = _results(run)
-    assert (whole["metric"], whole["task"]) == ("mean", "CoLA, asked, numbers, tags")
+    assert (whole["metric"], whole["task"]) == ("mean", "CoLA, MRPC, asked, numbers, tags")
     assert whole["trials"][0]["value"] == pytest.approx(statistics.mean(values))
     assert whole["dev"]["CoLA dev"] == _results(run / "CoLA")["dev"]["dev"]
     train = [row for row in metrics_of(run) if row["split"] == "train"]
@@ -82,9 +87,10 @@ def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path):
     for name, model in models.items():
         for branch in set(shared.params) & set(model.params):
             jax.tree.map(np.testing.assert_array_equal, model.params[branch], shared.params[branch])
-        assert set(model.params) - set(shared.params) in ({"classifier"}, {"span"}), name
+        own = {"asked": "span", "MRPC": "answer_network"}.get(name, "classifier")
+        assert set(model.params) - set(shared.params) == {own}
     # A model predicts as it did when it was trained.
-    for name in ("CoLA", "tags"):
+    for name in ("CoLA", "tags", "MRPC"):
         task, served = tasks[name], open_fine_tuned(str(run / name))
         dev = task.read("dev")
         score = task.score(dev, served.predict(dev, "dev"), served.settings)
@@ -93,6 +99,9 @@ def test_the_models_have_one_encoder_and_serve_their_tasks(together, tmp_path):
     assert max(found.values()) < 1e-4
     card = (tmp_path / "tags" / "README.md").read_text(encoding="utf-8")
     assert "CoLA" in card
+    assert open_fine_tuned(str(run / "MRPC")).family == tasks["MRPC"].family
+    with pytest.raises(InputError, match="transformers has no such model .*an answer network"):
+        convert.run(str(run / "MRPC"), f"hf:{tmp_path / 'MRPC'}")
     for use in (open_fine_tuned, lambda source: convert.run(source, f"hf:{tmp_path / 'all'}")):
         with pytest.raises(InputError, match="name one of its tasks: .*run/CoLA, .*run/tags"):
             use(str(run))
@@ -128,6 +137,10 @@ def _same_twice(config):
         (lambda c: c.tasks.tags.update(labels="x"), "config.tasks.tags.labels: unknown key"),
         (lambda c: c.update(tasks={"a/b": c.tasks.CoLA}), "config.tasks.a/b: the name of a task"),
         (lambda c: c.update(share_power=1.5), "config.share_power=1.5: must be from 0 to 1"),
+        (
+            lambda c: c.tasks.CoLA.update(answer_steps=2),
+            "config.tasks.CoLA: answer_steps=2: .*, and CoLA has none: set it to 0",
+        ),
         (_same_twice, "config.tasks: CoLA and other are the same task on the same data"),
     ],
 )
@@ -143,7 +156,7 @@ def test_what_cannot_work_is_refused_before_anything_is_compiled(
 
 def test_one_task_alone_is_no_list(together, tmp_path):
     config, _ = together
-    for name in ("asked", "numbers", "tags"):
+    for name in ("asked", "numbers", "tags", "MRPC"):
         del config.tasks[name]
     with pytest.raises(InputError, match="config.tasks names CoLA: name two or more; one task"):
         finetune.run(config, str(tmp_path / "run"))
@@ -151,7 +164,8 @@ def test_one_task_alone_is_no_list(together, tmp_path):
 
 def test_the_words_behind_the_colon():
     tasks = finetune_together.get_config("STS-B,squad,stars=classification").tasks
-    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B", data="")
+    answers = dict(answer_steps=0, answer_dropout=0.1)
+    assert tasks.STS_B.to_dict() == dict(kind="glue", name="STS-B", data="", **answers)
     assert (tasks.squad.kind, tasks.squad.version) == ("squad", "v1.1")
     assert (tasks.stars.kind, tasks.stars.problem) == ("table", "classification")
     with pytest.raises(InputError, match="two tasks have the name RTE"):

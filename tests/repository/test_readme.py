@@ -433,6 +433,24 @@ def test_several_tasks_together(commands, repository, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_entities_of_two_languages(commands, repository, tiny_run, tmp_path):
+    convert.run(str(tiny_run), f"hf:{tmp_path / 'my-multilingual-bert'}")
+    task_files.write_conll(tmp_path / "masakhaner" / "swa", documents=3)
+    other = task_files.write_conll(tmp_path / "masakhaner" / "hau", documents=3, seed=1)
+    test = (other / "eng.testa").rename(other / "test.txt")
+    (command,) = (line for line in commands["docs/fine_tuning.md"] if "masakhaner" in line)
+    assert "chosen: " in _run(command, tmp_path, repository, _SMALL_TASK)
+    results = json.loads((tmp_path / "swahili-hausa" / "results.json").read_text())
+    assert results["dev"].keys() == {"dev", "test"}
+    written = tmp_path / "swahili-hausa" / "predictions" / "ner-test.txt"
+    words = [
+        [line.split()[0] for line in file.read_text("utf-8").splitlines() if line]
+        for file in (test, written)
+    ]
+    assert words[0] == words[1]
+
+
+@pytest.mark.slow
 def test_an_ensemble_is_made_and_used(commands, repository, tiny_run, tmp_path):
     for name in ("my-bert", "my-other-bert"):
         convert.run(str(tiny_run), f"hf:{tmp_path / name}")

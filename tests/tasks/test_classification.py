@@ -51,6 +51,18 @@ def test_the_longer_text_loses_its_end(tokenizer):
     assert FAMILY.encode(whole, tokenizer, 7, labelled=False).cut == {7: 0}
 
 
+def test_where_the_second_text_begins(tokenizer):
+    """Also in a template like RoBERTa's, whose token types do not tell the texts apart."""
+    examples = [pair("a b c d", "e f"), pair("a", "c d"), pair("b", "")]
+    encoded = FAMILY.encode(examples, tokenizer, 7, labelled=False)
+    assert encoded.second.tolist() == [4, 3, 3]
+    template = tokenizer.template
+    double = dataclasses.replace(template, between=2 * template.between, second_type=0)
+    other = Tokenizer("wordpiece", tokenizer.vocabulary, "here", template=double)
+    encoded = FAMILY.encode(examples, other, 9, labelled=False)
+    assert encoded.second.tolist() == [6, 4, 4] and not encoded.token_types.any()
+
+
 def test_many_examples_in_order(tokenizer):
     examples = [pair("abcdef"[n % 6], "abcdef"[n % 5] if n % 3 else None) for n in range(20_011)]
     encoded = FAMILY.encode(examples, tokenizer, 8, labelled=False)

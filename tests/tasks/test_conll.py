@@ -89,6 +89,28 @@ def test_a_test_file_with_tags_is_scored_and_one_without_is_not(folder):
         assert [sentence.tags for sentence in task.read("test")] == [None, None]
 
 
+def test_the_test_file_may_be_of_another_language(folder, tmp_path_factory):
+    """It lies in another folder; its scores are beside those of dev, which choose the trial."""
+    other = tmp_path_factory.mktemp("other")
+    write(other / "test.txt", "Bonn NNP O B-LOC\ngana VB O O\n")
+    task = Conll(str(folder), test=f"../{other.name}/test.txt")
+    assert (task.dev_splits, task.test_splits) == (("dev", "test"), ())
+    (sentence,) = task.read("test")
+    assert (sentence.words, sentence.tags) == (("Bonn", "gana"), ("B-LOC", "O"))
+    score = task.score([sentence], certain(task, [("O", "O")]), {})
+    assert (score["f1"], score["recall"]) == (0, 0)
+    write(other / "test.txt", "jiya NNP O B-DATE\n")
+    with pytest.raises(InputError, match="test.txt line 1: the tag 'B-DATE' is not in the train"):
+        _ = Conll(str(folder), test=f"../{other.name}/test.txt").dev_splits
+
+
+def test_real_files_of_two_languages(shared_data):
+    """MasakhaNER 2.0 (arXiv 2210.12391): trained in Swahili, scored in Hausa, too."""
+    task = Conll(str(shared_data / "masakhaner2" / "swa"), test="../hau/test.txt")
+    assert task.dev_splits == ("dev", "test")
+    assert [len(task.read(split)) for split in ("train", "dev", "test")] == [6593, 942, 1633]
+
+
 def test_a_byte_order_mark_within_a_file_is_a_word(folder):
     write(folder / "eng.testa", "\ufeffa NN O O\n\ufeff NN O O\n")
     (sentence,) = Conll(str(folder)).read("dev")

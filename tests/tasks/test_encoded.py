@@ -3,6 +3,7 @@
 import numpy as np
 
 from bertjax.objectives.classification import (
+    ANSWER_NETWORK,
     MULTIPLE_CHOICE,
     SEQUENCE_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
@@ -31,6 +32,18 @@ def test_batch_of_texts():
     assert batch["label_ids"].tolist() == [9, 7, 0]
     for name, array in batch.items():
         assert array.dtype == fields[name].dtype
+
+
+def test_texts_of_pairs_have_numbers():
+    encoded = Encoded.of(_SEQUENCES[:1] * 3, {}, second=np.array([4, 1, 5]))
+    batch = encoded.batch(ANSWER_NETWORK.fields, np.array([2, 0, 1]), rows=4, length=7, pad_id=1)
+    assert batch["text_numbers"].tolist() == [
+        [1, 1, 1, 1, 1, 2, 0],
+        [1, 1, 1, 1, 2, 2, 0],
+        [1, 2, 2, 2, 2, 2, 0],
+        [0] * 7,
+    ]
+    assert batch["text_numbers"].dtype == ANSWER_NETWORK.fields["text_numbers"].dtype
 
 
 def test_labels_of_tokens_are_padded_with_ignored():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.tasks.classification import AnsweredPairs, Classification
 from bertjax.tasks.glue import SETS, SUBMITTED, Glue, submission
 from bertjax.tasks.task import TRAIN
 
@@ -197,6 +198,34 @@ def test_bad_names(tmp_path):
         InputError, match="MRPC: no such folder: name the folder that has train.tsv"
     ):
         Glue(str(tmp_path), "MRPC").read(TRAIN)
+
+
+def test_answer_networks_are_for_pairs_with_classes(tmp_path):
+    families = {name: Glue(str(tmp_path), name).family for name in SETS}
+    for name, family in families.items():
+        if isinstance(family, Classification) and family.pairs:
+            found = Glue(str(tmp_path), name, answer_steps=5, answer_dropout=0.25).family
+            assert found == AnsweredPairs(family.classes, True, 5, 0.25)
+        else:
+            with pytest.raises(ValueError, match=f"answer_steps=5: .*, and {name} has none"):
+                Glue(str(tmp_path), name, answer_steps=5)
+    others = {name for name, each in families.items() if not getattr(each, "classes", ())}
+    assert others == {"STS-B"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(answer_steps=-1), "answer_steps=-1: must be 1 or more, or 0 for"),
+        (dict(answer_steps=5, answer_dropout=1.0), r"answer_dropout=1.0: must be in \[0, 1\)"),
+        (dict(answer_steps=5, answer_dropout=-0.1), r"answer_dropout=-0.1: must be in \[0, 1\)"),
+        (dict(answer_steps=5, answer_dropout=float("nan")), "answer_dropout=nan: must be in"),
+        (dict(answer_dropout=0.2), "answer_dropout=0.2: with answer_steps=0 there is no answer"),
+    ],
+)
+def test_answer_networks_that_cannot_be(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Glue("nowhere", "MRPC", **fields)
 
 
 # ------------------------------------------------------------------------- scores and files

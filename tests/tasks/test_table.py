@@ -199,13 +199,17 @@ def test_balanced_weights_of_several_labels(tmp_path):
         ("multi_label", dict(separator=", "), "config.task.separator=', ': must be one character"),
         ("tagging", dict(crf=True, focal_gamma=2), "tagging with a CRF has no classes that could"),
         ("classification", dict(crf=True), "config.task.crf=True: classification has no tags"),
+        ("tagging", dict(answer_steps=2), "answer_steps=2: .* class, and tagging has none"),
+        ("regression", dict(answer_steps=2, text_b="b"), "answer_steps=2: .*regression has none"),
+        ("classification", dict(answer_steps=2), "and classification without text_b has none"),
+        ("classification", dict(answer_steps=-2, text_b="b"), "answer_steps=-2: must be 1 or"),
         ("regression", dict(focal_gamma=2), "config.task.focal_gamma=2: regression has no classes"),
         ("questions", dict(class_weights="balanced"), "class_weights=balanced: questions has no"),
     ],
 )
 def test_values_that_a_problem_does_not_take(problem, fields, message):
     """Nothing is read before."""
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=message):  # InputError is one
         Table("nowhere", problem, **fields)
 
 
