@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.line_files import SKIP_HINT, LineFiles, decoded_line, line_number, lines
+from bertjax.corpus.line_files import SKIP_HINT, LineFiles, decoded_line, line_number
 from bertjax.corpus.source import Document, Range, paragraphs
 
 # JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
@@ -24,12 +24,8 @@ class JsonLines(LineFiles):
         self._fields = fields
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = part.path, self.stop(part)
-        for offset, line in lines(path, part.start):
-            if offset >= stop:
-                return
-            if not line.strip():
-                continue
+        path = part.path
+        for offset, line in self.lines(part):
             text = decoded_line(line, path, offset, skip_undecodable)
             yield None if text is None else self._document(text, path, offset, skip_undecodable)
 

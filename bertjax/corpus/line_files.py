@@ -145,6 +145,18 @@ class LineFiles(Source):
             for file in files(self._pattern)
         ]
 
+    def lines(self, part: Range) -> Iterator[tuple[int, bytes]]:
+        """Yields (byte offset, line) for each line of a range that is not blank.
+
+        A line belongs to the range in which it begins.
+        """
+        stop = self.stop(part)
+        for offset, line in lines(part.path, part.start):
+            if offset >= stop:
+                return
+            if line.strip():
+                yield offset, line
+
     @staticmethod
     def stop(part: Range) -> float:
         """The offset at which a range ends; in a compressed file that is the file's end."""

@@ -81,12 +81,8 @@ class _Columns(LineFiles):
     """Two columns on each line; a line belongs to the range in which it begins."""
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = part.path, self.stop(part)
-        for offset, line in lines(path, part.start):
-            if offset >= stop:
-                return
-            if not line.strip():
-                continue
+        path = part.path
+        for offset, line in self.lines(part):
             text = decoded_line(line, path, offset, skip_undecodable)
             if text is None:
                 yield None

@@ -136,12 +136,8 @@ class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
     def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        path, stop = part.path, self.stop(part)
-        for offset, line in lines(path, part.start):
-            if offset >= stop:
-                return
-            if line.strip():
-                yield _decoded(line, f"{path} line at byte {offset}", skip_undecodable)
+        for offset, line in self.lines(part):
+            yield _decoded(line, f"{part.path} line at byte {offset}", skip_undecodable)
 
 
 def _decoded(value: Any, where: str, skip_undecodable: bool) -> Document | None:

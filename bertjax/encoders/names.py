@@ -3,7 +3,8 @@
 A family's table has transformers' names. Most kernels of products are stored [out, in] there.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,15 @@ def check_wanted(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     for field, value in wanted.items():
         if config.get(field, value) != value:
             raise ValueError(f"{field}={config[field]!r}: only {value!r} can be read")
+
+
+def with_prefix(prefix: str, bare: str) -> Callable[[str], str]:
+    """A function that gives names the prefix that is missing if the encoder alone was saved.
+
+    Args:
+      bare: the pattern (`re.match`) of names without it.
+    """
+    return lambda name: prefix + name if re.match(bare, name) else name
 
 
 class Entry(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.text.library_file import (
+    BPE_MODEL,
     LibraryPieces,
     check_normalizers,
     merges_of,
@@ -44,12 +45,7 @@ class ByteLevelBPE(LibraryPieces):
       word_links: uint8 [2, vocabulary], see `bertjax.text.tokenizer.Tokenizer`.
     """
 
-    MODEL = (
-        dict.fromkeys(("type", "continuing_subword_prefix", "end_of_word_suffix"), str)
-        | dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), bool)
-        | {"dropout": float, "unk_token": str}
-        | {"vocab": dict[str, int], "merges": list[tuple[str, str] | str]}
-    )
+    MODEL = BPE_MODEL
     keeps_spaces = True
 
     def __init__(self, data: bytes, origin: str, named: Mapping[str, str]):
@@ -102,10 +98,6 @@ class ByteLevelBPE(LibraryPieces):
             "merges": merges_of(model, origin),
         }
         return plain, description["pre_tokenizer"], _DECODER
-
-    def _library(self, *, special: bool) -> "Library":
-        self._loaded.encode_special_tokens = not special
-        return self._loaded
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         """See `LibraryPieces`.

@@ -13,6 +13,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import optional, parsed, record
+from bertjax.text.offsets import behind_marks, without_white_space
 from bertjax.text.special_tokens import names_by_role
 from bertjax.text.template import Template, TokenSequence
 
@@ -39,6 +40,14 @@ _PARTS = dict(
     added_tokens=list[_ADDED],
 )
 _LOWERCASE = "Lowercase"
+
+# The types of the fields of a BPE's "model".
+BPE_MODEL = (
+    dict.fromkeys(("type", "continuing_subword_prefix", "end_of_word_suffix"), str)
+    | dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), bool)
+    | {"dropout": float, "unk_token": str}
+    | {"vocab": dict[str, int], "merges": list[tuple[str, str] | str]}
+)
 
 
 class LibraryPieces:
@@ -111,11 +120,13 @@ class LibraryPieces:
 
     def _library(self, *, special: bool) -> "Library":
         """The library's tokenizer that reads names of special tokens as such, or else as text."""
-        raise NotImplementedError
+        self._loaded.encode_special_tokens = not special
+        return self._loaded
 
     def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
         """The library's offsets as spans of `Tokenizer.encode_with_offsets`, int32 [N, 2]."""
-        raise NotImplementedError
+        starts, ends = np.maximum.accumulate(offsets, axis=0).T
+        return without_white_space(text, starts, behind_marks(text)[ends])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, in which special tokens are text."""

@@ -21,7 +21,6 @@ from bertjax.text.library_file import (
     refuse_others,
     steps_of,
 )
-from bertjax.text.offsets import behind_marks, without_white_space
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -119,7 +118,3 @@ class Unigram(LibraryPieces):
         library = Library.from_buffer(json.dumps(description, ensure_ascii=False).encode())
         library.encode_special_tokens = True
         return library
-
-    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        starts, ends = np.maximum.accumulate(offsets, axis=0).T
-        return without_white_space(text, starts, behind_marks(text)[ends])

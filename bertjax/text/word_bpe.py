@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.text.library_file import LibraryPieces, merges_of, refuse_others
-from bertjax.text.offsets import behind_marks, without_white_space
+from bertjax.text.library_file import BPE_MODEL, LibraryPieces, merges_of, refuse_others
 from bertjax.text.special_tokens import GPT
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Library
+    pass
 
 WORD_END = "</w>"
 NORMALIZER = {
@@ -42,12 +41,7 @@ class WordBPE(LibraryPieces):
       word_links: uint8 [2, vocabulary]: a piece continues the word of one that does not end it.
     """
 
-    MODEL = (
-        dict.fromkeys(("type", "continuing_subword_prefix", "end_of_word_suffix"), str)
-        | dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), bool)
-        | {"dropout": float, "unk_token": str}
-        | {"vocab": dict[str, int], "merges": list[tuple[str, str] | str]}
-    )
+    MODEL = BPE_MODEL
     keeps_spaces = False
     KIND: ClassVar = "GPT's BPE"
     PRE_TOKENIZER: ClassVar = PRE_TOKENIZER
@@ -106,11 +100,3 @@ class WordBPE(LibraryPieces):
             f"normalizer.{name}": (normalizer.get(name), (value,))
             for name, value in NORMALIZER.items()
         }
-
-    def _library(self, *, special: bool) -> "Library":
-        self._loaded.encode_special_tokens = not special
-        return self._loaded
-
-    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        starts, ends = np.maximum.accumulate(offsets, axis=0).T
-        return without_white_space(text, starts, behind_marks(text)[ends])

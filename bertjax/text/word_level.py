@@ -13,7 +13,6 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.fields import UNKNOWN_WORD
 from bertjax.text.library_file import LibraryPieces, check_normalizers, refuse_others
-from bertjax.text.offsets import behind_marks, without_white_space
 from bertjax.text.special_tokens import WORDS
 
 if TYPE_CHECKING:
@@ -63,14 +62,6 @@ class WordLevel(LibraryPieces):
         check_normalizers(description, ("NFC", "BertNormalizer"), origin)
         plain = {name: model[name] for name in ("type", "unk_token", "vocab")}
         return plain, {"type": "BertPreTokenizer"}, None
-
-    def _library(self, *, special: bool) -> "Library":
-        self._loaded.encode_special_tokens = not special
-        return self._loaded
-
-    def _spans(self, text: str, offsets: np.ndarray) -> np.ndarray:
-        starts, ends = np.maximum.accumulate(offsets, axis=0).T
-        return without_white_space(text, starts, behind_marks(text)[ends])
 
 
 def empty_word_library(*, cased: bool) -> "Library":

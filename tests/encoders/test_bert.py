@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -53,14 +54,14 @@ def params(spec):
     return jax.tree_util.tree_map_with_path(draw, _shapes(spec))
 
 
-def _logits(spec, params, batch, **inputs):
+@partial(jax.jit, static_argnums=0)
+def _apply(spec, params, inputs):
     model = PreTrainingModel(spec, next_sentence="pooler" in params)
+    return model.apply({"params": params}, inputs, deterministic=True)
 
-    @jax.jit
-    def apply(params, inputs):
-        return model.apply({"params": params}, inputs, deterministic=True)
 
-    return apply(params, batch | inputs)
+def _logits(spec, params, batch, **inputs):
+    return _apply(spec, params, batch | inputs)
 
 
 def _loss_and_gradient(spec, params, batch, key=None):

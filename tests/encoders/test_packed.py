@@ -1,6 +1,7 @@
 """Packed documents: each one's logits and gradients are those that it has alone."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -90,16 +91,16 @@ def random_params(spec):
     return jax.tree_util.tree_map_with_path(draw, nn.unbox(shapes))
 
 
+@partial(jax.jit, static_argnums=0)
+def _apply(spec, params, inputs):
+    model = PreTrainingModel(spec, next_sentence=False)
+    return model.apply({"params": params}, inputs, deterministic=True)["masked_lm"]
+
+
 def logits_of(spec, params, batch):
     """Logits of every token, [B, S, V]."""
-    model = PreTrainingModel(spec, next_sentence=False)
-
-    @jax.jit
-    def apply(params, inputs):
-        return model.apply({"params": params}, inputs, deterministic=True)
-
     inputs = {name: batch[name] for name in INPUTS if name in batch}
-    return np.asarray(apply(params, inputs)["masked_lm"])
+    return np.asarray(_apply(spec, params, inputs))
 
 
 def assert_each_is_as_alone(spec, params, packed):

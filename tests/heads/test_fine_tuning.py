@@ -1,6 +1,7 @@
 """The heads of fine-tuning: what they read, left to right and with a BiLSTM too."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +32,8 @@ def test_heads_compute_in_float32(spec, make_batch, architecture, output):
     half = dataclasses.replace(spec, compute_dtype="bfloat16")
     model = ARCHITECTURES[KINDS[architecture]].build(half, 5)
     batch = make_batch()
-    params = model.init(jax.random.key(0), batch, deterministic=True)
-    found = model.apply(params, batch, deterministic=True)[output]
+    params = jax.jit(partial(model.init, deterministic=True))(jax.random.key(0), batch)
+    found = jax.jit(partial(model.apply, deterministic=True))(params, batch)[output]
     assert found.dtype == jnp.float32
     rounded = found.astype(jnp.bfloat16).astype(jnp.float32)
     assert (rounded != found).mean() > 0.9

@@ -97,7 +97,7 @@ def test_both_tasks(case):
             3,
         ),
     }
-    _assert_sums(jax.jit(partial(sums_of, BOTH))(logits, batch), expected)
+    _assert_sums(sums_of(BOTH, logits, batch), expected)
     counts = BOTH.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {"mlm_loss": 5, "nsp_loss": 3}
 
@@ -315,7 +315,7 @@ def _task_by_hand(objective: Objective, outputs, batch) -> dict[str, tuple[float
 def test_tasks(objective):
     outputs, batch = _task(objective)
     expected = _task_by_hand(objective, outputs, batch)
-    _assert_sums(jax.jit(partial(sums_of, objective))(outputs, batch), expected)
+    _assert_sums(sums_of(objective, outputs, batch), expected)
     counts = objective.counts(batch)
     assert {name: float(count) for name, count in counts.items()} == {
         "task_loss": expected["task_loss"][1]
@@ -399,7 +399,8 @@ def test_parts_of_tagged_text_give_the_gradient_of_the_whole(accumulate):
 
     def update(parts: int):
         state = TrainState(jnp.int32(0), params, options["optimizer"].init(params))
-        state, sums = train_step(state, {}, batch, 1.0, 0, accumulate=parts, **options)
+        step = jax.jit(partial(train_step, accumulate=parts, **options))
+        state, sums = step(state, {}, batch, 1.0, 0)
         return state.params["kernel"] - params["kernel"], sums
 
     (whole, sums), (parted, parted_sums) = update(1), update(accumulate)

@@ -29,7 +29,12 @@ def exported(tiny_run, tmp_path_factory):
 
 # The steps are so small that the trained weights equal the given ones.
 _STILL = {"learning_rate": 1e-12, "warmup_steps": 1, "weight_decay": 0.0}
-
+_SHORT = {  # one phase, so that one length is compiled
+    "total_steps": 2,
+    "optimizer": _STILL,
+    "phase_1": {"share": 1.0},
+    "phase_2": {"share": 0.0},
+}
 
 _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 
@@ -87,15 +92,11 @@ def test_what_the_weights_decide(make_pretrained):
 
 def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_path, capsys):
     """The given model lacks the next-sentence task."""
-    alone = tiny_config(
-        tiny_corpus, objective="masked_lm", init_from=str(tiny_run), total_steps=2, optimizer=_STILL
-    )
+    alone = tiny_config(tiny_corpus, objective="masked_lm", init_from=str(tiny_run), **_SHORT)
     assert pretrain.run(alone, str(tmp_path / "alone")) == 0
     said = capsys.readouterr().out
     assert "not trained on: pooler" in said and "not trained on: next_sentence_head" in said
-    both = tiny_config(
-        tiny_corpus, init_from=str(tmp_path / "alone"), total_steps=2, optimizer=_STILL
-    )
+    both = tiny_config(tiny_corpus, init_from=str(tmp_path / "alone"), **_SHORT)
     assert pretrain.run(both, str(tmp_path / "both")) == 0
     said = capsys.readouterr().out
     assert "fresh: pooler" in said and "fresh: next_sentence_head" in said
@@ -164,9 +165,8 @@ def test_weights_in_another_vocabulary(
         tmp_path / "corpus",
         init_from=source,
         exchange_vocabulary=exchange,
-        total_steps=2,
         model=storage,
-        optimizer=_STILL,
+        **_SHORT,
     )
     assert pretrain.run(config, str(tmp_path / "run")) == 0
     old, new = open_model(source), open_model(str(tmp_path / "run"))

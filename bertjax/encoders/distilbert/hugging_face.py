@@ -1,13 +1,19 @@
 """The names in transformers of DistilBERT: classes, settings, arrays (modeling_distilbert.py)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.distilbert.spec import DistilBertSpec
-from bertjax.encoders.names import WRITTEN_ACTIVATIONS, Entry, dense, norm, read_activation
+from bertjax.encoders.names import (
+    WRITTEN_ACTIVATIONS,
+    Entry,
+    dense,
+    norm,
+    read_activation,
+    with_prefix,
+)
 
 _CLASSES = {
     kinds.ENCODER: "DistilBertModel",
@@ -93,11 +99,6 @@ def _masked_lm(spec: DistilBertSpec) -> Iterator[Entry]:
     yield Entry("vocab_projector.bias", rows, "masked_lm/bias", rows)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "distilbert.", which is missing if the encoder alone was saved."""
-    return f"distilbert.{name}" if re.match(r"(embeddings|transformer)\.", name) else name
-
-
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
@@ -115,7 +116,7 @@ HUGGING_FACE = HuggingFace(
         "classifier": ("classifier.",),
         "span": ("qa_outputs.",),
     },
-    one_spelling=_one_spelling,
+    one_spelling=with_prefix("distilbert.", r"(embeddings|transformer)\."),
     bare="distilbert.",
     buffers=(r"distilbert\.embeddings\.position_ids",),
     copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},

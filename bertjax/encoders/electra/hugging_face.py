@@ -1,6 +1,5 @@
 """The names in transformers of ELECTRA's classes, settings and arrays (modeling_electra.py)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.bert import hugging_face as bert
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.electra.spec import ElectraSpec
-from bertjax.encoders.names import Entry, check_wanted, dense, norm
+from bertjax.encoders.names import Entry, check_wanted, dense, norm, with_prefix
 
 _CLASSES = {
     kinds.ENCODER: "ElectraModel",
@@ -71,12 +70,6 @@ def _masked_lm(spec: ElectraSpec) -> Iterator[Entry]:
     yield Entry("generator_lm_head.bias", rows, "masked_lm/bias", rows)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "electra.", which is missing if the encoder alone was saved."""
-    bare = re.match(r"(embeddings|embeddings_project|encoder)\.", name)
-    return f"electra.{name}" if bare else name
-
-
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
@@ -96,7 +89,7 @@ HUGGING_FACE = HuggingFace(
         "classifier": ("classifier.",),
         "span": ("qa_outputs.",),
     },
-    one_spelling=_one_spelling,
+    one_spelling=with_prefix("electra.", r"(embeddings|embeddings_project|encoder)\."),
     bare="electra.",
     buffers=(r"electra\.embeddings\.(position|token_type)_ids",),
     copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},

@@ -4,14 +4,13 @@ They are those of modeling_openai.py and modeling_gpt2.py. Kernels of layers (Co
 [in, out] there, and those of output layers [out, in].
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.gpt.spec import Gpt2Spec, GptSpec
-from bertjax.encoders.names import Entry, check_wanted, dense, norm, read_activation
+from bertjax.encoders.names import Entry, check_wanted, dense, norm, read_activation, with_prefix
 
 # Field of config.json -> field of the spec. Both have three rates of dropout, of which the one of
 # the embeddings is the residual's here.
@@ -36,6 +35,8 @@ _WANTED_OF_GPT2 = {
     "add_cross_attention": False,
 }
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+# Names of an encoder that was saved alone.
+_BARE = r"(wte|wpe|ln_f|tokens_embed|positions_embed|h\.\d+)\.|position_ids$"
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,12 +129,6 @@ def _encoder(spec: GptSpec, token: str, position: str) -> Iterator[Entry]:
         yield from norm("transformer.ln_f", f"{name}/final_norm", *width)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "transformer.", which is missing if the encoder alone was saved."""
-    bare = re.match(r"(wte|wpe|ln_f|tokens_embed|positions_embed|h\.\d+)\.|position_ids$", name)
-    return f"transformer.{name}" if bare else name
-
-
 def _names(
     spec: type[GptSpec],
     class_prefix: str,
@@ -163,7 +158,7 @@ def _names(
             "classifier": ("score.", "classifier."),
             "span": ("qa_outputs.",),
         },
-        one_spelling=_one_spelling,
+        one_spelling=with_prefix("transformer.", _BARE),
         bare="transformer.",
         buffers=(r"transformer\.(h\.\d+\.attn\.(bias|masked_bias)|position_ids)",),
         copies={"lm_head.weight": f"transformer.{token}.weight"},

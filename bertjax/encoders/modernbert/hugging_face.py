@@ -15,6 +15,7 @@ from bertjax.encoders.names import (
     dense,
     norm,
     read_activation,
+    with_prefix,
 )
 
 _CLASSES = {
@@ -174,11 +175,6 @@ def _encoder(spec: ModernBertSpec) -> Iterator[Entry]:
         yield from norm("model.final_norm", "modernbert/final_norm", *width, use_bias=False)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "model.", which is missing if the encoder alone was saved."""
-    return f"model.{name}" if name.startswith(("embeddings.", "layers.", "final_norm.")) else name
-
-
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
@@ -201,7 +197,7 @@ HUGGING_FACE = HuggingFace(
         "classifier": ("classifier.",),
         "span": ("classifier.",),
     },
-    one_spelling=_one_spelling,
+    one_spelling=with_prefix("model.", r"(embeddings|layers|final_norm)\."),
     bare="model.",
     buffers=(),
     copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},

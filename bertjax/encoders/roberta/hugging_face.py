@@ -1,13 +1,12 @@
 """The names in transformers of RoBERTa's classes, settings and arrays (modeling_roberta.py)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertjax.encoders import kinds
 from bertjax.encoders.bert import hugging_face as bert
 from bertjax.encoders.contract import HuggingFace
-from bertjax.encoders.names import Entry, dense, norm
+from bertjax.encoders.names import Entry, dense, norm, with_prefix
 from bertjax.encoders.roberta.spec import RobertaSpec
 
 _KINDS = {
@@ -55,11 +54,6 @@ def _masked_lm(spec: RobertaSpec) -> Iterator[Entry]:
     yield Entry("lm_head.bias", rows, "masked_lm/bias", rows)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "roberta.", which is missing if the encoder alone was saved."""
-    return f"roberta.{name}" if re.match(r"(embeddings|encoder|pooler)\.", name) else name
-
-
 def names_of(class_prefix: str, name: str) -> HuggingFace:
     """The names of one of the models of this architecture.
 
@@ -84,7 +78,7 @@ def names_of(class_prefix: str, name: str) -> HuggingFace:
             "classifier": ("classifier.",),
             "span": ("qa_outputs.",),
         },
-        one_spelling=_one_spelling,
+        one_spelling=with_prefix("roberta.", r"(embeddings|encoder|pooler)\."),
         bare="roberta.",
         buffers=(r"roberta\.embeddings\.(position|token_type)_ids",),
         copies={

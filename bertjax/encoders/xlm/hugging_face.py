@@ -1,12 +1,11 @@
 """The names in transformers of XLM's classes, settings and arrays (modeling_xlm.py)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
-from bertjax.encoders.names import Entry, check_wanted, dense, norm
+from bertjax.encoders.names import Entry, check_wanted, dense, norm, with_prefix
 from bertjax.encoders.xlm.spec import XlmSpec
 
 _CLASSES = {
@@ -41,6 +40,11 @@ _WANTED = {
     "summary_use_proj": True,
     "summary_proj_to_labels": True,
 }
+# Names of an encoder that was saved alone.
+_BARE = (
+    r"(embeddings|position_embeddings|lang_embeddings|layer_norm_emb|attentions|layer_norm1|ffns"
+    r"|layer_norm2)\.|position_ids$"
+)
 
 
 def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,13 +120,6 @@ def _encoder(spec: XlmSpec) -> Iterator[Entry]:
         yield from norm(f"{theirs}.layer_norm2.{i}", f"{here}/output_norm", *width)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "transformer.", which is missing if the encoder alone was saved."""
-    parts = "embeddings|position_embeddings|lang_embeddings|layer_norm_emb|attentions|layer_norm1"
-    bare = re.match(rf"({parts}|ffns|layer_norm2)\.|position_ids$", name)
-    return f"transformer.{name}" if bare else name
-
-
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
@@ -142,7 +139,7 @@ HUGGING_FACE = HuggingFace(
         "classifier": ("sequence_summary.", "classifier."),
         "span": ("qa_outputs.",),
     },
-    one_spelling=_one_spelling,
+    one_spelling=with_prefix("transformer.", _BARE),
     bare="transformer.",
     buffers=(r"transformer\.position_ids",),
     copies={"pred_layer.proj.weight": "transformer.embeddings.weight"},

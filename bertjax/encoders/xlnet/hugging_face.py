@@ -1,6 +1,5 @@
 """The names in transformers of XLNet's classes, settings and arrays (modeling_xlnet.py)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from bertjax.encoders.names import (
     dense,
     norm,
     read_activation,
+    with_prefix,
 )
 from bertjax.encoders.xlnet.spec import XlnetSpec
 
@@ -114,12 +114,6 @@ def _encoder(spec: XlnetSpec) -> Iterator[Entry]:
         yield from norm(f"{layer}.ff.layer_norm", f"{here}/output_norm", *width)
 
 
-def _one_spelling(name: str) -> str:
-    """The name with the prefix "transformer.", which is missing if the encoder alone was saved."""
-    bare = re.match(r"(word_embedding|layer)\.|mask_emb$", name)
-    return f"transformer.{name}" if bare else name
-
-
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
@@ -139,7 +133,7 @@ HUGGING_FACE = HuggingFace(
         "classifier": ("logits_proj.", "classifier."),
         "span": ("qa_outputs.",),
     },
-    one_spelling=_one_spelling,
+    one_spelling=with_prefix("transformer.", r"(word_embedding|layer)\.|mask_emb$"),
     bare="transformer.",
     buffers=(),
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},
