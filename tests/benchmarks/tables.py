@@ -56,8 +56,6 @@ def train_step(results: Path) -> str:
         "bertjax": "bertjax",
         "shipped": "transformers, as shipped",
         "gathered": "transformers, head on the masked positions",
-        "bertjax_bfloat16": "bertjax, in bfloat16",
-        "gathered_bfloat16": "transformers, head on the masked positions, in bfloat16",
     }
     rows = []
     for way, name in names.items():
@@ -67,7 +65,7 @@ def train_step(results: Path) -> str:
                 name,
                 _range(figures["milliseconds"], "{:,.0f}"),
                 f"{figures['sequences_per_second']:.1f}",
-                "" if way.startswith("bertjax") else _times(figures["ratio"]),
+                "" if way == "bertjax" else _times(figures["ratio"]),
             )
         )
     caption = (

@@ -1,16 +1,14 @@
-"""Sequences a second of the training step on a CPU, beside transformers (PyTorch).
+"""Sequences a second of the training step on a CPU in float32, beside transformers (PyTorch).
 
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
 
-Five ways, each in its own process on all cores, run their rounds alternately while the others
+Three ways, each in its own process on all cores, run their rounds alternately while the others
 sleep:
 
   bertjax      the package's own step, as launch/pretrain.py compiles it
   shipped      transformers' BertForPreTraining: a vocabulary product at every position
   gathered     the same, with its head on the masked positions only, as in bertjax
 
-bertjax_bfloat16 and gathered_bfloat16 compute in bfloat16 and keep their parameters in float32
-(PyTorch's autocast); a CPU with AVX512_BF16 has twice as many such products a second.
 All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
 mean of a few steps. bertjax has the variables of "Memory on a CPU" in docs/training.md. It needs
 the extra `peers`.
@@ -35,8 +33,7 @@ from unittest import mock
 import numpy as np
 
 Step = Callable[[], float]  # one update; its loss
-BFLOAT16 = "_bfloat16"  # behind a way's name
-WAYS = ("bertjax", "shipped", "gathered", f"bertjax{BFLOAT16}", f"gathered{BFLOAT16}")
+WAYS = ("bertjax", "shipped", "gathered")
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
 MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(2**30))
 
@@ -69,7 +66,7 @@ class Shapes:
         }
 
 
-def bertjax_step(shapes: Shapes, dtype: str) -> Step:
+def bertjax_step(shapes: Shapes) -> Step:
     """The package's step on one CPU device."""
     import jax
 
@@ -88,7 +85,6 @@ def bertjax_step(shapes: Shapes, dtype: str) -> Step:
         num_attention_heads=shapes.heads,
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
-        compute_dtype=dtype,
     )
     objective = MaskedLMNextSentence()
     adamw = OptimizerSpec(
@@ -109,7 +105,7 @@ def bertjax_step(shapes: Shapes, dtype: str) -> Step:
     return step
 
 
-def transformers_step(shapes: Shapes, gathered: bool, dtype: str) -> Step:
+def transformers_step(shapes: Shapes, gathered: bool) -> Step:
     """BertForPreTraining as published, or with the head on the masked positions only."""
     import torch
     import transformers
@@ -157,8 +153,7 @@ def transformers_step(shapes: Shapes, gathered: bool, dtype: str) -> Step:
     compute_loss = loss_gathered if gathered else loss_as_shipped
 
     def step() -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            loss = compute_loss()
+        loss = compute_loss()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         optimizer.step()
@@ -170,13 +165,11 @@ def transformers_step(shapes: Shapes, gathered: bool, dtype: str) -> Step:
 
 def serve(connection: Connection, way: str, shapes: Shapes) -> None:
     """Runs a worker: for each number of steps it sends (wall, processor) seconds and the loss."""
-    name = way.removesuffix(BFLOAT16)
-    dtype = "float32" if way == name else "bfloat16"
-    if name == "bertjax":
+    if way == "bertjax":
         os.environ["JAX_PLATFORMS"] = "cpu"
-        step = bertjax_step(shapes, dtype)
+        step = bertjax_step(shapes)
     else:
-        step = transformers_step(shapes, name == "gathered", dtype)
+        step = transformers_step(shapes, gathered=way == "gathered")
     while steps := connection.recv():
         wall, processor = time.perf_counter(), time.process_time()
         for _ in range(steps):
@@ -191,7 +184,7 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
-    with mock.patch.dict(os.environ, MALLOC if way.startswith("bertjax") else {}):
+    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" else {}):
         process.start()
     there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
@@ -214,10 +207,6 @@ def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[flo
                 if number:  # the first compiles and warms up
                     results[way].append(result)
     return results
-
-
-def _ours(way: str) -> str:
-    return "bertjax" + BFLOAT16 * way.endswith(BFLOAT16)
 
 
 def main() -> None:
@@ -248,22 +237,22 @@ def main() -> None:
             "processor_milliseconds": min(processor) * 1e3,
             "sequences_per_second": shapes.batch_size / statistics.median(wall),
             "ratio": statistics.median(
-                theirs[0] / ours[0] for theirs, ours in zip(rows, results[_ours(way)], strict=True)
+                theirs[0] / ours[0] for theirs, ours in zip(rows, results["bertjax"], strict=True)
             ),
             "last_loss": losses[-1],
         }
     print(
         f"{shapes.layers} layers of {shapes.width}, {shapes.batch_size} x {shapes.length}, "
-        f"{shapes.masked} masked, {cores} cores, load before {load:.1f}; "
+        f"{shapes.masked} masked, float32, {cores} cores, load before {load:.1f}; "
         f"{arguments.rounds} rounds of {arguments.steps} steps\n"
         "milliseconds a step, wall and (least) processor time; sequences/s of the median; the "
-        "median of the rounds' ratios to bertjax in the same dtype\n\n"
-        f"{'way':18}{'min':>8}{'median':>8}{'max':>8}{'processor':>11}{'seq/s':>8}{'ratio':>7}"
+        "median of the rounds' ratios to bertjax\n\n"
+        f"{'way':10}{'min':>8}{'median':>8}{'max':>8}{'processor':>11}{'seq/s':>8}{'ratio':>7}"
     )
     for way, row in table.items():
         spread = "".join(f"{value:8.0f}" for value in row["milliseconds"].values())
         print(
-            f"{way:18}{spread}{row['processor_milliseconds']:11.0f}"
+            f"{way:10}{spread}{row['processor_milliseconds']:11.0f}"
             f"{row['sequences_per_second']:8.1f}{row['ratio']:7.2f}"
         )
     if arguments.output:
