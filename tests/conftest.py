@@ -122,15 +122,9 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_corpus() -> Path:
     """A prepared corpus of the easy language of tests/helpers/tiny_run.py; do not write into it."""
-    from bertjax.programs import prepare
-    from tests.helpers.tiny_run import write_text
+    from tests.helpers.tiny_run import corpus_once
 
-    def build(folder: Path) -> None:
-        write_text(folder / "text.txt")
-        source = f"text:{folder / 'text.txt'}"
-        prepare.run([source], folder / "corpus", learn_vocabulary=300, held_out=0.1, workers=1)
-
-    return built_once("tiny", build) / "corpus"
+    return corpus_once("tiny", learn_vocabulary=300)
 
 
 def _pretrained(name: str, config) -> Path:

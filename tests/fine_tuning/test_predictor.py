@@ -27,7 +27,7 @@ def _predictor(family, devices: int, batch_tokens: int):
         pad_id=PAD,
         batch_tokens=batch_tokens,
     )
-    params = nn.unbox(model.init(jax.random.key(3)))
+    params = nn.unbox(jax.jit(model.init)(jax.random.key(3)))
     return model, params, predictor, jax.device_put(params, placement.replicated)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import pretrain_tiny
+from tests.helpers.built_once import built_once
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.xla_flags import xla_flags
 
@@ -25,6 +26,24 @@ def write_text(path: Path, documents: int = 160, seed: int = 0) -> None:
         sentences = [" ".join([word] * rng.randint(3, 9)) for _ in range(rng.randint(5, 20))]
         texts.append("\n".join(f"{sentence.capitalize()}." for sentence in sentences))
     path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+
+
+def corpus_once(name: str, **options: Any) -> Path:
+    """A prepared corpus of that text, built once; do not write into it.
+
+    Args:
+      name: names it among what is built once.
+      options: those of `prepare.run`.
+    """
+    from bertjax.programs import prepare
+
+    def build(folder: Path) -> None:
+        write_text(folder / "text.txt")
+        prepare.run(
+            [f"text:{folder / 'text.txt'}"], folder / "corpus", held_out=0.1, workers=1, **options
+        )
+
+    return built_once(name, build) / "corpus"
 
 
 _TINY = {

@@ -53,7 +53,7 @@ def _states(value: float = 0.0) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def params():
     """The encoder's large random weights, and a fresh softmax."""
-    fresh = nn.unbox(OBJECTIVE.model(SPEC).init(jax.random.key(1)))
+    fresh = nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
     elmo = small_elmo(vocab_size=WORDS, num_hidden_layers=2).params["elmo"]
     assert jax.tree.map(np.shape, fresh["elmo"]) == jax.tree.map(np.shape, elmo)
     return fresh | {"elmo": jax.tree.map(jnp.asarray, elmo)}
@@ -92,7 +92,7 @@ def test_losses_are_means_and_perplexities(params):
     batch, model = _batch(0) | _states(), OBJECTIVE.model(SPEC)
     outputs = _outputs(params, batch)
     rngs = Rngs(jax.random.key(0), deterministic=True)
-    sums, carry = OBJECTIVE.sums(model, params, batch, rngs)
+    sums, carry = jax.jit(lambda p, b: OBJECTIVE.sums(model, p, b, rngs))(params, batch)
     found = means(jax.device_get(sums))
     for name in ("forward_loss", "backward_loss"):
         assert found[name] == pytest.approx(float(outputs[name].mean()), rel=1e-5)
@@ -131,7 +131,7 @@ def test_no_gradient_goes_into_the_batch_before(params):
         outputs = OBJECTIVE.outputs(OBJECTIVE.model(SPEC), params, _batch(0) | _states(), rngs)
         return outputs["states"].sum()
 
-    assert all(not np.any(leaf) for leaf in jax.tree.leaves(jax.grad(after)(params)))
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(jax.jit(jax.grad(after))(params)))
 
 
 def test_no_array_of_all_words_in_training(params):

@@ -256,10 +256,10 @@ def test_disentangled_embeddings(batch):
 def test_weights_of_both_models_give_disentangled_embeddings():
     """The discriminator computes with the embeddings that it is given."""
     model = dataclasses.replace(OBJECTIVE, disentangled=True).model(SPEC)
-    params, given = nn.unbox(model.init(jax.random.key(1))), {}
+    params, given = nn.unbox(jax.jit(model.init)(jax.random.key(1))), {}
     for number, part in enumerate((GENERATOR, DISCRIMINATOR)):
         weights = Part(model.parts[part].module, model.parts[part].inputs).init
-        given[part] = SimpleNamespace(params=nn.unbox(weights(jax.random.key(5 + number))))
+        given[part] = SimpleNamespace(params=nn.unbox(jax.jit(weights)(jax.random.key(5 + number))))
         params = load_into(params, given[part], model, part)
     for part in given:
         found, expected = model.params_of(params, part), given[part].params

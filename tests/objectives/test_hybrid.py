@@ -62,18 +62,22 @@ def batch_of(microbatches: int = 1) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def params():
-    return nn.unbox(HYBRID.model(SPEC).init(jax.random.key(1)))
+    return nn.unbox(jax.jit(HYBRID.model(SPEC).init)(jax.random.key(1)))
 
 
 def test_its_losses_are_those_of_both_objectives(params):
     """On their rows, by one set of parameters; one counts 1/3, and the other 2/3."""
     batch, still = batch_of(), Rngs(jax.random.key(0), deterministic=True)
-    found = means(HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0])
+
+    def sums(objective, model, params, batch):
+        return jax.jit(lambda p, b: objective.sums(model, p, b, still)[0])(params, batch)
+
+    found = means(sums(HYBRID, HYBRID.model(SPEC), params, batch))
     causal = np.arange(ROWS) % 3 < 2
     for objective, rows, name in ((MaskedLM(), ~causal, "mlm"), (LeftToRight(), causal, "causal")):
         model = objective.model(dataclasses.replace(SPEC, causal=objective.causal))
         own = {n: x[rows] for n, x in batch.items() if n in objective.fields}
-        expected = means(objective.sums(model, params, own, still)[0])
+        expected = means(sums(objective, model, params, own))
         assert found[f"{name}_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-6)
         assert found[f"{name}_accuracy"] == pytest.approx(expected["mlm_accuracy"], rel=1e-6)
     assert HYBRID.loss_weights == pytest.approx({"mlm_loss": 1 / 3, "causal_loss": 2 / 3})

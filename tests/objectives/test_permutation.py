@@ -57,7 +57,7 @@ def _batch(number: int) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def params():
-    return nn.unbox(OBJECTIVE.model(SPEC).init(jax.random.key(1)))
+    return nn.unbox(jax.jit(OBJECTIVE.model(SPEC).init)(jax.random.key(1)))
 
 
 def _sums(params, batch, objective=OBJECTIVE):
@@ -65,6 +65,11 @@ def _sums(params, batch, objective=OBJECTIVE):
     rngs = Rngs(jax.random.key(0), deterministic=True)
     sums, carry = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
     return means(jax.device_get(sums)), carry
+
+
+@jax.jit
+def _logits(params, batch):
+    return OBJECTIVE.model(SPEC)(params, batch)["masked_lm"]
 
 
 def _memory(value=0.0):
@@ -76,7 +81,7 @@ def _memory(value=0.0):
 def test_losses_by_place_in_the_order(params):
     batch = {**_batch(0), **_memory()}
     found, _ = _sums(params, batch)
-    logits = OBJECTIVE.model(SPEC)(params, batch)["masked_lm"]
+    logits = _logits(params, batch)
     losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
     # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
     thirds = np.where(np.arange(ROWS)[:, None] % 2, [1, 0, 1], [0, 2, 1])
@@ -90,12 +95,12 @@ def test_a_row_reads_what_the_batch_before_has_left(params):
     _, first = _sums(params, {**_batch(0), **_memory()})
     assert not np.any(first["memory"][:, :, : MEMORY - REUSE])  # what was there before
     inputs = _batch(0)
-    states = OBJECTIVE.module(SPEC).apply(
-        {"params": params},
-        {**inputs, **_memory()},
+    read = partial(
+        OBJECTIVE.module(SPEC).apply,
         deterministic=True,
         method=lambda module, x, **how: module.encoder.two_streams(x, **how)[1],
     )
+    states = jax.jit(read)({"params": params}, {**inputs, **_memory()})
     for layer in range(2):
         np.testing.assert_allclose(
             first["memory"][:, layer, -REUSE:], states[layer][:, :REUSE], atol=1e-6
@@ -105,11 +110,7 @@ def test_a_row_reads_what_the_batch_before_has_left(params):
     np.testing.assert_array_equal(second["memory"][:, :, :kept], first["memory"][:, :, -kept:])
     other = np.array(first["memory"])
     other[2] += 1
-    model = OBJECTIVE.model(SPEC)
-    one, two = (
-        model(params, {**_batch(1), "memory": each})["masked_lm"]
-        for each in (first["memory"], other)
-    )
+    one, two = (_logits(params, {**_batch(1), "memory": each}) for each in (first["memory"], other))
     differs = np.abs(one - two).max((1, 2)) > 1e-6
     assert differs.tolist() == [row == 2 for row in range(ROWS)]
 
@@ -118,7 +119,7 @@ def test_no_gradient_goes_into_the_memory(params):
     def loss(memory):
         return OBJECTIVE.model(SPEC)(params, {**_batch(0), "memory": memory})["memory"].sum()
 
-    assert not np.any(jax.grad(loss)(_memory(1.0)["memory"]))
+    assert not np.any(jax.jit(jax.grad(loss))(_memory(1.0)["memory"]))
 
 
 def test_without_memory_nothing_is_carried(params):

@@ -13,14 +13,13 @@ from bertjax.corpus.store import TokenStore
 from bertjax.encoders import kinds
 from bertjax.features.compute import Options
 from bertjax.interop.elmo import read_elmo
-from bertjax.programs import convert, evaluate, extract_features, finetune, prepare, pretrain
+from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
 from configs import finetune_ner
 from tests.helpers import task_files
-from tests.helpers.built_once import built_once
 from tests.helpers.stopped import pretrain_until_stopped
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +39,7 @@ _MODEL = dict(
 
 @pytest.fixture(scope="module")
 def corpus():
-    def build(folder):
-        write_text(folder / "text.txt")
-        source = f"text:{folder / 'text.txt'}"
-        options = dict(learn_vocabulary=36, tokenizer="words", held_out=0.1, workers=1)
-        prepare.run([source], folder / "corpus", **options)
-
-    return built_once("elmo_corpus", build) / "corpus"
+    return corpus_once("elmo_corpus", learn_vocabulary=36, tokenizer="words")
 
 
 def _config(corpus, **changes):

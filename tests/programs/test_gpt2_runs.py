@@ -14,14 +14,13 @@ from bertjax.programs import (
     finetune,
     perplexity,
     predict,
-    prepare,
     pretrain,
 )
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from tests.helpers.small_gpt import gpt2_tokenizer
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config
 
 MODEL = {"encoder": "gpt2", "size": "tiny", "hidden_act": "gelu_tanh", "intermediate_size": 48}
 OBJECTIVE = {"name": "left_to_right", "text": "stream"}
@@ -47,20 +46,14 @@ def test_other_objectives_are_refused():
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpt2")
-    write_text(folder / "text.txt")
-    sources, output = [f"text:{folder}/text.txt"], folder / "corpus"
-    prepare.run(sources, output, learn_vocabulary=300, tokenizer="gpt2", held_out=0.1, workers=1)
-    return output
+def corpus():
+    return corpus_once("gpt2_corpus", learn_vocabulary=300, tokenizer="gpt2")
 
 
 @pytest.fixture(scope="module")
-def run(corpus):
+def run(corpus, pretrained_once):
     """A finished run of 12 steps; do not write into it."""
-    folder = corpus.parent / "run"
-    assert pretrain.run(_config(corpus), str(folder)) == 0
-    return folder
+    return pretrained_once("gpt2_run", _config(corpus))
 
 
 @pytest.mark.slow

@@ -46,11 +46,9 @@ def assert_same_run(one, two, **tolerance):
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(tiny_corpus, tmp_path_factory):
+def uninterrupted(tiny_corpus, pretrained_once):
     """A run of 12 steps with dropout, which tests copy."""
-    run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    assert pretrain.run(tiny_config(tiny_corpus), str(run)) == 0
-    return run
+    return pretrained_once("uninterrupted", tiny_config(tiny_corpus))
 
 
 def test_the_run_folder(tiny_run, tiny_corpus):

@@ -9,26 +9,19 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
-from bertjax.programs import convert, evaluate, finetune, masked_text, predict, prepare, pretrain
+from bertjax.programs import convert, evaluate, finetune, masked_text, predict, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.open_model import open_model
-from tests.helpers.built_once import built_once
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import corpus_once, metrics_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    def build(folder):
-        write_text(folder / "text.txt")
-        source = f"text:{folder / 'text.txt'}"
-        options = dict(learn_vocabulary=60, tokenizer="xlnet", held_out=0.1, workers=1)
-        prepare.run([source], folder / "corpus", **options)
-
-    return built_once("xlnet_corpus", build) / "corpus"
+    return corpus_once("xlnet_corpus", learn_vocabulary=60, tokenizer="xlnet")
 
 
 def _config(corpus, **changes):
