@@ -8,7 +8,7 @@ Command:
 rows; after the first third, half of the rows are still read left to right (GPT-BERT), so that the
 model can do both; 15 % of the others are masked at the end. --config.budget=6h makes it longer.
 
-Hardware: 2 CPU cores; without AVX512_BF16 or AMX, --config.model.compute_dtype=float32 is as fast.
+Hardware: 2 CPU cores. On a CPU without AVX512_BF16, try --config.model.compute_dtype=float32, too.
 Expected: docs/speedrun.md.
 """
 
