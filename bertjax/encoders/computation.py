@@ -170,9 +170,8 @@ _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "causal")
 
 def how_computed(spec: EncoderSpec) -> dict[str, Any]:
     """The fields of a spec that say how its model is computed."""
-    return {
-        field.name: getattr(spec, field.name) for field in dataclasses.fields(AttentionComputation)
-    }
+    names = (field.name for field in dataclasses.fields(AttentionComputation))
+    return {name: getattr(spec, name) for name in names if hasattr(spec, name)}
 
 
 def determined(spec: EncoderSpec) -> dict[str, Any]:

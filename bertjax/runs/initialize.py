@@ -1,5 +1,6 @@
 """Training that starts from given weights."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +11,10 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
 from bertjax.encoders.computation import determined
+from bertjax.encoders.contract import EncoderSpec
+from bertjax.encoders.registry import ENCODERS
 from bertjax.encoders.storage import from_plain
 from bertjax.interop.derived import as_family
 from bertjax.interop.pretrained import Pretrained
@@ -19,6 +23,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.sections import about_config
 from bertjax.sharding.placement import Placement
+from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, parameters_at
@@ -98,6 +103,26 @@ def in_vocabulary(
     return with_vocabulary(given, tokenizer)
 
 
+def predicting(given: Pretrained, tokenizer: Tokenizer, spec: EncoderSpec) -> Pretrained:
+    """The given weights of a model that reads characters, to train on text of a vocabulary.
+
+    It reads all words. What predicts them begins anew, unless it has learned the same vocabulary.
+
+    Args:
+      spec: that of the run.
+    """
+    assert isinstance(given.tokenizer, Characters)
+    if given.tokenizer.predicted == tokenizer.identity:
+        return given
+    encoder = given.spec.encoder
+    return dataclasses.replace(
+        given,
+        kind=kinds.ENCODER,
+        spec=dataclasses.replace(given.spec, vocab_size=spec.vocab_size),
+        params={encoder: given.params[encoder]},
+    )
+
+
 def open_sources(
     recipe: Recipe, tokenizer: Tokenizer | None, *, begun: bool
 ) -> dict[str, Pretrained]:
@@ -127,10 +152,13 @@ def open_sources(
                 )
         if not begun or parts[part].frozen:
             given[part] = open_model(source)
-            given[part].check_reads_pieces()
+            if not ENCODERS[recipe.model["encoder"]].reads_characters:
+                given[part].check_reads_pieces()
         if part in given and part == recipe.objective.exported:
             given[part] = as_family(given[part], recipe.model["encoder"])
-        if part in given and tokenizer:
+        if part in given and tokenizer and given[part].family.reads_characters:
+            given[part] = predicting(given[part], tokenizer, recipe.spec_for(tokenizer))
+        elif part in given and tokenizer:
             exchange, frozen = recipe.exchange_vocabulary, parts[part].frozen
             given[part] = in_vocabulary(given[part], tokenizer, exchange=exchange, frozen=frozen)
     return given

@@ -153,10 +153,11 @@ def of_run(run: LoadedRun, origin: str, part: str = "") -> Pretrained:
             "launch/pretrain.py and launch/evaluate.py alone"
         )
     module, params = run.part(part)
+    characters = family_of(module.spec).reads_characters
     return Pretrained(
         origin=origin,
         kind=objective.others[part] if part else objective.kind,
         spec=plain(module.spec),
         params=to_plain(params, module.spec),
-        tokenizer=Characters() if family_of(module.spec).reads_characters else run.tokenizer,
+        tokenizer=Characters(run.tokenizer.identity) if characters else run.tokenizer,
     )

@@ -28,9 +28,13 @@ class Characters(Tokenizer):
 
     It has the attributes of `Tokenizer` that readers of such models use. Its vocabulary has no
     pieces: every word can be read.
+
+    Attributes:
+      predicted: the identity of the vocabulary whose words its model predicts; "": of none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, predicted: str = "") -> None:
+        self.predicted = predicted
         self.kind, self.cased, self.vocabulary, self.vocabulary_size = CHARACTERS, True, b"", 0
         self.keeps_spaces, self.usual = False, None
         self.tokens, self.readable, self.special_ids = [], [], ()

@@ -9,13 +9,15 @@ import pytest
 
 import bertjax
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import TokenStore
+from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.encoders import kinds
 from bertjax.features.compute import Options
 from bertjax.interop.elmo import read_elmo
 from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
 from bertjax.programs.fill_mask import fill
+from bertjax.runs.initialize import open_sources
 from bertjax.runs.open_model import open_model
+from bertjax.runs.recipe import Recipe
 from configs import finetune_ner
 from tests.helpers import task_files
 from tests.helpers.stopped import pretrain_until_stopped
@@ -125,6 +127,31 @@ def test_its_exported_features_are_the_same(run, tmp_path):
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
+def test_its_weights_begin_another_run(run, corpus, tmp_path):
+    """What predicts words begins anew where the corpus has others."""
+    given = open_model(str(run))
+
+    def beginning(corpus, **changes):
+        config = _config(corpus, init_from=str(run), **changes)
+        recipe = Recipe.from_config(config)
+        tokenizer = open_tokenizer(str(corpus))
+        return open_sources(recipe, tokenizer, begun=False)[""]
+
+    same = beginning(corpus)
+    jax.tree.map(np.testing.assert_array_equal, same.params, given.params)
+    others = corpus_once("elmo_other_words", learn_vocabulary=31, tokenizer="words")
+    other = beginning(others, model={**_MODEL, "vocab_size": 22})
+    assert other.params.keys() == {"elmo"} and other.spec.vocab_size == 22
+    jax.tree.map(np.testing.assert_array_equal, other.params["elmo"], given.params["elmo"])
+    # With the whole softmax, its first loss is near that at which the run ended.
+    ended = [row for row in metrics_of(run) if row["split"] == "train"][-1]["loss"]
+    intervals = dict(log=1, evaluate=5, checkpoint=5, eval_batches=1)
+    config = _config(corpus, init_from=str(run), total_steps=5, intervals=intervals)
+    assert pretrain.run(config, str(tmp_path / "on")) == 0
+    first = metrics_of(tmp_path / "on")[0]["loss"]
+    assert first < ended + 0.2
+
+
 def test_a_tagger_reads_its_layers(run, tmp_path):
     data = task_files.write_conll(tmp_path / "data")
     config = finetune_ner.get_config("elmo")
@@ -140,7 +167,8 @@ def test_what_is_refused(run, corpus, tiny_corpus, tmp_path):
     with pytest.raises(InputError, match="is a wordpiece one, and whole words are predicted here"):
         pretrain.run(_config(tiny_corpus), str(tmp_path / "run"))
     with pytest.raises(InputError, match="reads the characters of words, and pieces"):
-        pretrain.run(_config(corpus, init_from=str(run)), str(tmp_path / "run"))
+        config = tiny_config(tiny_corpus, objective="masked_lm", init_from=str(run))
+        pretrain.run(config, str(tmp_path / "run"))
     with pytest.raises(InputError, match="objective='masked_lm': elmo has no head for it"):
         pretrain.run(_config(corpus, objective="masked_lm"), str(tmp_path / "run"))
     with pytest.raises(InputError, match="no special token for 'mask'"):
