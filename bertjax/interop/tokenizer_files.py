@@ -38,6 +38,8 @@ from bertjax.text.tokenizer import (
 
 # This class builds the tokenizer anew from tokenizer_config.json.
 _BERT_CLASS = "BertTokenizer"
+_XLNET_FILE = "spiece.model"
+
 # Rules of normalization: name in tokenizer_config.json -> name in tokenizer.json.
 _RULES = {
     "do_lower_case": "lowercase",
@@ -149,6 +151,12 @@ def _read_library(path: Path) -> dict[str, Any] | None:
     if library is None and described.exists():
         raise InputError(
             f"{described}: is of a run or corpus of bertjax: name their folder without hf:"
+        )
+    of_xlnet = path.with_name(_XLNET_FILE)
+    if library is None and of_xlnet.exists():
+        raise InputError(
+            f"{of_xlnet}: without {path.name}, from which bertjax reads such a tokenizer: save it "
+            "again with transformers (AutoTokenizer.from_pretrained, then save_pretrained)"
         )
     if library is not None and (library.get("model") or {}).get("vocab") is None:
         raise InputError(

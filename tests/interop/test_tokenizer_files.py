@@ -313,6 +313,14 @@ def test_folders_without_a_tokenizer(tmp_path):
         read_tokenizer(tmp_path)
 
 
+def test_a_model_of_xlnet_without_its_other_file(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(b"")
+    with pytest.raises(
+        InputError, match=r"spiece\.model: without tokenizer\.json.*save_pretrained"
+    ):
+        read_tokenizer(tmp_path)
+
+
 @pytest.mark.parametrize(
     "option, reason",
     [
