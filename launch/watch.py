@@ -14,12 +14,18 @@ _PORT = flags.DEFINE_integer(
 _TEXT = flags.DEFINE_multi_string(
     "text", [], "A text whose attention and masked words the model of the run shows; repeatable."
 )
+_OVER = flags.DEFINE_enum(
+    "over",
+    "steps",
+    ["steps", "minutes", "tokens"],
+    "What the curves are over. The minutes are those of the updates alone.",
+)
 
 
 def main(runs: list[str]) -> None:
     from bertjax.programs import watch
 
-    watch.run(runs, _TEXT.value, _PORT.value)
+    watch.run(runs, _TEXT.value, _PORT.value, _OVER.value)
 
 
 if __name__ == "__main__":

@@ -338,8 +338,8 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
             f"{pretrained.origin}: transformers has no such model as this {pretrained.class_name} "
             "(a BiLSTM, a CRF, an answer network, a class of a text read left to right, or another "
             "encoder than ELECTRA's trained as it): launch/finetune.py and launch/predict.py open "
-            "it, and launch/convert.py exports it with --to=stablehlo:FOLDER, or an ELMo with "
-            "--to=elmo:FOLDER"
+            "it, and launch/convert.py exports an ELMo with --to=elmo:FOLDER, and others without a "
+            "CRF and an answer network with --to=stablehlo:FOLDER"
         )
     config = config_of(pretrained)
     arrays = names.to_theirs(pretrained.params, pretrained.entries)

@@ -19,7 +19,7 @@ _DASHES = (None, "7 3", "2 3")  # when the colors begin again
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Values over steps.
+    """Values over steps, or over what the axis of their chart has in their place.
 
     Attributes:
       name: what the legend says.
@@ -83,13 +83,18 @@ class Mark(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Curves on one pair of axes, and what is drawn behind them."""
+    """Curves on one pair of axes, and what is drawn behind them.
+
+    Attributes:
+      over: what the horizontal axis has, in the plural.
+    """
 
     title: str
     curves: Sequence[Curve]
     levels: Sequence[Level] = ()
     bands: Sequence[Band] = ()
     marks: Sequence[Mark] = ()
+    over: str = "steps"
 
     def is_like(self, other: "Chart") -> bool:
         """Whether the curves have the same steps, and values that nobody can tell apart."""
@@ -108,13 +113,14 @@ class Chart:
 
         Returns:
           The figure; and "view" (the steps and values at the borders of the picture), "box" (these
-          borders), and for each curve its "name", "steps" and "values" (null where not finite).
+          borders), "over" (the unit of the horizontal axis), and for each curve its "name", "steps"
+          and "values" (null where not finite).
         """
         thin = [curve.thinned(most) for curve in self.curves]
         view = self._view()
         drawn = element(
             "svg",
-            element("title", f"{self.title} over steps"),
+            element("title", f"{self.title} over {self.over}"),
             *self._behind(view),
             *_axes(view),
             *(_line(curve, place, view) for place, curve in enumerate(thin)),
@@ -133,6 +139,7 @@ class Chart:
         data = {
             "view": [_rounded(edge) for edge in view],
             "box": [_LEFT, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM, _TOP],
+            "over": self._unit,
             "curves": [
                 {
                     "name": curve.name,
@@ -143,6 +150,10 @@ class Chart:
             ],
         }
         return figure, data
+
+    @property
+    def _unit(self) -> str:
+        return self.over.removesuffix("s")
 
     def _view(self) -> tuple[float, float, float, float]:
         """The first and last step, and the lowest and highest value, of the picture."""
@@ -196,9 +207,10 @@ class Chart:
                 continue
             steps, values = curve.steps[there], curve.values[there]
             chosen = (len(values) - 1, int(values.argmin()), int(values.argmax()))
-            cells = [cell for at in chosen for cell in (float(values[at]), int(steps[at]))]
+            cells = [cell for at in chosen for cell in (float(values[at]), _rounded(steps[at]))]
             rows.append([curve.name, *cells])
-        names = ["", *("last", "at step", "lowest", "at step", "highest", "at step")]
+        at = f"at {self._unit}"
+        names = ["", *("last", at, "lowest", at, "highest", at)]
         return table(self.title, names, rows)
 
 
@@ -244,7 +256,8 @@ def _axes(view: tuple[float, float, float, float]) -> list[Html]:
     for step in _ticks(left, right):
         x, _ = _place(view, step, low)
         anchor = "middle" if x < _WIDTH - 4 * _RIGHT else "end"
-        found.append(element("text", f"{step:,.0f}", x=x, y=_HEIGHT - 10, text_anchor=anchor))
+        shown = f"{_rounded(step):,}"
+        found.append(element("text", shown, x=x, y=_HEIGHT - 10, text_anchor=anchor))
     for value in _ticks(low, high):
         _, y = _place(view, left, value)
         found.append(element("path", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}", class_="grid"))

@@ -10,7 +10,7 @@ from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.pages import results
 from bertjax.pages.html import element, table
-from bertjax.pages.metrics import Lines, charts
+from bertjax.pages.metrics import STEPS, Lines, charts
 from bertjax.pages.page import Section
 from bertjax.runs.health import RunHealth, health_of_run
 from bertjax.runs.run_folder import is_of_tasks, recorded_config
@@ -33,27 +33,30 @@ def state_of(folders: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def sections(folders: Sequence[Path]) -> list[Section]:
+def sections(folders: Sequence[Path], over: str = STEPS) -> list[Section]:
     """The sections of a page of a folder; of several folders, their curves come together first.
 
+    Args:
+      over: what the curves are over; see `charts`.
+
     Raises:
-      InputError: one is no run and no study, or has a damaged file.
+      InputError: one is no run and no study, or has a damaged file; see also `charts`.
     """
     if len(folders) == 1:
-        return list(_study(folders[0]) if _plans(folders[0]) else _run(folders[0]))
+        return list((_study if _plans(folders[0]) else _run)(folders[0], over))
     found = [_Run(folder) for folder in folders]
     together = [
         Lines(f"{run.name} {each.name}".strip(), each.rows) for run in found for each in run.lines
     ]
     apart = [section for run in found for section in run.sections(alone=False)]
-    return [Section("Curves", _empty(together), charts(together)), *apart]
+    return [Section("Curves", _empty(together), charts(together, over=over)), *apart]
 
 
-def _run(folder: Path) -> Iterator[Section]:
+def _run(folder: Path, over: str) -> Iterator[Section]:
     run = _Run(folder)
     first, *others = run.sections(alone=True)
     yield first
-    yield Section("Curves", _empty(run.lines), charts(run.lines, run.health))
+    yield Section("Curves", _empty(run.lines), charts(run.lines, run.health, over))
     yield from others
 
 
@@ -115,7 +118,7 @@ def _plans(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{PLAN}"))
 
 
-def _study(folder: Path) -> Iterator[Section]:
+def _study(folder: Path, over: str) -> Iterator[Section]:
     """Yields the tables of the studies in a folder, and the curves of their runs."""
     for plan in _plans(folder):
         path = plan.with_name(plan.name.removesuffix(PLAN) + ".json")
@@ -129,4 +132,4 @@ def _study(folder: Path) -> Iterator[Section]:
     yield Section("Pictures", list(results.pictures(folder)))
     paths = sorted(folder.glob(f"runs/*/{METRICS_FILE}"))
     runs = [Lines(path.parent.name, read_metrics(path.parent)) for path in paths]
-    yield Section("Curves of its runs", _empty(runs), charts(runs))
+    yield Section("Curves of its runs", _empty(runs), charts(runs, over=over))

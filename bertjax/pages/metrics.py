@@ -1,14 +1,20 @@
 """The charts of lines of metrics: of one run with its health, or of several on the same axes."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bertjax.base.errors import InputError
 from bertjax.pages.chart import Band, Chart, Curve, Level, Mark
 from bertjax.runs.health import RunHealth
+from bertjax.training.journal import METRICS_FILE
 from bertjax.training.verdict import HELDOUT, TRAIN, in_language
 
 Rows = Sequence[Mapping[str, Any]]
+Place = Callable[[float], float]  # of a step on the horizontal axis
+STEPS, MINUTES, TOKENS = OVER = ("steps", "minutes", "tokens")
 
 # These keys of a line are no curves: they are places, counters, or say what another curve says.
 _NO_CURVES = ("step", "tokens", "flops")
@@ -24,40 +30,65 @@ class Lines(NamedTuple):
     rows: Rows
 
 
-def charts(lines: Sequence[Lines], health: RunHealth | None = None) -> list[Chart]:
+def charts(
+    lines: Sequence[Lines], health: RunHealth | None = None, over: str = STEPS
+) -> list[Chart]:
     """A chart for each metric; of several runs, one for each metric and split.
 
     A chart that looks like an earlier one is left out, as that of a loss with a single part.
 
     Args:
       health: that of the one run that is given; its headline comes first.
+      over: one of `OVER`. The minutes are those of the updates, without compilation, evaluations
+        and checkpoints.
+
+    Raises:
+      InputError: the lines of a run do not say its tokens, which `over` needs.
     """
     found: list[Chart] = []
-    for chart in _all_charts(lines, health):
+    for chart in _all_charts(lines, health, over):
         if not any(chart.is_like(other) for other in found):
             found.append(chart)
     return found
 
 
-def _all_charts(lines: Sequence[Lines], health: RunHealth | None) -> Iterator[Chart]:
-    marks = _phases(health) if health else ()
+def _axis(lines: Lines, over: str) -> Callable[[float], float]:
+    """The place of a step of a run on an axis."""
+    if over == STEPS:
+        return float
+    steps, places, before = [0.0], [0.0], 0.0
+    for row in lines.rows:
+        if row["split"] == TRAIN and "tokens" in row:
+            pace = row["tokens_per_second"] * 60 if over == MINUTES else 1.0
+            steps.append(row["step"])
+            places.append(places[-1] + (row["tokens"] - before) / pace)
+            before = row["tokens"]
+    if lines.rows and len(steps) == 1:
+        raise InputError(
+            f"--over={over}: no line of {lines.name or METRICS_FILE} says its tokens: leave it out"
+        )
+    return lambda step: float(np.interp(step, steps, places))
+
+
+def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> Iterator[Chart]:
+    on = [(each, _axis(each, over)) for each in lines]
+    marks = _phases(health, on[0][1]) if health else ()
     languages = list(health.health.languages) if health and len(lines) == 1 else []
     first = (health.health.objective.headline, *_FIRST) if health else _FIRST
     names = _names(lines, first)
     apart = {in_language(language, name) for language in languages for name in names}
     for name in (name for name in names if name not in apart):
-        found = list(_curves(lines, name))
+        found = list(_curves(on, name))
         if len(lines) == 1:
             judged = health if name == first[0] else None
-            rows = lines[0].rows
-            behind = (list(_levels(judged, rows)), list(_bands(judged))) if judged else ()
-            yield from _chart(name, [curve for _, curve in found], marks, *behind)
+            behind = (list(_levels(judged, *on[0])), list(_bands(judged))) if judged else ()
+            yield from _chart(name, over, [curve for _, curve in found], marks, *behind)
         else:
             for split in dict.fromkeys(split for split, _ in found):
                 title = f"{name}, {_WORDS.get(split, split)}"
-                yield from _chart(title, [curve for each, curve in found if each == split], marks)
+                yield from _chart(title, over, [curve for each, curve in found if each == split])
         if health and languages and name == first[0]:
-            yield from _by_language(lines[0].rows, health, marks)
+            yield from _by_language(*on[0], health, over, marks)
 
 
 def _names(lines: Sequence[Lines], first: Sequence[str]) -> list[str]:
@@ -73,38 +104,40 @@ def _names(lines: Sequence[Lines], first: Sequence[str]) -> list[str]:
     return [*before, *sorted(found - {*before, *_NO_CURVES})]
 
 
-def _curves(lines: Sequence[Lines], name: str) -> Iterator[tuple[str, Curve]]:
+def _curves(on: Sequence[tuple[Lines, Place]], name: str) -> Iterator[tuple[str, Curve]]:
     """Yields each split of each run that has the metric, and its curve."""
-    for each in lines:
+    for each, place in on:
         points: dict[str, list[tuple[float, float]]] = {}
         for row in each.rows:
             if isinstance(row.get(name), int | float):
-                points.setdefault(row["split"], []).append((row["step"], row[name]))
+                points.setdefault(row["split"], []).append((place(row["step"]), row[name]))
         for split, found in points.items():
-            said = each.name if len(lines) > 1 else _WORDS.get(split, split)
+            said = each.name if len(on) > 1 else _WORDS.get(split, split)
             yield split, Curve.of(said, found)
 
 
 def _chart(
     title: str,
+    over: str,
     curves: Sequence[Curve],
-    marks: Sequence[Mark],
+    marks: Sequence[Mark] = (),
     levels: Sequence[Level] = (),
     bands: Sequence[Band] = (),
 ) -> Iterator[Chart]:
     """Yields the chart, unless each curve is a single point, which tables show."""
     if any(len(curve.steps) > 1 for curve in curves):
-        yield Chart(title, curves, levels, bands, marks)
+        yield Chart(title, curves, levels, bands, marks, over)
 
 
-def _levels(health: RunHealth, rows: Rows) -> Iterator[Level]:
+def _levels(health: RunHealth, lines: Lines, place: Place) -> Iterator[Level]:
     """Yields the headline of a guess without context, and that of a run that diverges now."""
     if (baseline := health.health.unigram_baseline) is not None:
         yield Level("unigram baseline", baseline)
-    if (above := health.health.diverging_above(rows)) is not None:
+    if (above := health.health.diverging_above(lines.rows)) is not None:
         begins = [steps.start for *_, steps in health.recipe.steps()]
-        last = rows[-1]["step"]
-        yield Level("diverging above", above, max(step for step in begins if step < last))
+        last = lines.rows[-1]["step"]
+        begin = max(step for step in begins if step < last)
+        yield Level("diverging above", above, place(begin))
 
 
 def _bands(health: RunHealth) -> Iterator[Band]:
@@ -112,22 +145,24 @@ def _bands(health: RunHealth) -> Iterator[Band]:
         yield Band("healthy: it uses the context", -math.inf, below)
 
 
-def _by_language(rows: Rows, health: RunHealth, marks: Sequence[Mark]) -> Iterator[Chart]:
+def _by_language(
+    lines: Lines, place: Place, health: RunHealth, over: str, marks: Sequence[Mark]
+) -> Iterator[Chart]:
     """Yields the held-out headline of each language, beside its baseline."""
     headline = health.health.objective.headline
     curves, levels = [], []
     for language, baseline in health.health.languages.items():
         name = in_language(language, headline)
-        points = [(row["step"], row[name]) for row in rows if name in row]
+        points = [(place(row["step"]), row[name]) for row in lines.rows if name in row]
         if points:
             curves.append(Curve.of(language, points))
             levels.append(Level(f"baseline of {language}", baseline))
-    yield from _chart(f"{headline} by language, held-out", curves, marks, levels)
+    yield from _chart(f"{headline} by language, held-out", over, curves, marks, levels)
 
 
-def _phases(health: RunHealth) -> list[Mark]:
+def _phases(health: RunHealth, place: Place) -> list[Mark]:
     """Where each phase begins."""
     return [
-        Mark(f"{name}: {phase.batch_size} x {phase.length}", steps.start)
+        Mark(f"{name}: {phase.batch_size} x {phase.length}", place(steps.start))
         for name, phase, steps in health.recipe.steps()
     ]

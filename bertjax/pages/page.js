@@ -19,7 +19,7 @@ function nearest(numbers, wanted) {
 }
 
 for (const picture of document.querySelectorAll("svg[data-chart]")) {
-  const {view, box, curves} = data.charts[picture.dataset.chart];
+  const {view, box, over, curves} = data.charts[picture.dataset.chart];
   const [left, right, bottom, top] = box;
   const pointer = document.createElementNS("http://www.w3.org/2000/svg", "path");
   pointer.setAttribute("class", "pointer");
@@ -39,7 +39,7 @@ for (const picture of document.querySelectorAll("svg[data-chart]")) {
     pointer.setAttribute("d", `M${place_x} ${bottom}V${top}`);
     here.textContent = found.map(each => {
       const value = each.value === null ? "not finite" : +each.value.toPrecision(5);
-      return `${each.name} ${value} (step ${each.step.toLocaleString("en")})`;
+      return `${each.name} ${value} (${over} ${each.step.toLocaleString("en")})`;
     }).join("; ");
   });
   picture.addEventListener("pointerleave", () => pointer.removeAttribute("d"));

@@ -13,6 +13,7 @@ from bertjax.base.files import atomic_write, local_folder
 from bertjax.features.attention_maps import attention_maps
 from bertjax.pages import model
 from bertjax.pages.folder import sections, state_of
+from bertjax.pages.metrics import STEPS
 from bertjax.pages.page import Section, page
 from bertjax.programs import fill_mask
 from bertjax.runs.open_model import open_model
@@ -23,7 +24,12 @@ _SECONDS = 5.0  # between two looks of a served page
 _HERE = "127.0.0.1"
 
 
-def run(names: Sequence[str], texts: Sequence[str] = (), port: int | None = None) -> None:
+def run(
+    names: Sequence[str],
+    texts: Sequence[str] = (),
+    port: int | None = None,
+    over: str = STEPS,
+) -> None:
     """Writes RUN/watch.html; of several folders, watch.html beside the first.
 
     Args:
@@ -31,12 +37,13 @@ def run(names: Sequence[str], texts: Sequence[str] = (), port: int | None = None
       texts: what the model of the one run is shown with.
       port: where to serve the page of this machine, which is made anew when a file of the folders
         has changed; 0: any that is free; None: it is not served.
+      over: what the curves are over, one of `bertjax.pages.metrics.OVER`.
 
     Raises:
       InputError: no such folder; one that is no run; a damaged file; a text that is too long; a
         port that is in use.
     """
-    watched = _Watched(_folders(names), texts)
+    watched = _Watched(_folders(names), texts, over)
     if port is None:
         watched.write(renews=0.0)
         print(f"{watched.path}: open it in a browser")
@@ -78,11 +85,11 @@ class _Watched:
       state: what it was made from.
     """
 
-    def __init__(self, folders: Sequence[Path], texts: Sequence[str]):
+    def __init__(self, folders: Sequence[Path], texts: Sequence[str], over: str = STEPS):
         first = folders[0]
         self.path = (first if len(folders) == 1 else first.parent) / PAGE
         self.text = self.state = ""
-        self._folders = folders
+        self._folders, self._over = folders, over
         self._title = ", ".join(folder.resolve().name for folder in folders[:3])
         self._title += f" and {len(folders) - 3} more" * (len(folders) > 3)
         self._shown: list[Section] = []
@@ -113,7 +120,7 @@ class _Watched:
             state = state_of(self._folders)
             if state == self.state:
                 return
-            found = [*sections(self._folders), *self._shown]
+            found = [*sections(self._folders, self._over), *self._shown]
             self.text = page(self._title, found, texts=self._tokens, state=state, renews=renews)
             with atomic_write(self.path, "w") as file:
                 file.write(self.text)

@@ -127,6 +127,32 @@ def test_several_runs_are_compared(tmp_path):
     assert "loss, training" in shown.text and "loss, held-out" in shown.text
 
 
+def test_runs_over_minutes_and_tokens(tmp_path):
+    """Of the updates: each stretch has the pace of its line."""
+    rows = [
+        {"step": 10, "split": "train", "loss": 9.0, "tokens": 1200, "tokens_per_second": 20.0},
+        {"step": 15, "split": "heldout", "loss": 8.0},
+        {"step": 20, "split": "train", "loss": 7.0, "tokens": 3600, "tokens_per_second": 80.0},
+    ]
+    one = write_run(tmp_path / "one", rows)
+    fast = [row | {"tokens_per_second": 160.0} if "tokens" in row else row for row in rows]
+    two = write_run(tmp_path / "two", [*fast, {"step": 20, "split": "heldout", "loss": 6.0}])
+    over = {
+        name: Page(page("A page", sections([one, two], name))) for name in ("minutes", "tokens")
+    }
+    assert over["minutes"].curve(0, "one") == ([1.0, 1.5], [9, 7])
+    assert over["minutes"].curve(0, "two") == ([0.125, 0.375], [9, 7])
+    assert over["minutes"].curve(1, "two") == ([0.25, 0.375], [8, 6])
+    assert over["tokens"].curve(0, "one") == ([1200, 3600], [9, 7])
+    assert over["tokens"].curve(1, "two") == ([2400, 3600], [8, 6])
+    assert "loss, training over minutes" in over["minutes"].text
+    alone = Page(page("A page", sections([two], "minutes")))
+    assert alone.curve(0, "held-out") == ([0.25, 0.375], [8, 6])
+    rows = [{key: value for key, value in row.items() if key != "tokens"} for row in rows]
+    with pytest.raises(InputError, match="--over=tokens: no line of three says its tokens"):
+        sections([one, write_run(tmp_path / "three", rows)], "tokens")
+
+
 def write_results(folder, trials=(0, 1)):
     """A run of fine-tuning of two seeds with metrics, results and predictions."""
     folder.mkdir()
