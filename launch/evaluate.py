@@ -14,7 +14,7 @@ _CORPUS = flags.DEFINE_string("corpus", None, "A prepared corpus; the run's own 
 _SAME_TEXT = flags.DEFINE_boolean(
     "same_text",
     False,
-    "The loss of pieces and of words on text masked alike; of --corpus=A,B, too.",
+    "The loss of pieces and of words on text masked alike; also --corpus=A,B and --model=C,D.",
 )
 _BATCHES = flags.DEFINE_integer("batches", 50, "Held-out batches at each length.", lower_bound=1)
 _ON = flags.DEFINE_string(
@@ -32,6 +32,9 @@ def main(_) -> None:
 
     if _ON.value:
         evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value)
+        return
+    if _SAME_TEXT.value and "," in _MODEL.value:
+        masked_text.compare(_MODEL.value.split(","), (_CORPUS.value or "").split(","))
         return
     if _SAME_TEXT.value:
         masked_text.run(_MODEL.value, _CORPUS.value)

@@ -9,6 +9,9 @@ has easier ones. The loss of a word does: whole words are masked, and the loss o
 multiplied by the pieces of a word in the held-out text (words are what stands between white space).
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 
 from bertjax.base.cloud_storage import checked_path
@@ -16,7 +19,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.shards import HELDOUT
-from bertjax.corpus.store import TokenStore
+from bertjax.corpus.store import TokenStore, open_tokenizer
 from bertjax.encoders import kinds
 from bertjax.examples.batches import Examples, ExampleSpec
 from bertjax.examples.corruption import HiddenTokens
@@ -31,6 +34,30 @@ from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
 
 LENGTH, BATCH, BATCHES = 128, 32, 40
+
+
+def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Any]:
+    """Evaluates each model on those of the corpora that have its vocabulary: see `run`.
+
+    Returns:
+      Model -> corpus -> the result of `evaluate`.
+
+    Raises:
+      InputError: as `run`; also for a model without a corpus, or a corpus without a model.
+    """
+    made_by = {corpus: open_tokenizer(corpus).identity for corpus in corpora}
+    reads = {model: open_model(model).tokenizer.identity for model in models}
+    for name, identity in (reads | made_by).items():
+        others, what = (made_by, "--corpus") if name in reads else (reads, "--model")
+        if identity not in others.values():
+            raise InputError(
+                f"{name}: none of {what}={','.join(others)} has its vocabulary: add one that has"
+            )
+    found = {}
+    for model, identity in reads.items():
+        print(f"{model}:")
+        found[model] = run(model, ",".join(each for each in corpora if made_by[each] == identity))
+    return found
 
 
 def run(model: str, corpus: str | None) -> dict[str, dict[str, float]]:

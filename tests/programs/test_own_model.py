@@ -6,8 +6,11 @@ import shutil
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.corpus.store import open_tokenizer
 from bertjax.encoders import kinds
 from bertjax.examples.masking import MaskingRule
+from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.programs import convert, masked_text, prepare, pretrain
 from bertjax.runs.open_model import open_model
 from bertjax.training.evaluation import Evaluator
@@ -86,6 +89,32 @@ def test_figures_of_several_corpora(
         masked_text.run(f"hf:{exported}", None)
     with pytest.raises(InputError, match="built with another tokenizer"):
         masked_text.run(str(run), str(corpora / "new"))
+
+
+def test_models_with_other_vocabularies_are_compared(
+    tiny_run, exported, tiny_corpus, corpora, tmp_path, capsys, monkeypatch
+):
+    """Each on the corpora that it can read."""
+    monkeypatch.setattr(masked_text, "LENGTH", 33)
+    monkeypatch.setattr(masked_text, "BATCHES", 1)
+    figures = dict(mlm_loss=1.0, mlm_accuracy=0.5, mlm_accuracy_stderr=0.1)
+    monkeypatch.setattr(Evaluator, "evaluate", lambda *_: figures)
+    before, after = f"hf:{exported}", f"hf:{tmp_path / 'after'}"
+    longer = with_vocabulary(open_model(before), open_tokenizer(str(corpora / "new")))
+    (tmp_path / "after").mkdir()
+    write_hugging_face(longer, tmp_path / "after")
+    plain, new, old = (str(corpora / name) for name in ("plain", "new", "old"))
+    found = masked_text.compare([before, after], [new, plain, old])
+    assert {model: list(each) for model, each in found.items()} == {
+        before: [plain],
+        after: [new, old],
+    }
+    assert found[after][new]["tokens_per_word"] < found[before][plain]["tokens_per_word"]
+    assert capsys.readouterr().out.index(f"{before}:\n") == 0
+    with pytest.raises(InputError, match=f"{after}: none of --corpus={plain} has its vocabulary"):
+        masked_text.compare([before, after], [plain])
+    with pytest.raises(InputError, match=f"{new}: none of --model={before} has its vocabulary"):
+        masked_text.compare([before], [plain, new])
 
 
 @pytest.mark.slow
