@@ -24,7 +24,8 @@ from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
 from bertjax.fine_tuning.recipe import TASKS
 from bertjax.tasks.glue import SETS, Glue
-from bertjax.tasks.table import PROBLEMS, Table
+from bertjax.tasks.problems import PROBLEMS
+from bertjax.tasks.table import Table
 
 OTHERS = [kind for kind in TASKS if kind not in ("glue", "table")]
 

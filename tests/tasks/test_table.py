@@ -136,7 +136,7 @@ def test_several_labels_at_once(tmp_path):
     write(tmp_path, more_jsonl="\n".join(rows), dev_csv="a;b;l\nx;y;10|9\nx;y;True\n")
     (tmp_path / "dev.jsonl").unlink()
     columns = dict(text="a", text_b="b", label="l")
-    task = Table(data, "multi_label", "more.jsonl", **columns, separator="|")
+    task = Table(data, "multi_label", train="more.jsonl", **columns, separator="|")
     assert task.family == MultiLabel(("9", "10", "True"), pairs=True)
     dev = task.read("dev")
     assert [e.label for e in dev] == [("10", "9"), ("True",)]
@@ -174,7 +174,7 @@ def test_balanced_weights_are_those_of_scikit_learn(tmp_path):
     assert Table(data).objective_settings == {}
     words = [json.dumps({"words": ["a"] * 5, "tags": names[n : n + 5]}) for n in (0, 5, 10)]
     write(tmp_path, tags_jsonl="\n".join(words))
-    task = Table(data, "tagging", "tags.jsonl", class_weights="balanced")
+    task = Table(data, "tagging", train="tags.jsonl", class_weights="balanced")
     assert task.objective_settings == {"class_weights": pytest.approx(expected)}
 
 
@@ -283,7 +283,9 @@ def test_questions(tmp_path):
     assert dev.answers == (Answer("a", 0), Answer("b", 2))
     # Training uses the first answer, so only its position must be known.
     some = '{"question": "Who?", "context": "a b a", "answer": ["b", "a"]}\n'
-    (learned,) = Table(write(tmp_path, more_jsonl=some), "questions", "more.jsonl").read(TRAIN)
+    (learned,) = Table(write(tmp_path, more_jsonl=some), "questions", train="more.jsonl").read(
+        TRAIN
+    )
     assert learned.answers == (Answer("b", 2), Answer("a", 0))
     write(tmp_path, more_jsonl=some.replace('"b", "a"', '""'))
     with pytest.raises(InputError, match="line 1: 'answer' '' does not stand in its context"):
