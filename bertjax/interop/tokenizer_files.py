@@ -33,8 +33,8 @@ from bertjax.text.tokenizer import (
     VOCABULARY_FILES,
     WORDPIECE,
     Tokenizer,
-    bert_wordpiece,
 )
+from bertjax.text.wordpiece import bert_wordpiece
 
 # This class builds the tokenizer anew from tokenizer_config.json.
 _BERT_CLASS = "BertTokenizer"

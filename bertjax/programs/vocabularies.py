@@ -27,13 +27,12 @@ from bertjax.text.domain_words import (
 )
 from bertjax.text.extension import check_extensible, extended
 from bertjax.text.sentences import split_sentences
-from bertjax.text.special_tokens import GPT2
+from bertjax.text.special_tokens import GPT2, SPECIAL_TOKENS
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import (
     BPE,
     KINDS,
     SENTENCEPIECE,
-    SPECIAL_TOKENS,
     VOCABULARY_FILES,
     WORDPIECE,
     WORDS,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from bertjax.text.byte_level import bytes_of, spelled
 from bertjax.text.domain_words import library_of
 from bertjax.text.special_tokens import UNK
-from bertjax.text.tokenizer import BPE, SENTENCEPIECE, UNIGRAM, WORDPIECE, Tokenizer, bert_wordpiece
+from bertjax.text.tokenizer import BPE, SENTENCEPIECE, UNIGRAM, WORDPIECE, Tokenizer
 from bertjax.text.unigram import WORD_MARK
+from bertjax.text.wordpiece import bert_wordpiece
 
 _INSIDE = "##"
 

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bertjax.text.tokenizer import WORDPIECE, Tokenizer, bert_wordpiece
+from bertjax.text.tokenizer import WORDPIECE, Tokenizer
+from bertjax.text.wordpiece import bert_wordpiece
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library

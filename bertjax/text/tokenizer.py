@@ -1,19 +1,6 @@
 """One interface to all kinds of vocabularies: text to ids and back.
 
-WordPiece gives the ids of transformers' BertTokenizer, which uses the library `tokenizers`. It has
-the cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
-`tokenization.py`. It differs in four ways from that Python code, and from transformers'
-BertTokenizerLegacy, which follows it:
-
-* A capital sigma at the end of a word becomes "\u03c3", as inside a word, and not "\u03c2".
-* Character classes are those of Unicode 8: punctuation that came later does not split words, later
-  accents are not stripped, and characters without an assignment are not removed.
-* CJK characters U+2B820 to U+2B91F stand in words, not alone.
-* Where accents are kept, a letter and its accent are made one character first (Unicode's NFC) only
-  with the rule `nfc`, which cased vocabularies that are learned here have. (BertTokenizerLegacy
-  does that always.)
-
-Half a surrogate pair is no character: it is refused here, and dropped by the Python code.
+Half a surrogate pair is no character, and is refused.
 """
 
 import dataclasses
@@ -21,10 +8,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, Self
+from typing import Any, NotRequired, Self
 
 import numpy as np
 
@@ -41,16 +28,14 @@ from bertjax.text.library_file import (
     marks_word_ends,
 )
 from bertjax.text.moses_bpe import MosesBPE
-from bertjax.text.offsets import behind_marks
-from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
+from bertjax.text.sentence_piece import SentencePiece
+from bertjax.text.special_tokens import BERT
 from bertjax.text.template import Template
-from bertjax.text.unigram import WORD_MARK, Unigram
+from bertjax.text.unigram import Unigram
 from bertjax.text.usual import Usual
 from bertjax.text.word_bpe import WordBPE
 from bertjax.text.word_level import WordLevel
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Library
+from bertjax.text.wordpiece import WordPiece, has_upper_case, read_lines
 
 WORDPIECE = "wordpiece"
 SENTENCEPIECE = "sentencepiece"
@@ -153,19 +138,19 @@ class Tokenizer:
         Raises:
           InputError: see `open`.
         """
-        pieces: LibraryPieces | _WordPiece | _SentencePiece
+        pieces: LibraryPieces | WordPiece | SentencePiece
         if kind in LIBRARY_KINDS:
             pieces = LIBRARY_KINDS[kind](vocabulary, origin, special_tokens or {})
             if cased not in (None, pieces.cased):
                 raise InputError(f"{origin}: says cased={pieces.cased}, asked for {cased}.")
             vocabulary, cased = pieces.vocabulary, pieces.cased
         elif cased is None:
-            cased = kind == SENTENCEPIECE or _has_upper_case(_read_lines(vocabulary, origin))
+            cased = kind == SENTENCEPIECE or has_upper_case(read_lines(vocabulary, origin))
         self.kind, self.cased, self.vocabulary = kind, cased, vocabulary
         self.strip_accents = not cased if strip_accents is None else strip_accents
         self.tokenize_chinese_chars, self.nfc, self.usual = tokenize_chinese_chars, nfc, usual
         if kind == WORDPIECE:
-            pieces = _WordPiece(
+            pieces = WordPiece(
                 vocabulary,
                 origin,
                 cased=cased,
@@ -174,7 +159,7 @@ class Tokenizer:
                 nfc=nfc,
             )
         elif kind == SENTENCEPIECE:
-            pieces = _SentencePiece(vocabulary, cased, origin)
+            pieces = SentencePiece(vocabulary, cased, origin)
         self._pieces = pieces
         self.keeps_spaces: bool = pieces.keeps_spaces
         self.tokens: list[str] = pieces.tokens
@@ -401,225 +386,3 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
                 f"text {number} (of {len(texts)}, from 0): its character {half.start()} is "
                 f"U+{ord(half[0]):X}, half a surrogate pair and no character: remove it."
             )
-
-
-class _Pieces:
-    """What WordPiece and SentencePiece have in common, unlike byte-level BPE."""
-
-    tokens: list[str]
-    roles: dict[str, int]
-    template = None
-    keeps_spaces = False
-    word_links = None
-
-    @property
-    def readable(self) -> list[str]:
-        return self.tokens
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        raise NotImplementedError
-
-    def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        special = {name: self.roles[role] for role, name in BERT.items()}
-        border = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
-        encoded = []
-        for parts in map(border.split, texts):
-            plain, between = self.encode(parts[::2]), [[special[part]] for part in parts[1::2]]
-            in_turn = chain.from_iterable(zip_longest(plain, between, fillvalue=()))
-            encoded.append(list(chain.from_iterable(in_turn)))
-        return encoded
-
-
-# --------------------------------------------------------------------------- WordPiece
-
-
-def _read_lines(data: bytes, origin: str) -> list[str]:
-    """The pieces of a vocab.txt, one a line; only a line feed ends a line.
-
-    Published vocabularies hold pieces such as U+2028, at which str.splitlines would break.
-    """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{origin}: not UTF-8 at byte {error.start}: is this a vocab.txt (one piece a line)?"
-        ) from error
-    return [line.rstrip(" \t\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _has_upper_case(tokens: list[str]) -> bool:
-    return any(token != token.lower() for token in tokens if not token.startswith("["))
-
-
-class _WordPiece(_Pieces):
-    """The `tokenizers` library's WordPiece, behind a cache of whole words."""
-
-    # Most words have been seen before, and a dictionary look-up takes a third of the library's
-    # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause
-    # is one word here, with an id for each character.
-    _CACHE_BYTES = 128 << 20
-    # About what a word takes (its string, tuple and place in the dictionary), and each of its ids.
-    _WORD_BYTES, _ID_BYTES = 160, 40
-    _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
-
-    def __init__(self, data: bytes, origin: str, **rules: bool):
-        self.tokens = _read_lines(data, origin)
-        lines: dict[str, int] = {}
-        for number, token in enumerate(self.tokens, start=1):
-            if lines.setdefault(token, number) != number:
-                raise InputError(
-                    f"{origin}: lines {lines[token]} and {number} are both {token!r}: a vocabulary "
-                    "must not repeat a piece."
-                )
-        missing = [token for token in SPECIAL_TOKENS if token not in lines]
-        if missing:
-            raise InputError(
-                f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
-                f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
-            )
-        self.roles = {role: lines[name] - 1 for role, name in BERT.items()}
-        self.continues_word = np.array([token.startswith("##") for token in self.tokens])
-        ids = {token: line - 1 for token, line in lines.items()}
-        self._library = bert_wordpiece(ids, **rules)
-        self._joins_marks = rules["strip_accents"] or rules["nfc"]
-        self._cache: dict[str, tuple[int, ...]] = {}
-        self._cached_bytes = 0
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        # The library treats what stands between two spaces independently of all else: a space
-        # is a word boundary to it, and it changes characters one by one.
-        words_of = [text.split(" ") for text in texts]
-        unseen = list(set(chain.from_iterable(words_of)).difference(self._cache))
-        if unseen:
-            encodings = self._library.encode_batch_fast(unseen, add_special_tokens=False)
-            self._cache.update((w, tuple(e.ids)) for w, e in zip(unseen, encodings, strict=True))
-            self._cached_bytes += sum(map(self._bytes_of, unseen))
-        ids_of = self._cache.__getitem__
-        encoded = [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
-        if self._cached_bytes > self._CACHE_BYTES:
-            self._cache.clear()
-            self._cached_bytes = 0
-        return encoded
-
-    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
-        for first in range(0, len(texts), self._TEXTS_AT_ONCE):
-            some = texts[first : first + self._TEXTS_AT_ONCE]
-            encodings = self._library.encode_batch(some, add_special_tokens=False)
-            for text, encoding in zip(some, encodings, strict=True):
-                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-                if self._joins_marks and not text.isascii():
-                    offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
-                yield encoding.ids, offsets
-
-    def _bytes_of(self, word: str) -> int:
-        """About the memory that a cached word takes."""
-        return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
-
-    def decode(self, ids: list[int]) -> str:
-        return self._library.decode(ids, skip_special_tokens=False)
-
-
-def bert_wordpiece(
-    ids: dict[str, int] | None,
-    *,
-    cased: bool,
-    strip_accents: bool | None = None,
-    tokenize_chinese_chars: bool = True,
-    nfc: bool = False,
-) -> "Library":
-    """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
-    from tokenizers import Tokenizer as Library
-    from tokenizers import decoders, models, normalizers, pre_tokenizers
-
-    library = Library(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
-    library.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=tokenize_chinese_chars,
-        strip_accents=strip_accents,
-        lowercase=not cased,
-    )
-    if nfc:
-        steps = [normalizers.NFC(), library.normalizer]
-        library.normalizer = normalizers.Sequence(steps)  # type: ignore[arg-type]
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece(prefix="##")
-    return library
-
-
-# ----------------------------------------------------------------------- SentencePiece
-
-
-class _SentencePiece(_Pieces):
-    """A SentencePiece model whose special tokens are control symbols (text cannot make them)."""
-
-    def __init__(self, data: bytes, cased: bool, origin: str):
-        from sentencepiece import SentencePieceProcessor
-
-        self._cased = cased
-        self._library = library = SentencePieceProcessor()
-        try:
-            library.LoadFromSerializedProto(data)
-        except RuntimeError as error:
-            raise InputError(f"{origin}: not a SentencePiece model.") from error
-        size = library.get_piece_size()
-        self.tokens = [library.id_to_piece(each) for each in range(size)]
-        # The model itself says which pieces are padding and unknown; they may have any name.
-        self.roles = {"pad": library.pad_id(), "unk": library.unk_id()}
-        for role, name in list(BERT.items())[2:]:
-            number = library.piece_to_id(name)
-            self.roles[role] = number if library.is_control(number) else -1
-        if missing := [BERT[role] for role, number in self.roles.items() if number < 0]:
-            raise InputError(
-                f"{origin}: {' '.join(missing)} not among its control symbols: train the model "
-                "with pad_id and unk_id set and --control_symbols=[CLS],[SEP],[MASK]."
-            )
-        self.continues_word = np.array(
-            [
-                not (piece.startswith(WORD_MARK) or library.is_control(i) or library.is_unknown(i))
-                for i, piece in enumerate(self.tokens)
-            ]
-        )
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if not self._cased:
-            texts = [text.lower() for text in texts]
-        return self._library.encode(list(texts), num_threads=1)
-
-    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
-        shown = list(texts) if self._cased else [text.lower() for text in texts]
-        mappings = self._library.encode(shown, return_type="offset_mapping", num_threads=1)
-        for text, lower, mapping in zip(texts, shown, mappings, strict=True):
-            # A piece has the white space before it.
-            spans = [_stripped(lower, *span) for span in mapping["offsets"]]
-            offsets = np.array(spans, np.int32).reshape(-1, 2)
-            if len(text) != len(lower):  # "\u0130" becomes two characters
-                offsets = _before_lower_casing(text, offsets)
-            yield mapping["ids"], offsets
-
-    def decode(self, ids: list[int]) -> str:
-        words: list[str] = []
-        run: list[int] = []  # ids of text, since the last special token
-        for each in ids:
-            if each in self.roles.values():
-                words += [self._library.decode(run), self.tokens[each]]
-                run = []
-            else:
-                run.append(each)
-        return " ".join(filter(None, [*words, self._library.decode(run)]))
-
-
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """The part of a span that is not white space around it."""
-    piece = text[start:end]
-    end -= len(piece) - len(piece.rstrip())
-    return min(end, start + len(piece) - len(piece.lstrip())), end
-
-
-def _before_lower_casing(text: str, offsets: np.ndarray) -> np.ndarray:
-    """Converts spans in `text.lower()` to spans of whole characters in `text`."""
-    places = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
-    places = np.append(places, len(text))
-    starts, ends = offsets.T
-    empty = starts == ends
-    ends = np.where(empty, places[starts], places[ends - 1] + 1)
-    return np.stack([places[starts], ends], axis=1).astype(np.int32)

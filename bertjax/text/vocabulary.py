@@ -15,8 +15,8 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.text.byte_level import empty_library
 from bertjax.text.special_tokens import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
-from bertjax.text.tokenizer import bert_wordpiece
 from bertjax.text.word_level import FIRST, empty_word_library
+from bertjax.text.wordpiece import bert_wordpiece
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library

@@ -25,7 +25,8 @@ from tokenizers import Tokenizer as Library
 
 from bertjax.corpus.build import build_store, read_shards
 from bertjax.corpus.plan import make_plan
-from bertjax.text.tokenizer import WORDPIECE, Tokenizer, bert_wordpiece
+from bertjax.text.tokenizer import WORDPIECE, Tokenizer
+from bertjax.text.wordpiece import bert_wordpiece
 
 # The library gets this many lines at once, which is its best: with 10,000 or all it is slower.
 _LINES = 1000

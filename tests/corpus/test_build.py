@@ -24,7 +24,8 @@ from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
 from bertjax.corpus.store import TokenStore
 from bertjax.text.sentences import split_sentences
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 from tests.helpers.patience import PATIENCE
 

@@ -13,7 +13,8 @@ from bertjax.corpus.languages import is_parallel, languages_of
 from bertjax.corpus.plan import make_plan
 from bertjax.corpus.sources import open_source, parse_sources
 from bertjax.corpus.store import TokenStore
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 PAIRS = [[f"a cat sat. {i} dogs!", f"paka {i * i} aliketi"] for i in range(57)]
 

@@ -8,7 +8,8 @@ from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.encoders.registry import array_names
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop.pretrained import Pretrained
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 WORDS = "the a of cat dog house run blue ##s ##ing , . ! ? 7".split()
 PIECES = [*SPECIAL_TOKENS, *WORDS]

@@ -19,7 +19,8 @@ from bertjax.heads.architectures import text_inputs
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.tagging import Sentence, Tagging
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import zeros
 
 CLASSES = ("O", "B-PER", "I-PER")

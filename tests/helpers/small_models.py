@@ -11,7 +11,8 @@ from bertjax.encoders.registry import array_names
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.embedding import LATE, Embedding, model_kind
 from bertjax.interop.pretrained import Pretrained
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 WORDS = "the a of cat dog house run blue ##s ##ing , . ! ? 7".split()
 CLASSES = ("no", "maybe", "yes")

@@ -11,7 +11,8 @@ from bertjax.base.errors import InputError
 from bertjax.interop import json_files
 from bertjax.interop.json_files import read_optional
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 
 PIECES = [*SPECIAL_TOKENS, *"the cat ##s caf\u00e9 cafe a ##\u4e2d \u4e2d , [ ] mask".split()]

@@ -9,7 +9,8 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.errors import InputError
 from bertjax.encoders.roberta.spec import RobertaSpec
 from bertjax.interop.vocabulary_change import with_vocabulary
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.small_models import PIECES, SPEC, small_model
 
 # [MASK] and the words stand at other places than in PIECES.

@@ -23,7 +23,8 @@ from bertjax.heads.embedding import Embedding
 from bertjax.interop.pretrained import Pretrained
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import extract, parse_layers
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import zeros
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_elmo import batch_of, small_elmo

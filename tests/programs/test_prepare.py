@@ -20,8 +20,9 @@ from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
 from bertjax.corpus.store import TokenStore
 from bertjax.corpus.vocabulary_sample import spread_documents
 from bertjax.programs import prepare
+from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.tokenizer import Tokenizer
 from tests.text.test_extension import NEW, unigram
 
 

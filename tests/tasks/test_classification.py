@@ -7,7 +7,8 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.tasks.classification import Classification, Regression, TextPair
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 FAMILY = Classification(("no", "yes", "maybe"))
 

@@ -8,7 +8,8 @@ from bertjax.base.errors import InputError
 from bertjax.tasks.classification import TextPair
 from bertjax.tasks.multi_label import MultiLabel, best_threshold, f1
 from bertjax.tasks.probabilities import BY
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 FAMILY = MultiLabel(("x", "y", "z"))
 

@@ -16,7 +16,8 @@ from bertjax.tasks.question_answering import (
     Spans,
     widest_windows,
 )
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -8,7 +8,8 @@ from bertjax.objectives.classification import MULTIPLE_CHOICE
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.swag import Swag
 from bertjax.tasks.task import TRAIN
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 _TEST = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 ROWS = [

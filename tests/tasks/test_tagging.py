@@ -7,7 +7,8 @@ from bertjax.base.errors import InputError
 from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.encoded import IGNORED
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")

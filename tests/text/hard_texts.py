@@ -1,6 +1,6 @@
 """Texts at the edges of BERT's rules, each with its pieces in a small uncased vocabulary."""
 
-from bertjax.text.tokenizer import SPECIAL_TOKENS
+from bertjax.text.special_tokens import SPECIAL_TOKENS
 
 _CHARACTERS = (
     "abehlnortuwxz0159.,![](){}'\u03c3\u0438\u05e9\u05dc\u05d5\u05dd\u4e2d\u6587\U0001f600"

@@ -16,7 +16,8 @@ from bertjax.base.errors import InputError
 from bertjax.features.texts import TextEncoder
 from bertjax.programs import fill_mask
 from bertjax.text.extension import extends
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 from tests.text.hard_texts import HARD_TEXTS
 

@@ -6,7 +6,8 @@ import pytest
 
 from bertjax.text.byte_level import spelled
 from bertjax.text.correspondence import old_pieces
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 from tests.text.test_extension import OLD, unigram
 

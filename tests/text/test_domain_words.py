@@ -10,7 +10,8 @@ from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.programs import prepare
 from bertjax.text.domain_words import choose_words
 from bertjax.text.extension import extends
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PIECES = [

@@ -12,7 +12,8 @@ from bertjax.base.errors import InputError
 from bertjax.programs import prepare
 from bertjax.text.domain_words import count_pieces, count_words
 from bertjax.text.extension import extended, extends
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
 
 OLD = [f"The cat number {n * n} sat on the mat, and it's late (no {n % 7})." for n in range(90)]

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer as Library
 
 from bertjax.base.errors import InputError
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
-from bertjax.text.special_tokens import GPT, GPT2, ROBERTA
+from bertjax.text.special_tokens import GPT, GPT2, ROBERTA, SPECIAL_TOKENS
 from bertjax.text.template import Template
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 from tests.text.gpt_vocabulary import learn_gpt
 from tests.text.hard_texts import HARD_TEXTS

@@ -3,7 +3,8 @@
 import pytest
 
 from bertjax.text.pairs import joined, kept_lengths
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 
 WORDS = Tokenizer(
     "wordpiece", "\n".join([*SPECIAL_TOKENS, *"abcdef"]).encode(), "here", cased=False

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_sentencepiece
+from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS
 from tests.text.hard_texts import PIECES as HARD_PIECES
 

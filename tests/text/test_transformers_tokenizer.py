@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bertjax.interop.tokenizer_files import write_tokenizer
-from bertjax.text.tokenizer import Tokenizer, bert_wordpiece
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
+from bertjax.text.wordpiece import bert_wordpiece
 from tests.text.hard_texts import HARD_TEXTS, PIECES
 
 pytestmark = pytest.mark.peers

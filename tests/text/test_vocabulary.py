@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece, learn_wordpiece
 
 

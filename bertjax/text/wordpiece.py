@@ -1,0 +1,143 @@
+"""BERT's WordPiece.
+
+It gives the ids of transformers' BertTokenizer, which uses the library `tokenizers`. It has
+the cleaning, accent stripping, CJK spacing and 100-character word limit of google-research/bert
+`tokenization.py`. It differs in five ways from that Python code, and from transformers'
+BertTokenizerLegacy, which follows it:
+
+* A capital sigma at the end of a word becomes "\u03c3", as inside a word, and not "\u03c2".
+* Character classes are those of Unicode 8: punctuation that came later does not split words, later
+  accents are not stripped, and characters without an assignment are not removed.
+* Half a surrogate pair is no character, and is refused; there it is dropped.
+* CJK characters U+2B820 to U+2B91F stand in words, not alone.
+* Where accents are kept, a letter and its accent are made one character first (Unicode's NFC) only
+  with the rule `nfc`, which cased vocabularies that are learned here have. (BertTokenizerLegacy
+  does that always.)
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.text.offsets import behind_marks
+from bertjax.text.pieces import Pieces
+from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS, UNK
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
+
+
+def read_lines(data: bytes, origin: str) -> list[str]:
+    """The pieces of a vocab.txt, one a line; only a line feed ends a line.
+
+    Published vocabularies hold pieces such as U+2028, at which str.splitlines would break.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{origin}: not UTF-8 at byte {error.start}: is this a vocab.txt (one piece a line)?"
+        ) from error
+    return [line.rstrip(" \t\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def has_upper_case(tokens: list[str]) -> bool:
+    return any(token != token.lower() for token in tokens if not token.startswith("["))
+
+
+class WordPiece(Pieces):
+    """The `tokenizers` library's WordPiece, behind a cache of whole words."""
+
+    # Most words have been seen before, and a dictionary look-up takes a third of the library's
+    # time: room for 400,000 words of English. Where no spaces stand between words, a whole clause
+    # is one word here, with an id for each character.
+    _CACHE_BYTES = 128 << 20
+    # About what a word takes (its string, tuple and place in the dictionary), and each of its ids.
+    _WORD_BYTES, _ID_BYTES = 160, 40
+    _TEXTS_AT_ONCE = 1000  # with offsets, the library takes about 20 kB for a paragraph
+
+    def __init__(self, data: bytes, origin: str, **rules: bool):
+        self.tokens = read_lines(data, origin)
+        lines: dict[str, int] = {}
+        for number, token in enumerate(self.tokens, start=1):
+            if lines.setdefault(token, number) != number:
+                raise InputError(
+                    f"{origin}: lines {lines[token]} and {number} are both {token!r}: a vocabulary "
+                    "must not repeat a piece."
+                )
+        missing = [token for token in SPECIAL_TOKENS if token not in lines]
+        if missing:
+            raise InputError(
+                f"{origin}: {' '.join(missing)} not among its {len(lines)} lines: a BERT "
+                f"vocabulary needs {' '.join(SPECIAL_TOKENS)}, one a line."
+            )
+        self.roles = {role: lines[name] - 1 for role, name in BERT.items()}
+        self.continues_word = np.array([token.startswith("##") for token in self.tokens])
+        ids = {token: line - 1 for token, line in lines.items()}
+        self._library = bert_wordpiece(ids, **rules)
+        self._joins_marks = rules["strip_accents"] or rules["nfc"]
+        self._cache: dict[str, tuple[int, ...]] = {}
+        self._cached_bytes = 0
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        # The library treats what stands between two spaces independently of all else: a space
+        # is a word boundary to it, and it changes characters one by one.
+        words_of = [text.split(" ") for text in texts]
+        unseen = list(set(chain.from_iterable(words_of)).difference(self._cache))
+        if unseen:
+            encodings = self._library.encode_batch_fast(unseen, add_special_tokens=False)
+            self._cache.update((w, tuple(e.ids)) for w, e in zip(unseen, encodings, strict=True))
+            self._cached_bytes += sum(map(self._bytes_of, unseen))
+        ids_of = self._cache.__getitem__
+        encoded = [list(chain.from_iterable(map(ids_of, words))) for words in words_of]
+        if self._cached_bytes > self._CACHE_BYTES:
+            self._cache.clear()
+            self._cached_bytes = 0
+        return encoded
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[tuple[list[int], np.ndarray]]:
+        for first in range(0, len(texts), self._TEXTS_AT_ONCE):
+            some = texts[first : first + self._TEXTS_AT_ONCE]
+            encodings = self._library.encode_batch(some, add_special_tokens=False)
+            for text, encoding in zip(some, encodings, strict=True):
+                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+                if self._joins_marks and not text.isascii():
+                    offsets[:, 1] = behind_marks(text)[offsets[:, 1]]
+                yield encoding.ids, offsets
+
+    def _bytes_of(self, word: str) -> int:
+        """About the memory that a cached word takes."""
+        return self._WORD_BYTES + len(word) + self._ID_BYTES * len(self._cache[word])
+
+    def decode(self, ids: list[int]) -> str:
+        return self._library.decode(ids, skip_special_tokens=False)
+
+
+def bert_wordpiece(
+    ids: dict[str, int] | None,
+    *,
+    cased: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    nfc: bool = False,
+) -> "Library":
+    """The library's tokenizer with BERT's normalization; `ids` None: to be trained."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    library = Library(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
+    library.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=tokenize_chinese_chars,
+        strip_accents=strip_accents,
+        lowercase=not cased,
+    )
+    if nfc:
+        steps = [normalizers.NFC(), library.normalizer]
+        library.normalizer = normalizers.Sequence(steps)  # type: ignore[arg-type]
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece(prefix="##")
+    return library
