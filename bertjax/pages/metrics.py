@@ -52,7 +52,7 @@ def charts(
     return found
 
 
-def _axis(lines: Lines, over: str) -> Callable[[float], float]:
+def _axis(lines: Lines, over: str) -> Place:
     """The place of a step of a run on an axis."""
     if over == STEPS:
         return float

@@ -45,6 +45,8 @@ def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Any]:
     Raises:
       InputError: as `run`; also for a model without a corpus, or a corpus without a model.
     """
+    if not all(corpora):
+        raise InputError("--model names several models: give --corpus, one for each vocabulary")
     made_by = {corpus: open_tokenizer(corpus).identity for corpus in corpora}
     reads = {model: open_model(model).tokenizer.identity for model in models}
     for name, identity in (reads | made_by).items():

@@ -111,6 +111,8 @@ def test_models_with_other_vocabularies_are_compared(
     }
     assert found[after][new]["tokens_per_word"] < found[before][plain]["tokens_per_word"]
     assert capsys.readouterr().out.index(f"{before}:\n") == 0
+    with pytest.raises(InputError, match="several models: give --corpus, one for each vocabulary"):
+        masked_text.compare([before, after], [""])
     with pytest.raises(InputError, match=f"{after}: none of --corpus={plain} has its vocabulary"):
         masked_text.compare([before, after], [plain])
     with pytest.raises(InputError, match=f"{new}: none of --model={before} has its vocabulary"):
