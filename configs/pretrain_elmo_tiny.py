@@ -21,7 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
     """bilm-tf's recipe with a size and a batch that suit a CPU."""
     config = paper_config()
     del config.objective  # a name; here it is a section
-    config.objective = dict(name="both_directions", sampled=1024)
+    config.objective = dict(name="both_directions", sampled=1024, restart=0.1)
     config.short_probability = 0.0
     config.total_steps = 800
     config.phase_1.update(share=1.0, length=20, batch_size=32)

@@ -35,9 +35,12 @@ class BothDirections(PretrainingObjective):
     Attributes:
       sampled: the words of the softmax in training, besides the right one (bilm-tf: 8,192). They
         are drawn anew for each microbatch. Evaluation has all words.
+      restart: the probability that a row begins a batch with states of zeros (arXiv 1707.05589,
+        section 4). With 0, as in bilm-tf, a model may know no text that begins with them.
     """
 
     sampled: int = 8192
+    restart: float = 0.0
 
     name = "both_directions"
     kind = kinds.BIDIRECTIONAL_LM
@@ -50,6 +53,8 @@ class BothDirections(PretrainingObjective):
     def __post_init__(self):
         if self.sampled < 1:
             raise ValueError(f"sampled={self.sampled}: must be at least 1")
+        if not 0 <= self.restart <= 1:
+            raise ValueError(f"restart={self.restart}: must be from 0 to 1")
 
     @property
     def layout(self) -> TextLayout:
@@ -87,6 +92,11 @@ class BothDirections(PretrainingObjective):
             key = rngs.draw("words of the softmax")
             drawn = draw_words(key, self.sampled, _spec(model).vocab_size)
             batch = {**batch, **drawn._asdict()}
+        if self.restart and not rngs.deterministic:
+            states = batch["states"]
+            rows = (len(states),) + (1,) * (states.ndim - 1)
+            begins = jax.random.bernoulli(rngs.draw("rows that begin anew"), self.restart, rows)
+            batch = {**batch, "states": jnp.where(begins, 0.0, states)}
         outputs = model(params, batch, rngs.dropout())
         return outputs | {"states": jax.lax.stop_gradient(outputs["states"])}
 

@@ -174,6 +174,30 @@ def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), expected, others)
 
 
+def test_some_rows_begin_with_states_of_zeros(params):
+    """In training alone; the others go on with theirs."""
+    objective, model = BothDirections(sampled=9, restart=0.4), OBJECTIVE.model(SPEC)
+    batch = _batch(1) | _states(0.3)
+
+    def outputs(objective, states, deterministic=False):
+        rngs = Rngs(jax.random.key(2), deterministic)
+        return jax.jit(lambda p, b: objective.outputs(model, p, b, rngs))(params, batch | states)
+
+    goes_on, anew, mixed = (
+        outputs(each, states)["forward_loss"]
+        for each, states in (
+            (OBJECTIVE, _states(0.3)),
+            (OBJECTIVE, _states()),
+            (objective, _states(0.3)),
+        )
+    )
+    begins = np.isclose(mixed, anew, atol=1e-6).all(1)
+    np.testing.assert_allclose(mixed[~begins], goes_on[~begins], atol=1e-6)
+    assert 0 < begins.sum() < ROWS and not np.isclose(anew, goes_on, atol=1e-3).all(1).any()
+    kept = outputs(objective, _states(0.3), deterministic=True)["forward_loss"]
+    np.testing.assert_array_equal(kept, outputs(OBJECTIVE, _states(0.3), True)["forward_loss"])
+
+
 def test_microbatches_have_states_of_their_own(params):
     """With all words drawn, the update of two microbatches is that of the batch."""
     objective = BothDirections(sampled=WORDS)
@@ -195,6 +219,8 @@ def test_what_it_cannot_train():
         OBJECTIVE.check(BertSpec())
     with pytest.raises(ValueError, match="sampled=0: must be at least 1"):
         BothDirections(sampled=0)
+    with pytest.raises(ValueError, match="restart=1.5: must be from 0 to 1"):
+        BothDirections(restart=1.5)
 
 
 def test_operations():
