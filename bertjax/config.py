@@ -154,6 +154,30 @@ def modern_config() -> ml_collections.ConfigDict:
     return config
 
 
+def fast_config(batch_size: int, *, both: bool) -> ml_collections.ConfigDict:
+    """What learns the most from few tokens: left to right first, by Muon (docs/speedrun.md).
+
+    Args:
+      batch_size: rows of 128 tokens.
+      both: whether half of the rows are read left to right after the first phase, too (GPT-BERT,
+        arXiv 2410.24159), so that the model can do both; the third phase then masks 15 %.
+    """
+    config = modern_config()
+    rows = section(PhaseSpec, length=128, batch_size=batch_size)
+    del config.phase_1, config.phase_2
+    config.phase_1 = {**rows, "objective": "left_to_right"}
+    config.phase_2 = {**rows, "masking": dict(rate=0.4)}
+    if both:
+        config.phase_2.objective = dict(name="hybrid", causal_rows=1, group=2)
+        config.phase_3 = {**config.phase_2, "masking": dict(rate=0.15)}
+    config.model.update(compute_dtype="bfloat16", vocab_multiple=1)
+    config.model.update(max_position_embeddings=512, initializer_range=0.06)
+    config.optimizer.update(name="muon", weight_decay=0.01)
+    config.intervals.update(log=100, eval_batches=8)
+    config.keep_checkpoints = 2
+    return config
+
+
 def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """Sets the values that are best on 16 and 64 TPU chips, by launch/compile_check.py."""
     config.layout = "zero1"

@@ -158,6 +158,10 @@ def _product_backward(
     of_x, of_kernel = inputs.split(",")
     gradient = gradient.astype(precision.compute)
     d_x = jnp.einsum(f"{result},{of_kernel}->{of_x}", gradient, kernel)
+    if len(set(of_x) & set(result)) == 1:
+        # XLA's CPUs refuse this product in bfloat16 if there is one axis of rows, and the kernel
+        # has two of outputs.
+        result, gradient, of_x, x = f"z{result}", gradient[None], f"z{of_x}", x[None]
     d_kernel = jnp.einsum(
         f"{result},{of_x}->{of_kernel}", gradient, x, preferred_element_type=precision.gradient
     )

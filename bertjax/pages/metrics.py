@@ -1,5 +1,6 @@
 """The charts of lines of metrics: of one run with its health, or of several on the same axes."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from bertjax.training.verdict import HELDOUT, TRAIN, in_language
 
 Rows = Sequence[Mapping[str, Any]]
 Place = Callable[[float], float]  # of a step on the horizontal axis
-STEPS, MINUTES, TOKENS = OVER = ("steps", "minutes", "tokens")
+STEPS, MINUTES = "steps", "minutes"
 
 # These keys of a line are no curves: they are places, counters, or say what another curve says.
 _NO_CURVES = ("step", "tokens", "flops")
@@ -39,8 +40,8 @@ def charts(
 
     Args:
       health: that of the one run that is given; its headline comes first.
-      over: one of `OVER`. The minutes are those of the updates, without compilation, evaluations
-        and checkpoints.
+      over: "steps", "minutes" or "tokens". The minutes are those of the updates, without
+        compilation, evaluations and checkpoints.
 
     Raises:
       InputError: the lines of a run do not say its tokens, which `over` needs.
@@ -48,7 +49,7 @@ def charts(
     found: list[Chart] = []
     for chart in _all_charts(lines, health, over):
         if not any(chart.is_like(other) for other in found):
-            found.append(chart)
+            found.append(dataclasses.replace(chart, over=over))
     return found
 
 
@@ -82,13 +83,13 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
         if len(lines) == 1:
             judged = health if name == first[0] else None
             behind = (list(_levels(judged, *on[0])), list(_bands(judged))) if judged else ()
-            yield from _chart(name, over, [curve for _, curve in found], marks, *behind)
+            yield from _chart(name, [curve for _, curve in found], marks, *behind)
         else:
             for split in dict.fromkeys(split for split, _ in found):
                 title = f"{name}, {_WORDS.get(split, split)}"
-                yield from _chart(title, over, [curve for each, curve in found if each == split])
+                yield from _chart(title, [curve for each, curve in found if each == split])
         if health and languages and name == first[0]:
-            yield from _by_language(*on[0], health, over, marks)
+            yield from _by_language(*on[0], health, marks)
 
 
 def _names(lines: Sequence[Lines], first: Sequence[str]) -> list[str]:
@@ -118,7 +119,6 @@ def _curves(on: Sequence[tuple[Lines, Place]], name: str) -> Iterator[tuple[str,
 
 def _chart(
     title: str,
-    over: str,
     curves: Sequence[Curve],
     marks: Sequence[Mark] = (),
     levels: Sequence[Level] = (),
@@ -126,7 +126,7 @@ def _chart(
 ) -> Iterator[Chart]:
     """Yields the chart, unless each curve is a single point, which tables show."""
     if any(len(curve.steps) > 1 for curve in curves):
-        yield Chart(title, curves, levels, bands, marks, over)
+        yield Chart(title, curves, levels, bands, marks)
 
 
 def _levels(health: RunHealth, lines: Lines, place: Place) -> Iterator[Level]:
@@ -146,7 +146,7 @@ def _bands(health: RunHealth) -> Iterator[Band]:
 
 
 def _by_language(
-    lines: Lines, place: Place, health: RunHealth, over: str, marks: Sequence[Mark]
+    lines: Lines, place: Place, health: RunHealth, marks: Sequence[Mark]
 ) -> Iterator[Chart]:
     """Yields the held-out headline of each language, beside its baseline."""
     headline = health.health.objective.headline
@@ -157,7 +157,7 @@ def _by_language(
         if points:
             curves.append(Curve.of(language, points))
             levels.append(Level(f"baseline of {language}", baseline))
-    yield from _chart(f"{headline} by language, held-out", over, curves, marks, levels)
+    yield from _chart(f"{headline} by language, held-out", curves, marks, levels)
 
 
 def _phases(health: RunHealth, place: Place) -> list[Mark]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,8 @@ def _prove(
         raise RuntimeError(f"{again.origin}: the weights written do not read back bit for bit")
     inputs = proof.random_inputs(pretrained)
     module, params = trained or (pretrained.model(), pretrained.params)
-    before = proof.outputs(_in_float32(module), params, inputs)
-    after = proof.outputs(_in_float32(again.model()), again.params, inputs)
+    before = _outputs(module, params, inputs)
+    after = _outputs(again.model(), again.params, inputs)
     # Columns that pad a vocabulary do not count.
     before = {name: before[name][..., : output.shape[-1]] for name, output in after.items()}
     return {"read back": proof.greatest_difference(before, after, inputs)}, before
@@ -168,7 +169,8 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     model = dataclasses.replace(pretrained, spec=module.spec)
     worst = 0.0
     for query in (True, False):
-        ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
+        with _exactly():
+            ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
         theirs = sentence_transformers_check.vectors(folder, kind, _VECTOR_TEXTS, query=query)
         for pair in zip(ours, theirs, strict=True):
             worst = max(worst, proof.difference("vectors", *pair))
@@ -180,13 +182,25 @@ def _write_onnx(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
     if not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
-    ours = proof.outputs(_in_float32(pretrained.model(pretrained.kind)), pretrained.params, inputs)
+    ours = _outputs(pretrained.model(pretrained.kind), pretrained.params, inputs)
     onnx.write(folder, name, inputs)
     whole, int8 = (onnx.outputs(folder, file, inputs, tuple(ours)) for file in onnx.FILES)
     return {
         "ONNX Runtime": proof.greatest_difference(ours, whole, inputs),
         "ONNX Runtime, 8 bits": proof.greatest_difference(ours, int8, inputs, "int8"),
     }
+
+
+def _outputs(
+    module: nn.Module, params: Params, inputs: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    with _exactly():
+        return proof.outputs(_in_float32(module), params, inputs)
+
+
+def _exactly() -> AbstractContextManager:
+    """Products of float32 are exact in it; by default GPUs and TPUs round their factors."""
+    return jax.default_matmul_precision("highest")
 
 
 def _in_float32(module: nn.Module) -> nn.Module:

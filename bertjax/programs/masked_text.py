@@ -10,11 +10,11 @@ multiplied by the pieces of a word in the held-out text (words are what stands b
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import jax
 
-from bertjax.base.cloud_storage import checked_path
+from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.corpus.manifest import read_manifest
@@ -26,21 +26,40 @@ from bertjax.examples.corruption import HiddenTokens
 from bertjax.examples.layout import SINGLE_SPANS
 from bertjax.examples.masking import MaskingRule
 from bertjax.heads.architectures import text_inputs
+from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.runs.open_model import is_run, open_model
-from bertjax.runs.run_folder import MASKED_TEXT_FILE, load_run, source_of
+from bertjax.runs.open_model import is_run, of_run, open_model
+from bertjax.runs.run_folder import MASKED_TEXT_FILE, LoadedRun, load_run, source_of
 from bertjax.sharding.placement import data_parallel
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
 
 LENGTH, BATCH, BATCHES = 128, 32, 40
 
+Figures = dict[str, dict[str, float]]  # corpus -> the result of `evaluate`
 
-def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Any]:
+
+class _Opened(NamedTuple):
+    """A model, and the run that it is of, if it is one."""
+
+    model: Pretrained
+    run: LoadedRun | None
+
+
+def _open(source: str) -> _Opened:
+    """Reads a model once; the folder of a run must take a file."""
+    if not is_run(source):
+        return _Opened(open_model(source), None)
+    checked_path(source_of(source)[0], write=True)
+    loaded = load_run(source)
+    return _Opened(of_run(loaded, source), loaded)
+
+
+def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Figures]:
     """Evaluates each model on those of the corpora that have its vocabulary: see `run`.
 
     Returns:
-      Model -> corpus -> the result of `evaluate`.
+      The figures of each model.
 
     Raises:
       InputError: as `run`; also for a model without a corpus, or a corpus without a model.
@@ -48,7 +67,8 @@ def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Any]:
     if not all(corpora):
         raise InputError("--model names several models: give --corpus, one for each vocabulary")
     made_by = {corpus: open_tokenizer(corpus).identity for corpus in corpora}
-    reads = {model: open_model(model).tokenizer.identity for model in models}
+    opened = {model: _open(model) for model in models}
+    reads = {name: each.model.tokenizer.identity for name, each in opened.items()}
     for name, identity in (reads | made_by).items():
         others, what = (made_by, "--corpus") if name in reads else (reads, "--model")
         if identity not in others.values():
@@ -58,11 +78,11 @@ def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Any]:
     found = {}
     for model, identity in reads.items():
         print(f"{model}:")
-        found[model] = run(model, ",".join(each for each in corpora if made_by[each] == identity))
+        found[model] = _figures(opened[model], [c for c in corpora if made_by[c] == identity])
     return found
 
 
-def run(model: str, corpus: str | None) -> dict[str, dict[str, float]]:
+def run(model: str, corpus: str | None) -> Figures:
     """Evaluates a model on corpora; for a run, writes RUN/masked_text.json.
 
     The file has the figures of the first corpus, and under "others" those of the others.
@@ -77,13 +97,17 @@ def run(model: str, corpus: str | None) -> dict[str, dict[str, float]]:
     Raises:
       InputError: no such model, a corpus of another tokenizer, or a model without a corpus.
     """
-    folder = checked_path(source_of(model)[0], write=True) if is_run(model) else None
-    loaded = load_run(model) if folder else None
-    if loaded and not corpus:
-        corpus = loaded.recipe.corpus[0]
-    if not corpus:
+    if not corpus and not is_run(model):
         raise InputError(f"{model}: no run, which has a corpus of its own: give --corpus=DIR")
-    found = {each: evaluate(model, each) for each in corpus.split(",")}
+    opened = _open(model)
+    own = opened.run.recipe.corpus[:1] if opened.run else ()
+    return _figures(opened, corpus.split(",") if corpus else own)
+
+
+def _figures(opened: _Opened, corpora: Sequence[str]) -> Figures:
+    """Evaluates a model on corpora, and prints and writes what is found: see `run`."""
+    model, loaded = opened
+    found = {corpus: evaluate(model, corpus) for corpus in corpora}
     where = f"step {loaded.step}, " if loaded else ""
     for name, each in found.items():
         print(
@@ -92,18 +116,18 @@ def run(model: str, corpus: str | None) -> dict[str, dict[str, float]]:
             f"{each['mlm_accuracy_stderr']:.4f}; {each['tokens_per_word']:.3f} pieces a word, loss "
             f"of a whole word {each['word_loss']:.4f}"
         )
-    if folder and loaded:
+    if loaded:
         (first, figures), *rest = found.items()
         content = {"step": loaded.step, "corpus": first, **figures, "others": dict(rest)}
-        write_json(folder / MASKED_TEXT_FILE, content)
+        write_json(path_of(source_of(model.origin)[0]) / MASKED_TEXT_FILE, content)
     return found
 
 
-def evaluate(model: str, corpus: str) -> dict[str, float]:
+def evaluate(model: Pretrained, corpus: str) -> dict[str, float]:
     """The figures of a model on one corpus.
 
     Args:
-      model: a RUN, or hf:FOLDER, with the vocabulary of the corpus.
+      model: one with the vocabulary of the corpus.
 
     Returns:
       "mlm_loss" (nats of a piece), "mlm_accuracy" with its standard error "mlm_accuracy_stderr",
@@ -113,14 +137,15 @@ def evaluate(model: str, corpus: str) -> dict[str, float]:
       InputError: a model without a masked LM or with fewer positions, or a corpus of another
         tokenizer or without held-out text.
     """
-    given = open_model(model)
-    if (longest := given.spec.max_position_embeddings) < LENGTH:
-        raise InputError(f"{model}: reads at most {longest} tokens, and the spans have {LENGTH}")
-    identity = given.tokenizer.identity
+    if (longest := model.spec.max_position_embeddings) < LENGTH:
+        raise InputError(
+            f"{model.origin}: reads at most {longest} tokens, and the spans have {LENGTH}"
+        )
+    identity = model.tokenizer.identity
     store = TokenStore.open([corpus], HELDOUT, tokenizer_identity=identity)
     placement = data_parallel()
-    params = jax.device_put(given.params, placement.replicated)
-    masked_lm = Model.of(given.model(kinds.MASKED_LM), text_inputs(given.spec, B=1, S=LENGTH))
+    params = jax.device_put(model.params, placement.replicated)
+    masked_lm = Model.of(model.model(kinds.MASKED_LM), text_inputs(model.spec, B=1, S=LENGTH))
     evaluator = Evaluator(MaskedLM(), masked_lm, placement)
 
     def metrics(rule: MaskingRule) -> dict[str, float]:
@@ -133,7 +158,7 @@ def evaluate(model: str, corpus: str) -> dict[str, float]:
             stream="masked text",
             short_probability=0.0,
         )
-        held_out = HeldOut(Examples(store, given.tokenizer, spec).batch, BATCH)
+        held_out = HeldOut(Examples(store, model.tokenizer, spec).batch, BATCH)
         return evaluator.evaluate(params, held_out, BATCHES)
 
     pieces, words = metrics(MaskingRule()), metrics(MaskingRule(whole_words=True))

@@ -37,7 +37,7 @@ def run(
       texts: what the model of the one run is shown with.
       port: where to serve the page of this machine, which is made anew when a file of the folders
         has changed; 0: any that is free; None: it is not served.
-      over: what the curves are over, one of `bertjax.pages.metrics.OVER`.
+      over: what the curves are over: "steps", "minutes" or "tokens".
 
     Raises:
       InputError: no such folder; one that is no run; a damaged file; a text that is too long; a

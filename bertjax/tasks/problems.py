@@ -26,7 +26,8 @@ from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tagging, tags_
 from bertjax.tasks.task import TRAIN, Family
 
 BALANCED = "balanced"  # of class_weights
-DEV = ("dev",)  # the splits whose labels are read besides those of training
+DEV = ("dev",)
+_LABELLED = (TRAIN, *DEV)  # the splits whose labels are read
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
@@ -123,7 +124,7 @@ class _Texts(Problem):
         columns = self._columns
         a = row.text(columns.text)
         b = row.text(columns.text_b) if columns.text_b else None
-        label = self._label(row) if split in (TRAIN, *DEV) else None
+        label = self._label(row) if split in _LABELLED else None
         return TextPair(str(row.number), a, b, label, row.where)
 
     @abc.abstractmethod
@@ -307,7 +308,7 @@ class _Tags(Weighted):
         words = row.texts(self._columns.words)
         if not words:
             raise InputError(f"{row.where}: {self._columns.words!r} is empty")
-        tags = row.texts(self._columns.tags) if split in (TRAIN, *DEV) else None
+        tags = row.texts(self._columns.tags) if split in _LABELLED else None
         return Sentence(words, tags, NO_DOCUMENT, row.where)
 
     def family(self, training: Sequence[Sentence]) -> Tagging:
@@ -358,7 +359,7 @@ class _Questions(Problem):
     def example(self, row: FileRow, split: str) -> Question:
         columns = self._columns
         context = row.text(columns.context)
-        labelled = split in (TRAIN, *DEV)
+        labelled = split in _LABELLED
         answers = tuple(self._answers(row, context, split)) if labelled else ()
         return Question(
             str(row.number),

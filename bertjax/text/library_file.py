@@ -5,6 +5,7 @@ a text (its "post_processor"). The ids are those of the library, and so those of
 file for which bertjax cannot give these ids is refused.
 """
 
+import abc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired
@@ -50,7 +51,7 @@ BPE_MODEL = (
 )
 
 
-class LibraryPieces:
+class LibraryPieces(abc.ABC):
     """A tokenizer of the library, with the members that `bertjax.text.tokenizer` needs.
 
     A subclass is a kind of model: what its file may have, and what its pieces mean.
@@ -112,11 +113,11 @@ class LibraryPieces:
         self.roles = {role: ids[name] for role, name in names.items()}
         self.template = template_of(description, ids, origin)
 
+    @abc.abstractmethod
     def _own_parts(
         self, description: dict[str, Any], origin: str
     ) -> tuple[dict, dict, dict | None]:
         """The model, pre_tokenizer and decoder of the file, checked and in one form."""
-        raise NotImplementedError
 
     def _library(self, *, special: bool) -> "Library":
         """The library's tokenizer that reads names of special tokens as such, or else as text."""

@@ -1,5 +1,6 @@
-"""What WordPiece and SentencePiece have in common."""
+"""WordPiece and SentencePiece have this class in common."""
 
+import abc
 import re
 from collections.abc import Sequence
 from itertools import chain, zip_longest
@@ -7,7 +8,7 @@ from itertools import chain, zip_longest
 from bertjax.text.special_tokens import BERT, SPECIAL_TOKENS
 
 
-class Pieces:
+class Pieces(abc.ABC):
     """The pieces of a vocabulary with BERT's special tokens."""
 
     tokens: list[str]
@@ -20,8 +21,9 @@ class Pieces:
     def readable(self) -> list[str]:
         return self.tokens
 
+    @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        raise NotImplementedError
+        """The ids of each text, as plain text."""
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         special = {name: self.roles[role] for role, name in BERT.items()}

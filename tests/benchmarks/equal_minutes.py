@@ -263,11 +263,12 @@ def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertjax.programs import score
     from bertjax.programs.masked_text import evaluate
+    from bertjax.runs.open_model import open_model
     from bertjax.training.journal import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)
     if "electra" not in way:
-        found = {"seconds": run.seconds} | evaluate(run.model, corpus)
+        found = {"seconds": run.seconds} | evaluate(open_model(run.model), corpus)
         grammar = {"grammar": score.run(run.model, pairs, most=100)["overall"]} if pairs else {}
         return found | grammar
     last = [row for row in read_metrics(run.model) if row["split"] == "heldout"][-1]

@@ -48,9 +48,9 @@ def render(text: str, results: Path = RESULTS) -> str:
 # ------------------------------------------------------------------------------- measured here
 
 
-def train_step(results: Path) -> str:
+def train_step(results: Path, name: str = "train_step") -> str:
     """Milliseconds of one update, and the sequences a second that follow from them."""
-    content = _read(results / "train_step.json")
+    content = _read(results / f"{name}.json")
     shapes, ways = content["shapes"], content["ways"]
     names = {
         "bertjax": "bertjax",
@@ -63,8 +63,8 @@ def train_step(results: Path) -> str:
         rows.append(
             (
                 name,
-                _range(figures["milliseconds"], "{:,.0f}"),
-                f"{figures['sequences_per_second']:.1f}",
+                _range(figures["milliseconds"], "{:,.1f}" if content["gpu"] else "{:,.0f}"),
+                f"{figures['sequences_per_second']:,.1f}",
                 "" if way == "bertjax" else _times(figures["ratio"]),
             )
         )
@@ -73,6 +73,7 @@ def train_step(results: Path) -> str:
         f"{shapes['length']} tokens, {shapes['masked']} of them masked; {content['rounds']} rounds "
         f"of {content['steps']} steps. {_machine(content)}"
     )
+    caption += f" On one {content['gpu']}, in bfloat16." if content["gpu"] else ""
     return _table(caption, ("way", "ms a step (range)", "sequences/s", "bertjax is"), rows)
 
 
@@ -571,7 +572,7 @@ def _sequences(step: dict[str, Any]) -> str:
 
 def speed(results: Path) -> str:
     """A line or two of each comparison, for README."""
-    steps = _read(results / "train_step.json")["ways"]
+    steps, on_gpu = (_read(results / f"train_step{on}.json")["ways"] for on in ("", "_gpu"))
     vectors = _read(results / "extract_features.json")["ways"]
     text = _read(results / "tokenization.json")
     megabytes = [f"{row['megabytes_per_second']:.1f}" for row in text["results"]]
@@ -582,14 +583,15 @@ def speed(results: Path) -> str:
     config, topology, length, _ = estimate["shape"]
     rows = [
         (
-            f"training step, transformers {how}",
-            f"{steps['bertjax']['sequences_per_second']:.1f} sequences/s",
-            f"{steps[way]['sequences_per_second']:.1f}",
-            _times(steps[way]["ratio"]),
+            f"training step{of}, {how}",
+            f"{ways['bertjax']['sequences_per_second']:{form}} sequences/s",
+            f"{ways[way]['sequences_per_second']:{form}}",
+            _times(ways[way]["ratio"]),
         )
-        for way, how in (
-            ("shipped", "as shipped"),
-            ("gathered", "with its head on the masked positions"),
+        for ways, way, form, of, how in (
+            (steps, "shipped", ".1f", "", "as shipped"),
+            (steps, "gathered", ".1f", "", "head on masked positions"),
+            (on_gpu, "shipped", ",.0f", ", BERT-Base, one H100", "as shipped"),
         )
     ]
     rows += [
@@ -683,6 +685,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         ),
     )
 } | {name: partial(study, name) for name in STUDIES}
+TABLES["train_step_gpu"] = partial(train_step, name="train_step_gpu")
 TABLES["finetune_labels"] = partial(finetune, name="finetune_labels")
 
 

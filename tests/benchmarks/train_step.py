@@ -1,6 +1,7 @@
-"""Sequences a second of the training step on a CPU in float32, beside transformers (PyTorch).
+"""Sequences a second of the training step beside transformers (PyTorch), on a CPU or a GPU.
 
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
+  python tests/benchmarks/train_step.py --gpu --layers=12 --width=768 --batch_size=128 --steps=20
 
 Three ways, each in its own process on all cores, run their rounds alternately while the others
 sleep:
@@ -10,8 +11,9 @@ sleep:
   gathered     the same, with its head on the masked positions only, as in bertjax
 
 All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
-mean of a few steps. bertjax has the variables of "Memory on a CPU" in docs/training.md. It needs
-the extra `peers`.
+mean of a few steps. On a CPU they compute in float32, and bertjax has the variables of "Memory on a
+CPU" in docs/training.md. With --gpu they compute in bfloat16 with parameters in float32; torch by
+autocast, with its fused AdamW. It needs the extra `peers`.
 """
 
 import argparse
@@ -49,6 +51,7 @@ class Shapes:
     batch_size: int
     length: int
     masked: int
+    gpu: bool
 
     def batch(self) -> dict[str, np.ndarray]:
         """Makes random ids without padding, with exactly `masked` predictions a sequence."""
@@ -67,7 +70,7 @@ class Shapes:
 
 
 def bertjax_step(shapes: Shapes) -> Step:
-    """The package's step on one CPU device."""
+    """The package's step on one device."""
     import jax
 
     from bertjax.encoders.bert.spec import BertSpec
@@ -85,6 +88,7 @@ def bertjax_step(shapes: Shapes) -> Step:
         num_attention_heads=shapes.heads,
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
+        compute_dtype="bfloat16" if shapes.gpu else "float32",
     )
     objective = MaskedLMNextSentence()
     adamw = OptimizerSpec(
@@ -119,13 +123,16 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
     )
-    model = transformers.BertForPreTraining(config).train()
+    device = torch.device("cuda" if shapes.gpu else "cpu")
+    model = transformers.BertForPreTraining(config).train().to(device)
     # transformers' own rule: no decay of biases and LayerNorm.
     decayed = [p for p in model.parameters() if p.ndim > 1]
     plain = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY)
-    batch = {name: torch.from_numpy(array) for name, array in shapes.batch().items()}
+    optimizer = torch.optim.AdamW(
+        groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY, fused=shapes.gpu
+    )
+    batch = {name: torch.from_numpy(array).to(device) for name, array in shapes.batch().items()}
     positions = batch["masked_lm_positions"].long()
     masked_ids, next_labels = (
         batch[name].long() for name in ("masked_lm_ids", "next_sentence_labels")
@@ -153,7 +160,8 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
     compute_loss = loss_gathered if gathered else loss_as_shipped
 
     def step() -> float:
-        loss = compute_loss()
+        with torch.autocast(device.type, torch.bfloat16, enabled=shapes.gpu):
+            loss = compute_loss()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         optimizer.step()
@@ -166,7 +174,8 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
 def serve(connection: Connection, way: str, shapes: Shapes) -> None:
     """Runs a worker: for each number of steps it sends (wall, processor) seconds and the loss."""
     if way == "bertjax":
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["JAX_PLATFORMS"] = "cuda" if shapes.gpu else "cpu"
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # all ways share the memory
         step = bertjax_step(shapes)
     else:
         step = transformers_step(shapes, gathered=way == "gathered")
@@ -184,7 +193,7 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
-    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" else {}):
+    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" and not shapes.gpu else {}):
         process.start()
     there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
@@ -209,18 +218,25 @@ def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[flo
     return results
 
 
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sizes = dict(
-        layers=6, width=384, heads=12, vocabulary=30_522, batch_size=16, length=128, masked=20
-    )
-    for name, default in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    sizes = {"--layers": 6, "--width": 384, "--heads": 12, "--vocabulary": 30_522}
+    sizes |= {"--batch_size": 16, "--length": 128, "--masked": 20}
+    for flag, default in sizes.items():
+        parser.add_argument(flag, type=int, default=default)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3, help="of a round")
     parser.add_argument("--output", type=Path, help="a JSON file")
+    parser.add_argument("--gpu", action="store_true", help="on one GPU, in bfloat16")
     arguments = parser.parse_args()
-    shapes = Shapes(**{name: getattr(arguments, name) for name in sizes})
+    names = (field.name for field in dataclasses.fields(Shapes))
+    shapes = Shapes(**{name: getattr(arguments, name) for name in names})
 
     load = os.getloadavg()[0]
     results = measure(shapes, arguments.rounds, arguments.steps)
@@ -241,16 +257,17 @@ def main() -> None:
             ),
             "last_loss": losses[-1],
         }
+    dtype = "bfloat16 on a GPU" if shapes.gpu else "float32"
     print(
         f"{shapes.layers} layers of {shapes.width}, {shapes.batch_size} x {shapes.length}, "
-        f"{shapes.masked} masked, float32, {cores} cores, load before {load:.1f}; "
+        f"{shapes.masked} masked, {dtype}, {cores} cores, load before {load:.1f}; "
         f"{arguments.rounds} rounds of {arguments.steps} steps\n"
         "milliseconds a step, wall and (least) processor time; sequences/s of the median; the "
         "median of the rounds' ratios to bertjax\n\n"
         f"{'way':10}{'min':>8}{'median':>8}{'max':>8}{'processor':>11}{'seq/s':>8}{'ratio':>7}"
     )
     for way, row in table.items():
-        spread = "".join(f"{value:8.0f}" for value in row["milliseconds"].values())
+        spread = "".join(f"{value:8.1f}" for value in row["milliseconds"].values())
         print(
             f"{way:10}{spread}{row['processor_milliseconds']:11.0f}"
             f"{row['sequences_per_second']:8.1f}{row['ratio']:7.2f}"
@@ -264,6 +281,7 @@ def main() -> None:
             "rounds": arguments.rounds,
             "steps": arguments.steps,
             "load": load,
+            "gpu": _gpu() if arguments.gpu else None,
         }
         arguments.output.write_text(json.dumps(facts | {"ways": table}, indent=2) + "\n")
 

@@ -53,12 +53,12 @@ def test_buckets_and_batches_change_nothing(name, devices):
     """Compares batches of odd sizes, the last of each bucket partial, with a single batch."""
     family = FAMILIES[name]
     encoded = random_sequences(family, examples=29)
-    # Sequences of 24 and 40 tokens make batches of 4 and 2 on each device (a third of that
+    # Sequences of 16, 24 and 40 tokens make batches of 6, 4 and 2 on each device (a third of that
     # with 3 choices).
     model, params, predictor, on_devices = _predictor(family, devices, batch_tokens=100)
     wanted = _plainly(model, params, family, encoded)
     unlabelled = dataclasses.replace(encoded, labels={})
-    found = predictor.outputs(on_devices, unlabelled, (24, LONGEST), "predicting")
+    found = predictor.outputs(on_devices, unlabelled, (16, 24, LONGEST), "predicting")
     assert found.keys() == wanted.keys()
     for output, rows in wanted.items():
         assert len(found[output]) == len(rows) == len(encoded.starts) - 1

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,7 +15,7 @@ from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.heads.embedding import Embedding
-from bertjax.interop import hugging_face, sentence_transformers_check
+from bertjax.interop import hugging_face, proof, sentence_transformers_check
 from bertjax.programs import convert, evaluate, predict, pretrain
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
@@ -64,6 +65,23 @@ def test_a_run_is_exported_and_read_back(name, request, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
     modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
     assert set(modes.values()) == {modes["config.json"]}  # all files have the same permissions
+
+
+def test_no_device_rounds_the_factors_of_the_comparison(tiny_run, tmp_path, monkeypatch):
+    """On a GPU, products of rounded factors were once 2e-2 off transformers'."""
+    programs, outputs = [], proof.outputs
+
+    def recorded(module, params, inputs):
+        infer = jax.jit(partial(module.apply, deterministic=True))
+        programs.append(infer.lower({"params": params}, dict(inputs)).as_text())
+        return outputs(module, params, inputs)
+
+    monkeypatch.setattr(proof, "outputs", recorded)
+    convert.run(str(tiny_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
+    assert len(programs) == 2
+    for program in programs:
+        products = [line for line in program.splitlines() if "dot_general" in line]
+        assert products and all("precision = [HIGHEST, HIGHEST]" in line for line in products)
 
 
 @pytest.mark.peers

@@ -88,8 +88,7 @@ class RelativeAttention(nn.Module):
 
         known = content if memory is None else jnp.concatenate([memory, content], 1)
         key, value = (dense(embed, heads, name=name)(known) for name in ("key", "value"))
-        # [S + T, N, H]. With an axis of batch: XLA's gradient for a CPU in bfloat16 needs it.
-        distance = dense(embed, heads, name="distance")(around.distances[None])[0]
+        distance = dense(embed, heads, name="distance")(around.distances)  # [S + T, N, H]
         of_content, of_distance, of_text = map(
             vectors, ("content_bias", "distance_bias", "text_bias")
         )
