@@ -352,7 +352,7 @@ def tiny_finetuning(init_from: Path | str, data: Path, **changes: Any):
     config.model.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     config.intervals.update(log=5)
     config.batch_tokens = 256
-    config.buckets = 2
+    config.buckets = 1
     return change(config, **changes)
 
 

@@ -29,7 +29,7 @@ _OWN = {"MRPC": dict(answer_steps=3)}  # fields besides those of the family
 
 def _config(tiny_run, folder, tasks=_TASKS, **changes):
     """The config of tasks by name, each with data in a folder of its own."""
-    config = tiny_finetuning(tiny_run, "none", buckets=1, accumulate=1, **changes)
+    config = tiny_finetuning(tiny_run, "none", accumulate=1, **changes)
     del config.task, config.data
     config.tasks = {
         name: dict(FAMILIES[family].task, data=str(folder / name), **_OWN.get(name, {}))

@@ -345,7 +345,7 @@ def test_squad_goes_on_from_the_model_warmed_up_and_its_output_layer(tiny_run, t
     def run(init_from, kind: str, rate: float):
         """One epoch, in batches of one shape for both data sets, which is compiled once."""
         data, task = tmp_path / kind, dict(kind=kind, max_query_length=4, stride=16)
-        config = tiny_finetuning(init_from, data, task=task, buckets=1, accumulate=1)
+        config = tiny_finetuning(init_from, data, task=task, accumulate=1)
         config.grid.update(batch_size=(8,), learning_rate=(rate,), epochs=(1,))
         assert finetune.run(config, str(tmp_path / f"{kind}-run")) == 0
         return capsys.readouterr().out, read_hugging_face(tmp_path / f"{kind}-run" / "model", kind)
