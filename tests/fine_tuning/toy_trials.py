@@ -134,7 +134,7 @@ class ToyModel:
 def toy_recipe(data: Path, **changes: Any) -> TaskRecipe:
     """The recipe of CoLA under `data`; `changes` replace keys at the top level of the config."""
     config = tiny_finetuning("weights", data, task=dict(kind="glue", name="CoLA"))
-    change(config, grid=dict(learning_rate=(LEARNS,), epochs=(2,)))
+    change(config, grid=dict(learning_rate=(LEARNS,), epochs=(2,)), buckets=2)
     return TaskRecipe.from_config(change(config, **changes))
 
 

@@ -305,7 +305,7 @@ def _small_settings(folder: Path) -> dict:
         "TASK": "SST-2",
         "DATA": str(folder / "glue"),
         "FINE_TUNING": "--config.grid.batch_size=8 --config.grid.learning_rate=3e-3"
-        " --config.grid.epochs=4 --config.max_length=32",
+        " --config.grid.epochs=4 --config.max_length=32 --config.buckets=1",
         "REVIEWS": ["baa baa baa", "woof woof woof woof"],
         "TIMED": "--size=tiny --steps=1",
         "POD": "--config=configs/pretrain_base_16.py --config.layout=fsdp",

@@ -183,6 +183,7 @@ _SMALL_TASK = [
     "--config.grid.batch_size=8",
     "--config.grid.learning_rate=1e-3",
     "--config.grid.epochs=1",
+    "--config.buckets=1",
 ]
 _SMALL_WINDOWS = ["--config.task.stride=16", "--config.task.max_query_length=4"]  # of SQuAD
 
