@@ -333,8 +333,8 @@ def test_an_unfinished_save_is_ignored(saved, copy):
     toy.assert_equal(state, saved[1][1])
     assert unfinished.exists()  # a reader leaves it alone
     with contextlib.closing(Checkpoints(copy, keep=9)) as checkpoints:
-        checkpoints.save(3, saved[1][1].parts(), _metadata(3))
-    assert toy.folders(copy) == ["1", "2", "3"]  # the run removed the folder before it saved
+        checkpoints.save(4, saved[1][1].parts(), _metadata(4))
+    assert toy.folders(copy) == ["1", "2", "4"]  # the run removed the folder before it saved
 
 
 def test_only_orbaxs_tracebacks_are_not_logged():
