@@ -134,6 +134,7 @@ def vectors(tmp_path):
     return f"hf:{tmp_path / 'model'}"
 
 
+@pytest.mark.slow
 def test_nearest_documents_and_scores(vectors, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("cat\n\na dog .\n")
     (tmp_path / "docs.txt").write_text("house\n\ncat of the house\nblue\n")

@@ -19,7 +19,6 @@ from bertjax.layers.pooling import take_positions
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.model import zeros
 from bertjax.training.objective import Rngs
-from tests.helpers.slow_cases import others_slow
 
 
 def _initializer(spec):
@@ -116,7 +115,7 @@ def _count(spec, next_sentence=True) -> int:
         ("large", 336_226_108),
     ],
 )
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("scan_layers", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parameter_count(size, count, scan_layers):
     assert _count(BertSpec.named(size, scan_layers=scan_layers)) == count
 
@@ -167,12 +166,10 @@ def test_initial_values_depend_on_the_key_alone(spec):
 # -------------------------------------------------------- how it is computed: no difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scan_layers, remat",
-    others_slow(
-        [*itertools.product((False, True), ("attention", "layer")), (True, "none")],
-        (True, "layer"),
-    ),
+    [*itertools.product((False, True), ("attention", "layer")), (True, "none")],
 )
 def test_scan_and_remat_change_nothing(spec, params, make_batch, plain, scan_layers, remat):
     batch, (loss, gradient) = make_batch(), plain
@@ -202,7 +199,8 @@ def test_remat_keeps_the_dropout_masks(spec, params, make_batch, scan_layers, re
     _assert_trees_close(other_gradient, gradient, atol=1e-6)
 
 
-@pytest.mark.parametrize("causal", others_slow([False, True], False))
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
 def test_fused_attention_is_einsum_attention(spec, params, make_batch, plain, causal):
     batch = make_batch()
     spec = dataclasses.replace(spec, causal=causal)
@@ -300,6 +298,7 @@ def test_padding_does_not_count(spec, params, make_batch):
     np.testing.assert_allclose(one["masked_lm"], two["masked_lm"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_to_a_longer_length_changes_nothing(spec, params, make_batch):
     batch = make_batch(length=9)
     longer = {name: np.pad(batch[name], ((0, 0), (0, 4))) for name in TEXT}
@@ -330,6 +329,7 @@ def test_not_causal_sees_both_ways(spec, params, make_batch):
     assert np.abs(after - before).max(-1).min() > 1e-4
 
 
+@pytest.mark.slow
 def test_bfloat16_is_near_float32(spec, params, make_batch, plain):
     """They differ by 3 % of the logits' deviation; parameters, gradients and logits are float32."""
     batch, (loss, gradient) = make_batch(), plain

@@ -329,6 +329,7 @@ def test_a_token_sees_no_further_than_its_window():
     assert np.flatnonzero(changed).tolist() == list(range(15 - 6, 15 + 6 + 1))
 
 
+@pytest.mark.slow
 def test_rotary_positions_are_relative():
     """With global layers alone, text behind padding has the outputs it has without."""
     spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)

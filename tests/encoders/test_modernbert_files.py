@@ -180,6 +180,7 @@ def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, ch
         write_hugging_face(model, folder)
 
 
+@pytest.mark.slow
 def test_it_takes_two_texts(vocabulary):
     """It has no token types: its input of a pair is that of one row of tokens."""
     model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)

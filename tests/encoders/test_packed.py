@@ -114,7 +114,7 @@ def assert_each_is_as_alone(spec, params, packed):
         np.testing.assert_allclose(together[row, here], logits[:length], rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("positions", others_slow(["rotary", "learned"], "learned"))
 def test_logits_of_modernbert_are_those_of_each_document_alone(spec, packed, positions):
     modern = ModernBertSpec(
         vocab_size=spec.vocab_size,
@@ -132,11 +132,9 @@ def test_logits_of_modernbert_are_those_of_each_document_alone(spec, packed, pos
 
 @pytest.mark.parametrize(
     "switches",
-    [
-        {},
-        {"attention": "fused"},
-        {"causal": True, "scan_layers": True, "remat": "layer"},
-    ],
+    others_slow(
+        [{}, {"attention": "fused"}, {"causal": True, "scan_layers": True, "remat": "layer"}], {}
+    ),
     ids=lambda switches: "-".join(switches) or "plain",
 )
 def test_logits_are_those_of_each_document_alone(spec, params, packed, switches):

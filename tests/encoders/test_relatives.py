@@ -23,6 +23,7 @@ from bertjax.interop.proof import greatest_difference, outputs, random_inputs
 from bertjax.interop.transformers_check import OUTPUTS
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.slow_cases import others_slow
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
@@ -70,7 +71,10 @@ def _model(name: str, kind: str, tokenizer: Tokenizer) -> Pretrained:
     return Pretrained(f"a {name}", kind, spec, params, tokenizer, classes)
 
 
-@pytest.mark.parametrize("name, kind", CASES)
+@pytest.mark.parametrize(
+    "name, kind",
+    others_slow(CASES, *(case for case in CASES if case[1] in (kinds.ENCODER, *WITH_CLASSES))),
+)
 def test_names_cover_the_parameters(name, kind):
     spec = _spec(name, vocab_multiple=8)
     architecture = ARCHITECTURES[kind]
@@ -325,7 +329,7 @@ def test_gpt_reads_left_to_right_only():
         _spec("gpt2", causal=False)
 
 
-@pytest.mark.parametrize("name", ["openai-gpt", "gpt2"])
+@pytest.mark.parametrize("name", others_slow(["openai-gpt", "gpt2"], "gpt2"))
 def test_fresh_kernels_into_the_residual(name):
     """GPT-2 scales them by the root of the number of its residual layers."""
     spec = _spec(name, hidden_size=96, intermediate_size=384, num_hidden_layers=8)

@@ -155,6 +155,7 @@ def test_gradients_of_two_streams_with_memory():
         )
 
 
+@pytest.mark.slow
 def test_gradients_in_bfloat16_are_those_in_float32():
     """XLA's CPUs once refused the gradient of the projection of distances in bfloat16."""
     spec = dataclasses.replace(SPEC, num_hidden_layers=1)
@@ -171,6 +172,7 @@ def test_gradients_in_bfloat16_are_those_in_float32():
         assert jnp.linalg.norm(ours - wanted) < 0.05 * jnp.linalg.norm(wanted)
 
 
+@pytest.mark.slow
 def test_left_to_right_with_memory():
     params, _, _ = _random_params(SPEC)
     spec, batch = dataclasses.replace(SPEC, causal=True), _batch()

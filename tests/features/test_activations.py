@@ -89,6 +89,7 @@ def expected(given, encoded) -> np.ndarray:
     return np.concatenate(tokens, 1)[:, encoded.words]
 
 
+@pytest.mark.slow
 def test_activations_of_every_word(given, encoded, expected, tmp_path):
     found = compute(tmp_path / "store", "train", encoded, all_layers(given, MAX_LENGTH))
     assert found.dtype == np.float16
@@ -130,6 +131,7 @@ def test_damaged_activations_are_refused(given, encoded, tmp_path):
     assert file.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_interrupted(given, encoded, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(activations, "_BLOCK_BYTES", 4 * (LAYERS + 1) * WIDTH * 12)  # 12 words
     extractor, computed, vectors = all_layers(given, MAX_LENGTH), [], Extractor.vectors

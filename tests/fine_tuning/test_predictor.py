@@ -1,6 +1,7 @@
 """A model's outputs for examples of any length are those of each sequence alone."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from bertjax.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.sharding.placement import data_parallel
 from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+from tests.helpers.slow_cases import others_slow
 
 pytestmark = pytest.mark.devices(8)
 
@@ -47,8 +49,9 @@ def _plainly(model, params, family, encoded) -> dict[str, list[np.ndarray]]:
     return result
 
 
-@pytest.mark.parametrize("devices", [1, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name, devices", others_slow(itertools.product(FAMILIES, (1, 8)), ("choice", 1))
+)
 def test_buckets_and_batches_change_nothing(name, devices):
     """Compares batches of odd sizes, the last of each bucket partial, with a single batch."""
     family = FAMILIES[name]

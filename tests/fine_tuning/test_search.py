@@ -13,6 +13,7 @@ from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.training.journal import METRICS_FILE
 from tests.fine_tuning.toy_trials import LEARNS, TOO_HIGH, TOO_LOW, toy_recipe, toy_search
 from tests.helpers import task_files
+from tests.helpers.slow_cases import others_slow
 
 ROWS = 61  # for training: four batches of 16, the last of which is partial
 
@@ -174,7 +175,7 @@ def _assert_same_model(one: Path, two: Path):
 
 
 # Steps within each of three trials of eight steps, and the last step of each.
-@pytest.mark.parametrize("steps", [1, 4, 8, 9, 16, 21, 24])
+@pytest.mark.parametrize("steps", others_slow([1, 4, 8, 9, 16, 21, 24], 1, 16, 21))
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(search, run, tmp_path, capsys, steps):
     whole = search("whole", restarts=3)[0].complete()
     capsys.readouterr()

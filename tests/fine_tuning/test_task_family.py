@@ -57,6 +57,7 @@ def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_p
     assert task_family_of(again) == (family, 11)
 
 
+@pytest.mark.slow
 def test_an_answer_network_comes_back_from_a_folder_of_ours(make_pretrained, tmp_path):
     """With its steps, and it predicts as before; transformers and servers have none."""
     family = AnsweredPairs(CLASSES, True, steps=3, step_dropout=0.25)

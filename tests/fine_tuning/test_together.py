@@ -100,6 +100,7 @@ def _assert_same(one, two, atol=2e-5):
         np.testing.assert_allclose(leaf, two[name], atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_encoder_is_one_and_each_task_has_only_its_output_layer(make_trials):
     made = make_trials()
     assert made.parameters.keys() == {
@@ -113,6 +114,7 @@ def test_the_encoder_is_one_and_each_task_has_only_its_output_layer(make_trials)
         assert all(one is two for one, two in zip(own, encoder, strict=True))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_all_tasks_is_that_of_their_own_models(make_trials):
     """Over a batch of each task, the encoder's gradient is the sum of those of separate models."""
     made = make_trials()

@@ -26,7 +26,6 @@ from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
-from tests.helpers.slow_cases import others_slow
 from tests.helpers.task_files import change
 
 pytestmark = pytest.mark.devices(8)
@@ -108,10 +107,11 @@ TRIAL = Trial(batch_size=8, learning_rate=3e-3, epochs=2, seed=1)
 _WEIGHTS = {"class_weights": (0.2, 1.0, 5.0), "focal_gamma": 2.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        *others_slow([(name, {}) for name in FAMILIES]),
+        *((name, {}) for name in FAMILIES),
         ("classification", _WEIGHTS),
     ],
 )
@@ -160,6 +160,7 @@ def test_an_objective_of_whole_batches_takes_each_in_one_part(make_trials, monke
         make_trials("classification", encoded, accumulate=2)
 
 
+@pytest.mark.slow
 def test_all_trials_share_what_is_compiled(make_trials, tmp_path):
     """Another rate, another number of epochs, another seed: nothing is compiled again."""
     encoded = random_sequences(FAMILIES["classification"], examples=45)
@@ -206,9 +207,8 @@ def _part(encoded: Encoded, examples: int) -> Encoded:
     )
 
 
-@pytest.mark.parametrize(
-    "name", others_slow(["classification", "tagging", "choice"], "classification")
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classification", "tagging", "choice"])
 def test_a_batch_that_is_not_full_is_a_smaller_batch(make_trials, tmp_path, name):
     """Five examples in batches of eight train as in batches of five: each has a weight of 1/5."""
     encoded = _part(random_sequences(FAMILIES[name], examples=20), 5)
@@ -297,7 +297,8 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     _assert_same((params, losses), (arrays, theirs))
 
 
-@pytest.mark.parametrize("layout", others_slow(["data", "fsdp"], "data"))
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["data", "fsdp"])
 def test_eight_devices_train_what_one_trains(make_trials, tmp_path, layout):
     encoded = random_sequences(FAMILIES["questions"], examples=21)
     options = dict(layout=layout, buckets=2)
@@ -344,6 +345,7 @@ def test_an_answer_network_drops_the_same_on_eight_devices(make_trials, tmp_path
     assert not any(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(gru))
 
 
+@pytest.mark.slow
 def test_predictions_follow_the_examples(make_trials):
     """Predictions have the order of the examples, for any lengths and parameters on devices."""
     family = FAMILIES["regression"]

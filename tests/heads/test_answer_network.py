@@ -96,6 +96,7 @@ def test_padding_does_not_enter(case):
     assert np.isfinite(outputs(states, 0 * NUMBERS)).all()
 
 
+@pytest.mark.slow
 def test_a_dropped_step_does_not_enter_the_mean(case):
     """Each example has the mean of some of its steps, at least one, which chance decides."""
     _, params = case

@@ -20,12 +20,15 @@ from tests.helpers.small_models import KINDS
 
 @pytest.mark.parametrize(
     ("architecture", "output"),
-    [
+    others_slow(
+        [
+            ("BertForSequenceClassification", "logits"),
+            ("BertForTokenClassification", "logits"),
+            ("BertForQuestionAnswering", "start"),
+            ("BertForPreTraining", "next_sentence"),
+        ],
         ("BertForSequenceClassification", "logits"),
-        ("BertForTokenClassification", "logits"),
-        ("BertForQuestionAnswering", "start"),
-        ("BertForPreTraining", "next_sentence"),
-    ],
+    ),
 )
 def test_heads_compute_in_float32(spec, make_batch, architecture, output):
     """The encoder is in bfloat16, whose 8 bits would make close scores equal."""

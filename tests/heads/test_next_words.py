@@ -48,6 +48,7 @@ def _direct(softmax, params):
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[..., None], -1)[..., 0]
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_of_all_words(softmax):
     """Also if all are drawn once; a word behind the last is predicted as the unknown one."""
     params = softmax[1]

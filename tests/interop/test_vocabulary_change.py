@@ -56,6 +56,7 @@ def test_rows(given, tmp_path):
     assert "14 pieces instead of 20: rows of 10 are copies, of 1 the means" in changed.summary()
 
 
+@pytest.mark.slow
 def test_the_logits_of_a_shared_piece_are_the_same(given, tmp_path):
     """Text of shared pieces has the same logits for these."""
     (tmp_path / "new.txt").write_text("\n".join(NEW) + "\n", "utf-8")

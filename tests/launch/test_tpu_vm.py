@@ -203,6 +203,7 @@ def test_up_with_keep_leaves_the_slice_and_names_it_last(cloud):
     assert error.splitlines()[-1] == DELETE.format(f"'{cloud.script}'")
 
 
+@pytest.mark.slow
 def test_up_begins_again_after_a_preemption(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, "--spot", runs=["preempt", "0@100"])
     assert code == 0, error
@@ -214,6 +215,7 @@ def test_up_begins_again_after_a_preemption(cloud):
     assert (cloud.home(0, pod=2) / "run.exit").read_text() == "0\n"
 
 
+@pytest.mark.slow
 def test_a_preemption_while_the_hosts_are_asked_is_no_failure_of_the_run(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, runs=["preempt", "0@100"], late=True)
     assert code == 0, error
@@ -229,6 +231,7 @@ def test_up_is_never_tired_of_preemptions(cloud):
     assert cloud.acts().count("create") == 5
 
 
+@pytest.mark.slow
 def test_up_starts_a_stopped_run_again_on_the_same_slice(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, runs=["75@40", "12", "132", "0@100"])
     assert code == 0, error
@@ -275,6 +278,7 @@ def test_up_ends_hosts_that_hang_after_another_has_died(cloud):
     assert "host 1: exit 137" in error
 
 
+@pytest.mark.slow
 def test_up_watches_a_run_that_is_going(cloud):
     scenario = dict(runs=["hang", "0@100"])
     assert cloud("create", *SLICE, **scenario)[0] == 0
@@ -307,6 +311,7 @@ def _wait_for(cloud: Cloud, host: int, file: str, text: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_up_deletes_what_an_earlier_preemption_left(cloud):
     scenario = dict(runs=["preempt", "0"])
     for command in ("create", "setup", "run"):
@@ -338,6 +343,7 @@ def test_a_refused_quota_ends_with_what_the_cloud_said(cloud, command):
     assert error.splitlines()[-1] == "error: bert: refused (above); nothing was left there"
 
 
+@pytest.mark.slow
 def test_up_asks_again_when_a_later_request_is_refused(cloud):
     code, _, error = cloud(
         "up", *SLICE, *RUN, refuse="UNAVAILABLE: 503", refuse_from=1, runs=["preempt"]
@@ -365,6 +371,7 @@ def test_up_stops_waiting_and_withdraws_the_request(cloud):
     assert not cloud.is_there()
 
 
+@pytest.mark.slow
 def test_up_gives_up_on_requests_that_fail(cloud):
     code, _, error = cloud("up", *SLICE, *RUN, fails=True)
     assert code == 1
@@ -567,6 +574,7 @@ def test_run_starts_the_same_command_everywhere_once_with_its_words_unchanged(cl
     assert code == 2 and "host 0: a run is going here" in error
 
 
+@pytest.mark.slow
 def test_logs_follow_host_0_and_collect_what_failed_elsewhere(cloud):
     scenario = dict(runs=["2"])
     for command in ("create", "setup", "run"):

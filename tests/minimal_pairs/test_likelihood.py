@@ -13,6 +13,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.minimal_pairs.likelihood import log_likelihoods
 from bertjax.minimal_pairs.rows import MASKINGS
 from tests.encoders import modernbert_models
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import SPEC
 
 # Of 1 to 11 pieces; one word has three, and one is unknown.
@@ -98,6 +99,7 @@ def test_left_to_right(make_pretrained):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_family(vocabulary):
     model = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
     expected = [by_hand(model, text, "word", own_logits(model)) for text in TEXTS[:3]]
@@ -122,7 +124,12 @@ def test_transformers_agrees(make_pretrained, tmp_path, name, spec, masking):
 
 
 @pytest.mark.devices(8)
-@pytest.mark.parametrize("name, spec", [("BertForMaskedLM", SPEC), ("BertLMHeadModel", CAUSAL)])
+@pytest.mark.parametrize(
+    "name, spec",
+    others_slow(
+        [("BertForMaskedLM", SPEC), ("BertLMHeadModel", CAUSAL)], ("BertForMaskedLM", SPEC)
+    ),
+)
 def test_neither_order_nor_batches_matter(make_pretrained, name, spec):
     model = make_pretrained(name, spec)
     found = log_likelihoods(model, TEXTS)

@@ -22,7 +22,6 @@ from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
 from tests.helpers.carried import train_three_batches
-from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_elmo import small_elmo
 
 ROWS, LENGTH, WORDS = 8, 5, 37
@@ -150,17 +149,15 @@ def test_no_array_of_all_words_in_training(params):
     assert widths(True) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.devices(8)
 @pytest.mark.parametrize(
     "layout, mesh, accumulate, changes",
-    others_slow(
-        [
-            ("tensor_fsdp", {"model": 2}, 1, _DIVIDED),
-            ("zero1", {}, 1, {}),
-            ("data", {}, 1, {"hidden_dropout_prob": 0.1}),
-        ],
+    [
+        ("tensor_fsdp", {"model": 2}, 1, _DIVIDED),
         ("zero1", {}, 1, {}),
-    ),
+        ("data", {}, 1, {"hidden_dropout_prob": 0.1}),
+    ],
 )
 def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     """The same words are drawn, over three batches with their states."""
@@ -198,6 +195,7 @@ def test_some_rows_begin_with_states_of_zeros(params):
     np.testing.assert_array_equal(kept, outputs(OBJECTIVE, _states(0.3), True)["forward_loss"])
 
 
+@pytest.mark.slow
 def test_microbatches_have_states_of_their_own(params):
     """With all words drawn, the update of two microbatches is that of the batch."""
     objective = BothDirections(sampled=WORDS)

@@ -63,6 +63,7 @@ def _params(run):
     return flatten_dict(jax.device_get(load_run(run).params), sep="/")
 
 
+@pytest.mark.slow
 def test_it_learns(run):
     train = [row for row in metrics_of(run) if row["split"] == "train"]
     held_out = [row for row in metrics_of(run) if row["split"] == "heldout"]
@@ -147,6 +148,7 @@ def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypa
         evaluate.run(str(run), None, batches=1)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_exactly(run, tiny_corpus, tmp_path, monkeypatch):
     real = Journal.write
 

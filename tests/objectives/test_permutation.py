@@ -78,6 +78,7 @@ def _memory(value=0.0):
     return {"memory": np.full((ROWS, *shape), value, np.float32)}
 
 
+@pytest.mark.slow
 def test_losses_by_place_in_the_order(params):
     batch = {**_batch(0), **_memory()}
     found, _ = _sums(params, batch)

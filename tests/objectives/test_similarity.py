@@ -25,6 +25,7 @@ from bertjax.training.moves import STAY
 from bertjax.training.objective import Rngs
 from bertjax.training.state import logical_axes
 from bertjax.training.step import gradient, means, whole_counts
+from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 
 ROWS, K, QUERY, PASSAGE = 16, 3, 6, 10
@@ -197,7 +198,32 @@ _CASES = [
 
 
 @pytest.mark.devices(8)
-@pytest.mark.parametrize("name, layout, grid, chunks", others_slow(_CASES, _CASES[0]))
+def test_the_negatives_are_those_of_all_devices():
+    """The loss of given vectors, and its gradient."""
+    rng, size = np.random.default_rng(3), SPEC.hidden_size
+    given = {"query_": rng.normal(size=(ROWS, size)), "passage_": rng.normal(size=(ROWS, K, size))}
+    given = {name: x.astype(np.float32) for name, x in given.items()}
+    batch = _batch(DENSE, 0, slice(None))
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(vectors, batch):
+        return (DENSE.values(vectors, batch)["task_loss"]["task_loss"] * batch["weight"]).sum()
+
+    def on(devices):
+        placement = make_placement(MeshSpec(devices, 1), "data", jax.devices()[:devices])
+        whole = {**batch, **given, "weight": batch["is_real_example"].astype(np.float32)}
+        with placement.active():
+            arrays = placement.put(lambda rows: {n: x[rows] for n, x in whole.items()}, ROWS)
+            assert len(arrays["query_"].sharding.device_set) == devices
+            return jax.device_get(total({name: arrays[name] for name in given}, arrays))
+
+    assert_close(on(8), on(1))
+
+
+@pytest.mark.slow
+@pytest.mark.devices(8)
+@pytest.mark.parametrize("name, layout, grid, chunks", _CASES)
 def test_layouts_train_the_same_model(name, layout, grid, chunks):
     """The negatives are those of all devices, and dropout is the same."""
     objective = dataclasses.replace(OBJECTIVES[name], chunks=chunks)

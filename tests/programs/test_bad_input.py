@@ -371,6 +371,7 @@ def test_a_loss_that_is_not_finite(tiny_corpus, tmp_path):
         assert all(value == value for value in row.values())
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_metrics(tiny_corpus, tmp_path, monkeypatch):
     """The error is raised; with free space, the run continues to the same end."""
     config = tiny_config(tiny_corpus)

@@ -174,7 +174,7 @@ OF_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("name", OF_TEXTS)
+@pytest.mark.parametrize("name", others_slow(OF_TEXTS, "late"))
 def test_vectors_of_texts(name, vocabulary, tmp_path, monkeypatch):
     monkeypatch.setattr(sentence_transformers_check, "installed", lambda: False)
     (tmp_path / "model").mkdir()

@@ -153,6 +153,7 @@ def test_numbers_by_hand(members, tmp_path):
     assert not (tmp_path / "votes").exists()
 
 
+@pytest.mark.slow
 def test_labels_by_hand_of_members_that_learned_with_other_losses(members, tmp_path):
     """The thresholds are tuned for the mean; new text gets the labels that dev got."""
     task, run, other = members("own labels")
@@ -255,6 +256,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_it_is_finished_once_and_goes_on_after_a_stop(members, tmp_path, monkeypatch, capsys):
     _, run, other = members("CoLA")
     write = Glue.write

@@ -17,7 +17,7 @@ from bertjax.encoders.elmo.encoder import states_shape
 from bertjax.encoders.registry import make_encoder
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts
-from bertjax.features.texts import FIRST_PIECES, KINDS, MEAN, TOKENS, WORDS, TextEncoder
+from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.heads.architectures import text_inputs
 from bertjax.heads.embedding import Embedding
 from bertjax.interop.pretrained import Pretrained
@@ -164,7 +164,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("features", others_slow(KINDS, TOKENS, WORDS, MEAN))
+@pytest.mark.parametrize("features", others_slow(KINDS, WORDS))
 def test_as_one_text_alone(model, states, features, tmp_path):
     """Tests all kinds of features with choices of layers, in batches of several shapes."""
     choice = CHOICES[KINDS.index(features) % len(CHOICES)]
@@ -193,6 +193,7 @@ def test_bfloat16_is_near(model, tmp_path):
     assert found.dtype == np.float32 and 0 < np.abs(found - wanted).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["words", "mean"])
 def test_both_files_hold_the_same(model, features, tmp_path, monkeypatch):
     """Both also have the same tokens, over several parts, and no nulls."""
@@ -337,6 +338,7 @@ def test_it_goes_on_where_it_was_stopped(model, suffix, tmp_path, monkeypatch):
     assert written == [0, 1, 2, 2, 3] and not (tmp_path / f"features{suffix}.parts").exists()
 
 
+@pytest.mark.slow
 def test_little_padding(model, tmp_path):
     rng = np.random.default_rng(0)
     sizes = np.minimum(rng.geometric(0.15, 1000), 12)
@@ -499,8 +501,9 @@ def test_vectors_of_sentence_transformers(minilm, tmp_path):
 # ------------------------------------------------------------------------------ with states
 
 
+@pytest.mark.slow
 @pytest.mark.devices(8)
-@pytest.mark.parametrize("streams", others_slow([0, 3], 3))
+@pytest.mark.parametrize("streams", [0, 3])
 def test_streams_go_on_from_text_to_text(streams, tmp_path, monkeypatch):
     """Also over parts, of which one is done already, and over devices that have no row."""
     model = small_elmo()

@@ -93,6 +93,7 @@ def test_each_family_learns_and_writes_its_files(fine_tuned, name):
     assert train[-1] < train[0]
 
 
+@pytest.mark.slow
 def test_answers_are_cut_by_borders_of_windows(fine_tuned):
     """This ensures that the small SQuAD has all the features of the real one."""
     config, run = fine_tuned("SQuAD 1.1")
@@ -205,6 +206,7 @@ def _assert_same(run, other):
     assert np.array_equal(one.params["classifier"]["kernel"], two.params["classifier"]["kernel"])
 
 
+@pytest.mark.slow
 def test_trials_that_are_done_are_not_run_again(tiny_run, searched, finished, capsys):
     run = finished("smaller")
     done = run / "trials" / "batch16-rate0.01-epochs2-seed0" / "results.json"
@@ -237,7 +239,8 @@ def _signal_at(step, monkeypatch):
 
 
 # Inside a trial, and at its last step.
-@pytest.mark.parametrize("step", others_slow([4, 8], 4))
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [4, 8])
 def test_a_signal_stops_a_trial_and_it_goes_on_exactly(
     tiny_run, searched, tmp_path, monkeypatch, capsys, step
 ):
@@ -430,6 +433,7 @@ def test_the_tasks_of_table_5(left_to_right_run, tmp_path, name, hidden, folder)
 # --------------------------------------------------------------------- what goes wrong
 
 
+@pytest.mark.slow
 def test_degenerate_and_diverged_trials_are_flagged(tiny_run, tmp_path):
     grid = dict(learning_rate=(0.5, 1e30))
     config = _cola(tiny_run, tmp_path, grid=grid, optimizer=dict(clip_norm=1e30))

@@ -32,6 +32,7 @@ def finished(tiny_run, tmp_path_factory):
     return data, folder / "run"
 
 
+@pytest.mark.slow
 def test_it_learns_and_writes_its_predictions(finished):
     data, run = finished
     results = json.loads((run / "results.json").read_text())

@@ -43,6 +43,7 @@ def corpora(exported, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_figures_of_several_corpora(
     tiny_run, exported, tiny_corpus, corpora, tmp_path, capsys, monkeypatch
 ):
@@ -91,6 +92,7 @@ def test_figures_of_several_corpora(
         masked_text.run(str(run), str(corpora / "new"))
 
 
+@pytest.mark.slow
 def test_models_with_other_vocabularies_are_compared(
     tiny_run, exported, tiny_corpus, corpora, tmp_path, capsys, monkeypatch
 ):

@@ -16,11 +16,12 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import OneModel
-from bertjax.fine_tuning.model import Predictor
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import predict
-from bertjax.tasks.classification import Classification
+from bertjax.tasks.choice import MultipleChoice
+from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
+from bertjax.tasks.question_answering import QuestionAnswering
 from bertjax.tasks.tagging import Tagging
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
@@ -87,6 +88,7 @@ def test_the_door_from_file_to_file(fine_tuned, repository, tmp_path):
     assert "is there already" in again.stderr
 
 
+@pytest.mark.slow
 def test_the_door_from_standard_input_to_standard_output(fine_tuned, repository):
     _, run = fine_tuned("SWAG")
     lines = [json.dumps(LINES["SWAG"][1]), ""] * 2
@@ -105,7 +107,7 @@ def test_the_door_to_a_model_without_a_head(tiny_run, repository, tmp_path):
     assert "Traceback" not in result.stderr and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", others_slow(LINES, *(LINES.keys() - {"TriviaQA"})))
+@pytest.mark.parametrize("name", others_slow(LINES, "MRPC", "own labels", "NER"))
 def test_lines_of_each_family(fine_tuned, tmp_path, name):
     typed, fields, keys = LINES[name]
     lines = [json.dumps(fields, ensure_ascii=False)] + ([typed] if typed else [])
@@ -136,6 +138,17 @@ class _Input(io.TextIOWrapper):
         self.isatty = lambda: typed
 
 
+# For each kind of line that cannot be used: a family, and what a model predicts for a line.
+_FAMILIES = {
+    "CoLA": (Classification(("no", "yes"), pairs=False), np.zeros(2)),
+    "MRPC": (Classification(("no", "yes"), pairs=True), np.zeros(2)),
+    "STS-B": (Regression(pairs=True), np.zeros(1)),
+    "SWAG": (MultipleChoice(), np.zeros(4)),
+    "NER": (Tagging(("O", "B-PER")), np.zeros((4, 2))),
+    "SQuAD 1.1": (QuestionAnswering(), None),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
@@ -151,18 +164,18 @@ class _Input(io.TextIOWrapper):
     ],
 )
 @pytest.mark.parametrize("source", ["in.txt", "-"])
-def test_a_line_that_cannot_be_used(fine_tuned, tmp_path, monkeypatch, name, line, message, source):
+def test_a_line_that_cannot_be_used(use, tmp_path, monkeypatch, name, line, message, source):
     """The message has file and line; nothing is written, and for a file nothing is computed."""
-    _, run = fine_tuned(name)
+    use(*_FAMILIES[name])
     if source != "-":
-        monkeypatch.setattr(Predictor, "outputs", None)
+        monkeypatch.setattr(predict.open_fine_tuned("run"), "predict", None)
     fine = json.dumps(LINES[name][1])
     text = f"{fine}\n\n{fine}\n{line}\n{fine}\n"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text(text)
     monkeypatch.setattr(sys, "stdin", _Input(text.encode()))
     with pytest.raises(InputError) as caught:
-        predict.run(str(run), source, "out")
+        predict.run("run", source, "out")
     origin = "standard input" if source == "-" else source
     assert str(caught.value).startswith(f"{origin} {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]

@@ -425,6 +425,7 @@ def test_a_unigram_vocabulary_is_extended(tmp_path):
     assert len(report["new_pieces"]["pieces"]) == new.vocabulary_size - old.vocabulary_size > 0
 
 
+@pytest.mark.slow
 def test_the_door(tmp_path, text, repository):
     door = [sys.executable, repository / "launch/prepare_corpus.py", "--held_out=0.1"]
     arguments = [f"--source={text}", f"--output={tmp_path}/corpus", "--learn_vocabulary=100"]

@@ -160,6 +160,7 @@ def test_a_signal_stops_the_run_and_it_goes_on_exactly(
     assert_same_run(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_without_its_first_checkpoint_begins_again(
     tiny_corpus, uninterrupted, tmp_path, caplog
 ):
@@ -180,6 +181,7 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_corpus, uninterrupted, tmp_pat
     assert_same_run(run, uninterrupted)
 
 
+@pytest.mark.slow
 def test_masked_lm_alone(tiny_corpus, tmp_path):
     run = tmp_path / "run"
     one_phase = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
@@ -232,6 +234,7 @@ def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path, capsys):
     assert "\nattention by einsum at length 32" in capsys.readouterr().out  # of a CPU
 
 
+@pytest.mark.slow
 def test_several_corpora(tiny_corpus, tmp_path):
     text = (tiny_corpus.parent / "text.txt").read_text()
     (tmp_path / "more.txt").write_text(text.replace("quack", "moo"))
@@ -247,6 +250,7 @@ def test_several_corpora(tiny_corpus, tmp_path):
     assert len(metrics_of(tmp_path / "run")) == 10
 
 
+@pytest.mark.slow
 def test_phases_that_differ_in_model_masking_and_corpus(tiny_corpus, tmp_path, monkeypatch):
     """The run is opened as its last phase computes it, with the figures that it had."""
     monkeypatch.setattr(BertSpec, "phase_fields", ("layer_norm_eps",))  # as a family has its thetas

@@ -60,6 +60,7 @@ def test_the_vectors_of_words(tiny_run, data, tmp_path):
     assert np.abs(np.asarray(other[1], np.float32) - found[1]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_the_report(tiny_run, data, tmp_path, capsys):
     output = tmp_path / "probe.json"
     report = probe.run(str(tiny_run), str(data), layers=[0, 1], ranks=[5], output=str(output))

@@ -11,6 +11,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.programs import show_sharding
 from configs import pretrain_base_16
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.tiny_run import tiny_config
 
 pytestmark = pytest.mark.devices(8)
@@ -22,7 +23,7 @@ class Shown(NamedTuple):
     output: str
 
 
-@pytest.fixture(scope="module", params=["data", "zero1", "fsdp", "tensor"])
+@pytest.fixture(scope="module", params=others_slow(["data", "zero1", "fsdp", "tensor"], "tensor"))
 def base(request) -> Shown:
     """BERT-Base of the paper in each layout; products are split four ways, if at all."""
     config = pretrain_base_16.get_config()

@@ -55,6 +55,7 @@ def arguments(study_file, corpus, data, tmp_path):
     return str(study_file), "cpu", str(corpus), str(data), str(tmp_path / "study")
 
 
+@pytest.mark.slow
 def test_the_plan(tiny_corpus, data, tmp_path, monkeypatch, capsys):
     """Three seeds of each recipe take twenty minutes each, on any machine."""
     monkeypatch.setattr(study, "measured_pace", lambda *_: Pace(1e9, 10.0))

@@ -72,6 +72,7 @@ def test_the_folder_of_a_file(repository):
         folder_of_tests(repository, "bertjax/config.py")
 
 
+@pytest.mark.slow
 def test_a_bug_that_no_test_sees_is_found(tmp_path):
     checkout = tmp_path / "checkout"
     (checkout / "bertjax" / "words").mkdir(parents=True)

@@ -507,6 +507,7 @@ def test_the_study_of_one_s_own(documents, tmp_path):
     assert [row.name for row in study.rows] == ["15% masked", "40% masked"]
 
 
+@pytest.mark.slow
 def test_a_pod_is_shown(commands, repository, tmp_path):
     show = next(c for c in commands["docs/tpu.md"] if _program(c) == "launch/show_sharding.py")
     assert "optimizer state: 840.5 MiB" in _run(show, tmp_path, repository)

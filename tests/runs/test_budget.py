@@ -50,6 +50,7 @@ def test_tokens_and_operations(tiny_corpus, tmp_path):
     assert job.recipe.total_steps == 30
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_steps_that_it_was_begun_with(tiny_corpus, tmp_path, paced, monkeypatch):
     config = tiny_config(tiny_corpus, budget="0.2min")
     assert pretrain.run(config, str(tmp_path / "run")) == 0

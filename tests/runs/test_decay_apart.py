@@ -177,6 +177,7 @@ def test_a_folder_that_holds_another_run(constant, whole, tiny_corpus, tmp_path)
 # ------------------------------------------------------------------------------ the average
 
 
+@pytest.mark.slow
 def test_the_average_is_what_is_evaluated_and_opened(whole):
     """The figures of the run and of launch/evaluate.py are those of the averaged weights."""
     loaded = load_run(whole)

@@ -39,9 +39,8 @@ _SHORT = {  # one phase, so that one length is compiled
 _STACKED = {"scan_layers": True, "vocab_multiple": 64}
 
 
-@pytest.mark.parametrize(
-    "kind, storage", others_slow([("run", {}), ("hf", _STACKED)], ("hf", _STACKED))
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, storage", [("run", {}), ("hf", _STACKED)])
 def test_it_goes_on_where_the_weights_are(
     tiny_corpus, tiny_run, exported, tmp_path, kind, storage, capsys
 ):
@@ -90,6 +89,7 @@ def test_what_the_weights_decide(make_pretrained):
     )
 
 
+@pytest.mark.slow
 def test_a_missing_head_starts_fresh_and_is_named(tiny_corpus, tiny_run, tmp_path, capsys):
     """The given model lacks the next-sentence task."""
     alone = tiny_config(tiny_corpus, objective="masked_lm", init_from=str(tiny_run), **_SHORT)

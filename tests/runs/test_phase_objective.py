@@ -34,6 +34,7 @@ def turned(tiny_corpus, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_each_phase_minimizes_its_own_objective(tiny_corpus, tmp_path, turned):
     """The first phase is that of a run left to right; the run has the objective of its config."""
     of_one = config_of(tiny_corpus, objective="left_to_right")
@@ -45,6 +46,7 @@ def test_each_phase_minimizes_its_own_objective(tiny_corpus, tmp_path, turned):
     assert losses(turned, "heldout")[0] == losses(tmp_path / "left", "heldout")[0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_model_of_its_phase(turned):
     assert open_model(f"{turned}@9").kind == kinds.CAUSAL_LM
     assert open_model(f"{turned}@9").spec.causal

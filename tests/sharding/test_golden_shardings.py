@@ -27,7 +27,7 @@ SHOWN = {
     "large_64_tensor_zero1": (64, "pretrain_large_64", {"layout": "tensor_zero1", "mesh.model": 4}),
 }
 
-_DEFAULT = ("base_16", "large_64_tensor_zero1")  # in the default tier
+_DEFAULT = ("large_64_tensor_zero1",)  # in the default tier
 _OTHERS = tuple(name for name in SHOWN if name not in _DEFAULT)
 
 # Prints the output of launch/show_sharding.py for each, without pictures.

@@ -162,6 +162,7 @@ def _assert_trains_the_same(one_device, name, grid, scan_layers, *how):
         np.testing.assert_allclose(params[path], leaf, atol=PARAMETER_TOLERANCE, err_msg=path)
 
 
+@pytest.mark.slow
 def test_a_layout_trains_layers_in_one_array_and_batches_in_parts(one_device):
     """A small version of the slow tests above, which do this in every layout."""
     _assert_trains_the_same(one_device, "tensor_fsdp", (4, 2), True, 2)

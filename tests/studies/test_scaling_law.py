@@ -31,7 +31,7 @@ def test_the_interval_has_the_truth():
     """With 0.3 % of noise, 90 % of the samples' laws are around the true loss at the runs' end."""
     runs = made(noise=0.003)
     law = fit(runs)
-    laws = resampled(runs, law, 50)
+    laws = resampled(runs, law, 20)
     low, high = np.percentile([each.loss(4e6, 1e9) for each in laws], (5, 95))
     assert low < LAW.loss(4e6, 1e9) < high and 0 < high - low < 0.5
     assert resampled(runs, law, 3) == laws[:3]

@@ -17,6 +17,7 @@ from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
 from bertjax.training.state import TrainState
+from tests.helpers.slow_cases import others_slow
 from tests.training import toy
 
 pytestmark = pytest.mark.devices(8)
@@ -187,6 +188,7 @@ def _run(folder, phases, intervals):
             return trainer.train(state, course, checkpoints, journal, window)
 
 
+@pytest.mark.slow
 def test_a_run_that_crashed_goes_on_exactly(tmp_path):
     intervals = toy.intervals(log=3, evaluate=4, checkpoint=5)
     whole, _ = _run(tmp_path / "whole", [toy.phase(0, 18)], intervals)
@@ -217,7 +219,7 @@ def handlers(monkeypatch):
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize("number", others_slow(STOPPING, signal.SIGTERM))
 def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path, number, handlers):
     intervals = toy.intervals(log=3, evaluate=50, checkpoint=50)
     whole, _ = _run(tmp_path / "whole", [toy.phase(0, 9), toy.phase(9, 25)], intervals)

@@ -15,6 +15,8 @@ from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.model import Model
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means, train_step
+from tests.helpers.closeness import assert_close
+from tests.helpers.slow_cases import others_slow
 from tests.training import toy
 
 # The change of the parameters is minus the gradient.
@@ -72,7 +74,7 @@ def whole(bert):
     return update(1, objective=objective)
 
 
-@pytest.mark.parametrize("accumulate", [2, 3, 6])
+@pytest.mark.parametrize("accumulate", others_slow([2, 3, 6], 3))
 def test_parts_give_the_gradient_of_the_whole(bert, whole, accumulate):
     update, objective = bert
     gradient, metrics = update(accumulate, objective=objective)
@@ -89,20 +91,30 @@ def test_the_loss_is_the_sum_of_both_means(whole):
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_each_loss_has_its_weight(bert, whole, accumulate):
-    class Weighted(MaskedLMNextSentence):
-        loss_weights = {"mlm_loss": 0.5, "nsp_loss": 0.0}
+def test_each_loss_has_its_weight(accumulate):
+    """The error of the weighted rows counts half; that of all rows does not, and is reported."""
 
-    class Alone(MaskedLMNextSentence):
-        loss_weights = {"mlm_loss": 1.0, "nsp_loss": 0.0}
+    class Weighted(toy.Regression):
+        loss_weights = {"mlm_loss": 0.5, "all_loss": 0.0}
 
-    update, _ = bert
-    gradient, metrics = update(accumulate, objective=Weighted())
-    alone, _ = update(1, objective=Alone())
-    assert metrics["loss"] == pytest.approx(metrics["mlm_loss"] / 2, rel=1e-6)
-    assert metrics["nsp_loss"] == pytest.approx(whole[1]["nsp_loss"], rel=1e-5)
-    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(a, b / 2, rtol=1e-4, atol=1e-6)
+        def weights(self, batch):
+            return super().weights(batch) | {"all_loss": jnp.ones_like(batch["weight"])}
+
+        def values(self, outputs, batch):
+            found = super().values(outputs, batch)
+            return found | {"all_loss": {"all_loss": found["mlm_loss"]["mlm_loss"]}}
+
+    params, batch = toy.params(), {n: x[:6] for n, x in toy.batch(3, slice(None)).items()}
+    still = Model.of(toy.Line(dropped=0.0), toy.X)
+    gradient, metrics = _update(params, batch, accumulate, model=still, objective=Weighted())
+    alone, _ = _update(params, batch, 1, model=still)
+    errors = np.square(batch["x"] @ params["w"] + params["b"] - batch["y"])
+    means = [np.average(errors, weights=batch["weight"]), errors.mean()]
+    assert_close([metrics["mlm_loss"], metrics["all_loss"]], means)
+    assert_close(metrics["loss"], means[0] / 2)
+    assert_close(
+        gradient, jax.tree.map(lambda leaf: leaf / 2, alone), size=np.abs(params["w"]).max()
+    )
 
 
 def test_a_batch_without_predictions_changes_nothing():
