@@ -21,6 +21,7 @@ if [[ "${1-}" == --peers ]]; then
   shift
 fi
 use_environment "${extras[@]}"
+unset PYTHONDONTWRITEBYTECODE # with it, each process compiles all modules again
 cd "$REPOSITORY"
 exec "$PYTHON" -m pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal \
   --durations=10 "$@"

@@ -27,6 +27,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["EPATH_USE_TF"] = "false"  # as cloud_storage.py, but before JAX makes a path
 os.environ["PYTHONPATH"] = str(REPOSITORY)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes would compile all modules again
 
 import jax  # noqa: E402
 
@@ -99,15 +100,41 @@ def pytest_fixture_setup(request: pytest.FixtureRequest):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_was_compiled_is_forgotten():
-    """Clears JAX's caches after each file: they are also on disk, and take memory.
+def memory_stays_small():
+    """Frees what a file left, once the process has become large: to look for it takes time.
 
-    What a file leaves, such as modules, is not looked through again after the next files.
+    What is left then, such as modules, is not looked through again.
     """
     yield
-    jax.clear_caches()
-    gc.collect()
-    gc.freeze()
+    if _resident_bytes() > 3 << 30:
+        jax.clear_caches()
+        gc.collect()
+        gc.freeze()
+
+
+def _resident_bytes() -> float:
+    """Of this process; where the system does not say, too many."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except FileNotFoundError:
+        return float("inf")
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def losses_are_not_drawn(request):
+    """A picture takes a quarter of a second; files marked `draws` get real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.node.get_closest_marker("draws"):
+            from bertjax.training.journal import Journal
+
+            patch.setattr(Journal, "draw", _draw_nothing)
+        yield
+
+
+def _draw_nothing(journal) -> None:
+    (journal._local / "loss.png").write_bytes(b"\x89PNG")
+    journal._drawn = len(journal._rows)
 
 
 @pytest.fixture(scope="session")

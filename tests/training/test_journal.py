@@ -15,6 +15,8 @@ from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.training.journal import HELDOUT, TRAIN, Journal, read_metrics
 from bertjax.training.verdict import Health, PhaseSteps
 
+pytestmark = pytest.mark.draws
+
 
 def _events(folder) -> list[tuple[int, str, float]]:
     """Reads (step, tag, value) of all scalars, in the order in which they were written."""
