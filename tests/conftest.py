@@ -194,16 +194,15 @@ def tiny_run(tiny_corpus: Path) -> Path:
 @pytest.fixture(scope="session")
 def left_to_right_run(tiny_corpus: Path) -> Path:
     """A finished run with the left-to-right objective and one phase; do not write into it."""
-    from tests.helpers.tiny_run import tiny_config
+    from tests.helpers.tiny_run import ONE_LENGTH, tiny_config
 
     config = tiny_config(
         tiny_corpus,
         objective="left_to_right",
         total_steps=60,
-        phase_1={"share": 1.0},
-        phase_2={"share": 0.0},
         optimizer={"warmup_steps": 6},
         intervals={"log": 20, "evaluate": 60, "checkpoint": 60},
+        **ONE_LENGTH,
     )
     return _pretrained("left_to_right", config)
 

@@ -18,7 +18,7 @@ from outcome import End
 
 from tests.helpers import task_files
 from tests.helpers.conllu import conllu
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config, write_text
 
 _CONFIGS = doors.REPOSITORY / "configs"
 
@@ -403,8 +403,7 @@ class Made:
 def tiny() -> dict[str, Any]:
     """The config of `PRETRAIN`."""
     intervals = {"log": 2, "evaluate": 6, "checkpoint": 4, "eval_batches": 1}
-    one_phase = dict(phase_1={"share": 1.0}, phase_2={"share": 0.0})
-    return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3, **one_phase)
+    return tiny_config("", total_steps=12, intervals=intervals, keep_checkpoints=3, **ONE_LENGTH)
 
 
 def study() -> dict[str, Any]:

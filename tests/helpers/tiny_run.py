@@ -63,6 +63,9 @@ _TINY = {
     "eval_batch_size": 8,
 }
 
+# Each length is a step and an evaluation to compile.
+ONE_LENGTH = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
+
 
 def _merge(tree: Any, changes: Any) -> Any:
     if not isinstance(changes, Mapping):

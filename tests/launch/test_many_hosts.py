@@ -19,7 +19,7 @@ from bertjax.runs.run_folder import load_run
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.patience import PATIENCE
 from tests.helpers.reserved_port import reserved_port
-from tests.helpers.tiny_run import metrics_of, tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
 from tests.helpers.xla_flags import xla_flags
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
@@ -30,8 +30,7 @@ STEPS = 24
 def config_of(corpus, **changes):
     """The config of a run of 24 steps of one length, saved every 3 steps."""
     intervals = {"log": 2, "evaluate": 12, "checkpoint": 3, "eval_batches": 2}
-    phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
-    return tiny_config(corpus, total_steps=STEPS, intervals=intervals, **phases, **changes)
+    return tiny_config(corpus, total_steps=STEPS, intervals=intervals, **ONE_LENGTH, **changes)
 
 
 class Job:

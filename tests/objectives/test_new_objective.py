@@ -30,7 +30,7 @@ from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
 from bertjax.training.step import means
-from tests.helpers.tiny_run import metrics_of, tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
 from tests.objectives.parity import Parity
 
 STEPS = 24
@@ -47,9 +47,8 @@ def registered():
 
 
 def _config(corpus, **changes):
-    phases = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
     intervals = {"log": 2, "evaluate": 12, "checkpoint": STEPS, "eval_batches": 2}
-    changes = dict(total_steps=STEPS, intervals=intervals) | phases | changes
+    changes = dict(total_steps=STEPS, intervals=intervals) | ONE_LENGTH | changes
     return tiny_config(corpus, objective=Parity.name, **changes)
 
 

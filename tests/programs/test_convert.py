@@ -21,7 +21,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import vector_model
-from tests.helpers.tiny_run import tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,8 @@ def stacked_run(tiny_corpus, tmp_path_factory):
     """A run with stacked layers, a padded vocabulary, and products in bfloat16."""
     folder = tmp_path_factory.mktemp("stacked") / "run"
     switches = {"scan_layers": True, "vocab_multiple": 64, "compute_dtype": "bfloat16"}
-    config = tiny_config(tiny_corpus, total_steps=4, model={**switches, "num_hidden_layers": 3})
+    changes = {"model": {**switches, "num_hidden_layers": 3}} | ONE_LENGTH
+    config = tiny_config(tiny_corpus, total_steps=4, **changes)
     assert pretrain.run(config, str(folder)) == 0
     return folder
 

@@ -17,7 +17,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.training.checkpoint import newest_metadata
 from configs import pretrain_distil_tiny
 from tests.helpers.stopped import pretrain_until_stopped
-from tests.helpers.tiny_run import metrics_of, tiny_config, write_text
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config, write_text
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +25,12 @@ LEARNED = dict(total_steps=40, objective=dict(cosine_weight=20.0))
 
 
 def _config(corpus, teacher="", student="", **changes):
-    one = dict(phase_1={"share": 1.0}, phase_2={"share": 0.0})
     model = dict(encoder="distilbert") | changes.pop("model", {})
     objective = dict(name="distillation") | changes.pop("objective", {})
     source = dict(teacher=str(teacher), student=str(student))
-    return tiny_config(corpus, objective=objective, init_from=source, model=model, **one | changes)
+    return tiny_config(
+        corpus, objective=objective, init_from=source, model=model, **ONE_LENGTH | changes
+    )
 
 
 @pytest.fixture(scope="module")

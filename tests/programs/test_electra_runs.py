@@ -27,7 +27,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
-from tests.helpers.tiny_run import metrics_of, tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ MODEL = dict(
 
 def _config(corpus, model=MODEL, **changes):
     objective = dict(name="electra", generator_width=0.5) | changes.pop("objective", {})
-    changes = dict(short_probability=0.0, phase_1={"share": 1.0}, phase_2={"share": 0.0}) | changes
+    changes = dict(short_probability=0.0) | ONE_LENGTH | changes
     masking = {"mask": 0.85, "random": 0.0}
     config = tiny_config(corpus, objective=objective, masking=masking, **changes)
     return config | {"model": model}

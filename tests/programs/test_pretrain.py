@@ -17,7 +17,7 @@ from bertjax.runs.run_folder import load_run, read_config
 from bertjax.training.journal import Journal
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
-from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
+from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, start_pretraining, tiny_config
 
 
 def rows_of(run, split):
@@ -184,8 +184,7 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_corpus, uninterrupted, tmp_pat
 @pytest.mark.slow
 def test_masked_lm_alone(tiny_corpus, tmp_path):
     run = tmp_path / "run"
-    one_phase = {"phase_1": {"share": 1.0}, "phase_2": {"share": 0.0}}
-    config = tiny_config(tiny_corpus, objective="masked_lm", **one_phase)
+    config = tiny_config(tiny_corpus, objective="masked_lm", **ONE_LENGTH)
     assert pretrain.run(config, str(run)) == 0
     rows = metrics_of(run)
     assert all("nsp_loss" not in row and row["loss"] > 0 for row in rows)
