@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.built_once import built_once
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.xla_flags import xla_flags
 
 pytest_plugins = ["tests.helpers.small_bert"]
 _DEVICES = 8  # all devices; a test sees one, or as many as its mark says
 _PEERS = ("torch", "transformers")
+_OF_OTHER_TIERS = {"slow", "peers", "needs"}
 
 # JAX reads these variables when it is imported, here and in the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -30,6 +30,9 @@ os.environ["PYTHONPATH"] = str(REPOSITORY)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes would compile all modules again
 
 import jax  # noqa: E402
+
+from tests.helpers import programs  # noqa: E402
+from tests.helpers.built_once import built_once  # noqa: E402
 
 gc.disable()  # each file ends with a collection; those on the way take a quarter of the time
 
@@ -88,8 +91,13 @@ def _seeing_devices_of(node: pytest.Item | pytest.Collector | None) -> Iterator[
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
+    before = programs.count()
     with _seeing_devices_of(item):
-        return (yield)
+        result = yield
+    made = programs.count() - before
+    if made > programs.MOST and not _OF_OTHER_TIERS & {mark.name for mark in item.iter_markers()}:
+        pytest.fail(f"{made} programs, and a default test has {programs.MOST}: see programs.py")
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

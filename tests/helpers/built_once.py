@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.helpers.checkout import REPOSITORY
+from tests.helpers.programs import not_counted
 
 _ROOT = REPOSITORY / ".cache" / "tests"
 _CODE = ("bertjax/**/*.py", "configs/*.py", "tests/**/*.py")
@@ -44,6 +45,7 @@ def built_once(name: str, build: Callable[[Path], None]) -> Path:
         if not whole.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            build(folder)
+            with not_counted():
+                build(folder)
             whole.touch()
     return folder

@@ -168,8 +168,8 @@ def test_what_a_library_imports_undeclared_is_declared_here(file, library, modul
 
 def test_a_plain_environment_has_what_setup_asks_for_and_no_more(tmp_path):
     environment = os.environ | plain_environment(tmp_path)
-    for module in ("jax", "flatbuffers", "google.protobuf", "bertjax.programs.convert"):
-        subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True)
+    modules = "jax, flatbuffers, google.protobuf, bertjax.programs.convert"
+    subprocess.run([sys.executable, "-c", f"import {modules}"], env=environment, check=True)
     refused = subprocess.run(
         [sys.executable, "-c", "import pytest"], env=environment, capture_output=True, text=True
     )
