@@ -26,6 +26,7 @@ def get_config() -> ml_collections.ConfigDict:
         name="distillation",
         temperature=2.0,
         distil_weight=5.0,
+        restrict_ce_to_mask=True,  # on a CPU, the logits of all tokens cost more than the layers
         mlm_weight=2.0,
         cosine_weight=1.0,
         text="spans",

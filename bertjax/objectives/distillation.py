@@ -14,7 +14,7 @@ from bertjax.encoders.registry import ENCODERS
 from bertjax.heads.architectures import text_inputs
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import divergence, label_logit
-from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.objectives.masked_lm import MaskedLM, at_places
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs
 
@@ -36,7 +36,7 @@ class MaskedLMWithStates(PreTrainingModel):
 
 @dataclasses.dataclass(frozen=True)
 class Distillation(MaskedLM):
-    """The student's distribution of each predicted token approaches the teacher's.
+    """The student's distribution at each token approaches the teacher's.
 
     The encoder of `config.model` is the student, which is the part that other programs open and
     export. The teacher stays as it is. It may be of another family, with the same vocabulary.
@@ -46,6 +46,8 @@ class Distillation(MaskedLM):
       distil_weight: the weight of "distil_loss": the divergence of the student's distribution from
         the teacher's, times the square of the temperature. Its gradient is that of their
         cross-entropy. All weights are those of the paper's code (distillation/README.md).
+      restrict_ce_to_mask: whether "distil_loss" is of the masked places alone, as with that flag of
+        the paper's code (distiller.py), and not of all tokens.
       mlm_weight: the weight of the masked-LM loss.
       cosine_weight: the weight of "cosine_loss": 1 - the cosine of both models' last hidden states,
         on each token. It is 0 if they are not equally wide.
@@ -55,6 +57,7 @@ class Distillation(MaskedLM):
 
     temperature: float = 2.0
     distil_weight: float = 5.0
+    restrict_ce_to_mask: bool = False
     mlm_weight: float = 2.0
     cosine_weight: float = 1.0
     teacher: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
@@ -144,8 +147,10 @@ class Distillation(MaskedLM):
         """The student's "masked_lm" [B, P, V] and "sequence" [B, S, D].
 
         Also the teacher's, as "teacher_masked_lm" [B, P, V'] and "teacher_sequence"; and "pieces"
-        [V''], which is true for the pieces that both have.
+        [V''], which is true for the pieces that both have. P is S if all tokens are compared.
         """
+        if not self.restrict_ce_to_mask:
+            batch = {name: x for name, x in batch.items() if name != "masked_lm_positions"}
         student = model(params, batch, rngs.dropout(), STUDENT)
         teacher = model(params, batch, part=TEACHER)
         sizes = [part.module.spec.vocab_size for part in model.parts.values()]
@@ -156,20 +161,31 @@ class Distillation(MaskedLM):
             "pieces": jnp.arange(rows) < min(sizes),
         }
 
+    def _compared(self, batch: Arrays) -> Arrays:
+        """The batch with what is predicted at each place of the logits [B, P, V]."""
+        if self.restrict_ce_to_mask:
+            return batch
+        shape = batch["input_mask"].shape
+        given = {name: batch[name] for name in self.targets}
+        spread = {name: at_places(batch, x, jnp.zeros(shape, x.dtype)) for name, x in given.items()}
+        return {**batch, **spread}
+
     def weights(self, batch: Arrays) -> dict[str, LossWeights]:
-        """Adds 1 on each predicted token, and for the cosine on each token of the text."""
-        return super().weights(batch) | {
-            "distil_loss": batch[self.targets[1]],
-            "cosine_loss": batch["input_mask"].astype(jnp.float32),
-        }
+        """Adds 1 on each token that is compared: those of the text, or the masked ones."""
+        weights = super().weights(self._compared(batch))
+        tokens = batch["input_mask"].astype(jnp.float32)
+        distilled = weights["mlm_loss"] if self.restrict_ce_to_mask else tokens
+        return weights | {"distil_loss": distilled, "cosine_loss": tokens}
 
     def values(self, outputs: Arrays, batch: Arrays) -> dict[str, dict[str, jax.Array]]:
-        """Adds the two losses, and "teacher_accuracy": that of the teacher, on the same tokens."""
+        """Adds the two losses, and "teacher_accuracy": the teacher's, on the masked tokens."""
+        batch = self._compared(batch)
         values = super().values(outputs, batch)
         student, teacher = outputs["masked_lm"], outputs["teacher_masked_lm"]
         loss = divergence(student, teacher, self.temperature, outputs["pieces"])
         right = label_logit(teacher, batch[self.targets[0]]) == teacher.max(-1)
-        values["distil_loss"] = {"distil_loss": loss, "teacher_accuracy": right}
+        values["mlm_loss"]["teacher_accuracy"] = right
+        values["distil_loss"] = {"distil_loss": loss}
         if self.cosine_weight:
             cosine = _cosine(outputs["sequence"], outputs["teacher_sequence"])
             values["cosine_loss"] = {"cosine_loss": 1.0 - cosine}
@@ -179,6 +195,7 @@ class Distillation(MaskedLM):
         self, spec: EncoderSpec, length: int, predicted: int, context: float | None = None
     ) -> float:
         """The student's, and the teacher's forward pass, a third of a training step."""
+        predicted = predicted if self.restrict_ce_to_mask else length
         teacher = self.teacher_spec(spec).flops_per_token(length, predicted, context)
         return spec.flops_per_token(length, predicted, context) + teacher / 3
 

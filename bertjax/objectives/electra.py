@@ -12,7 +12,7 @@ from bertjax.encoders.contract import EncoderSpec
 from bertjax.heads.architectures import text_inputs
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.heads.replaced_tokens import Discriminator
-from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.objectives.masked_lm import MaskedLM, at_places
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs
 
@@ -129,12 +129,9 @@ class ReplacedTokenDetection(MaskedLM):
             noise = jax.random.gumbel(rngs.draw("samples"), logits.shape)
             sampled = jax.lax.stop_gradient(logits + noise).argmax(-1).astype(jnp.int32)
             ids, labels = batch["input_ids"], batch["masked_lm_ids"]
-            used = batch["masked_lm_weights"] > 0
-            places = jnp.where(used, batch["masked_lm_positions"], ids.shape[1])  # or past the end
-            put = jax.vmap(lambda row, places, values: row.at[places].set(values, mode="drop"))
             wrong = (sampled != labels).astype(jnp.int32)
-            text = {**batch, "input_ids": put(ids, places, sampled)}
-            is_replaced = put(jnp.zeros_like(ids), places, wrong)
+            text = {**batch, "input_ids": at_places(batch, sampled, ids)}
+            is_replaced = at_places(batch, wrong, jnp.zeros_like(ids))
         return {
             "masked_lm": logits,
             "sampled_ids": sampled,

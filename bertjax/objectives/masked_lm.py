@@ -77,6 +77,14 @@ class MaskedLM(TokenPrediction):
         return rule.unigram_baseline(frequencies)
 
 
+def at_places(batch: Arrays, values: jax.Array, into: jax.Array) -> jax.Array:
+    """Puts a value [B, P] of each predicted token at its place into an array [B, S]."""
+    length = into.shape[1]
+    places = jnp.where(batch["masked_lm_weights"] > 0, batch["masked_lm_positions"], length)
+    put = jax.vmap(lambda row, places, values: row.at[places].set(values, mode="drop"))
+    return put(into, places, values)
+
+
 @dataclasses.dataclass(frozen=True)
 class MaskedLMNextSentence(MaskedLM):
     """Both tasks of BERT: masked tokens of two spans, and whether the second follows the first."""

@@ -1,6 +1,7 @@
 """Distillation: its losses beside PyTorch's, its settings, and what it refuses."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,9 @@ from bertjax.encoders.registry import array_names
 from bertjax.objectives.cross_entropy import divergence
 from bertjax.objectives.distillation import Distillation
 from bertjax.runs.recipe import Recipe
+from bertjax.training.model import Part
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
-from tests.helpers.sums import sums_of
 from tests.helpers.tiny_run import tiny_config
 
 SIZES = dict(hidden_size=24, num_attention_heads=3, vocab_size=29, max_position_embeddings=13)
@@ -72,38 +73,56 @@ def test_padding_of_a_vocabulary_counts_for_nothing():
     np.testing.assert_allclose(found, _kl(student, teacher, 0.25), rtol=1e-4)
 
 
-def test_the_means_are_of_predicted_tokens_and_of_all_tokens(monkeypatch):
-    rng, objective = np.random.default_rng(2), Distillation()
+@pytest.mark.parametrize("restricted", [False, True])
+def test_the_means_are_of_masked_tokens_and_of_all_tokens(restricted):
+    """Of models that give these logits at every token, of which some are masked."""
+    rng, objective = np.random.default_rng(2), Distillation(restrict_ce_to_mask=restricted)
+    used = np.array([[True, True], [True, False]])
+    mask = np.array([[1, 1, 1], [1, 1, 0]])
     batch = {
-        "masked_lm_ids": jnp.array([[3, 1], [0, 2]]),
-        "masked_lm_weights": jnp.array([[1.0, 1.0], [1.0, 0.0]]),
-        "input_mask": jnp.array([[1, 1, 1], [1, 1, 0]]),
+        "input_mask": mask,
+        "masked_lm_positions": np.array([[2, 0], [1, 0]], np.int32),
+        "masked_lm_ids": np.array([[3, 1], [0, 2]], np.int32),
+        "masked_lm_weights": used.astype(np.float32),
     }
-    logits = rng.normal(size=(2, 2, 2, 5)).astype(np.float32)
+    logits = rng.normal(size=(2, 2, 3, 5)).astype(np.float32)
     states = rng.normal(size=(2, 2, 3, 4)).astype(np.float32)
-    outputs = dict(
-        masked_lm=logits[0],
-        teacher_masked_lm=logits[1],
-        sequence=states[0],
-        teacher_sequence=states[1],
-        pieces=jnp.ones(5, bool),
-    )
-    monkeypatch.setattr(Distillation, "outputs", lambda *_: outputs)
-    found = means(sums_of(objective, outputs, batch))
-    of_token = _kl(*logits, 2.0)
-    assert found["distil_loss"] == pytest.approx((of_token.sum() - of_token[1, 1]) / 3, rel=1e-5)
+
+    class Given:
+        parts = {name: Part(SimpleNamespace(spec=STUDENT), {}) for name in ("student", "teacher")}
+
+        def __call__(self, params, inputs, dropout=None, part=""):
+            number = ("student", "teacher").index(part)
+            at = inputs.get("masked_lm_positions", jnp.tile(jnp.arange(3), (2, 1)))
+            found = jnp.take_along_axis(logits[number], at[..., None], 1)
+            return {"masked_lm": found, "sequence": states[number]}
+
+    sums = jax.jit(lambda batch: objective.sums(Given(), {}, batch, STILL)[0])(batch)
+    counts = objective.counts(batch)
+    assert {name: float(sums[name][1]) for name in counts} == counts
+    assert counts == {"mlm_loss": 3, "distil_loss": 3 if restricted else 5, "cosine_loss": 5}
+    found = means(sums)
+    of_token, masked = _kl(*logits, 2.0), ([0, 0, 1], [2, 0, 1])
+    compared = of_token[masked] if restricted else of_token[mask > 0]
+    assert found["distil_loss"] == pytest.approx(compared.mean(), rel=1e-5)
+    labels = batch["masked_lm_ids"][used]
+    student, teacher = (each[masked] for each in logits.astype(float))
+    of_label = np.log(np.exp(student).sum(-1)) - student[np.arange(3), labels]
+    assert found["mlm_loss"] == pytest.approx(of_label.mean(), rel=1e-5)
+    assert found["mlm_accuracy"] == pytest.approx((student.argmax(-1) == labels).mean())
+    assert found["teacher_accuracy"] == pytest.approx((teacher.argmax(-1) == labels).mean())
     a, b = states
     cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
-    assert found["cosine_loss"] == pytest.approx(1 - (cosine.sum() - cosine[1, 2]) / 5, rel=1e-5)
-    right = logits[1].argmax(-1) == batch["masked_lm_ids"]
-    assert found["teacher_accuracy"] == pytest.approx((right.sum() - right[1, 1]) / 3)
+    assert found["cosine_loss"] == pytest.approx(1 - cosine[mask > 0].mean(), rel=1e-5)
     assert objective.loss_weights == {"mlm_loss": 2.0, "distil_loss": 5.0, "cosine_loss": 1.0}
-    without = Distillation(cosine_weight=0.0)
-    assert "cosine_loss" not in means(sums_of(without, outputs, batch)) | without.loss_weights
+    without = dataclasses.replace(objective, cosine_weight=0.0)
+    assert "cosine_loss" not in without.loss_weights
+    assert "cosine_loss" not in jax.eval_shape(lambda: without.sums(Given(), {}, batch, STILL)[0])
 
 
 @pytest.mark.peers
-def test_losses_and_gradients_are_those_of_pytorch():
+@pytest.mark.parametrize("restricted", [False, True])
+def test_losses_and_gradients_are_those_of_pytorch(restricted):
     """DistilBERT of transformers learns from its BERT, by the losses of the paper's code."""
     import torch
     import transformers
@@ -136,8 +155,8 @@ def test_losses_and_gradients_are_those_of_pytorch():
         input_ids=ids,
         input_mask=mask.astype(np.int32),
         token_type_ids=np.zeros_like(ids),
-        masked_lm_positions=places,
-        masked_lm_ids=labels,
+        masked_lm_positions=places.astype(np.int32),
+        masked_lm_ids=labels.astype(np.int32),
         masked_lm_weights=used.astype(np.float32),
     )
 
@@ -147,13 +166,15 @@ def test_losses_and_gradients_are_those_of_pytorch():
         theirs = teacher(**given, output_hidden_states=True)
     rows, columns = np.nonzero(used)
     s, t = (each.logits[rows, places[rows, columns]] for each in (ours, theirs))
+    mlm = torch.nn.functional.cross_entropy(s, torch.tensor(labels[rows, columns]))
+    if not restricted:
+        s, t = (each.logits[torch.tensor(mask)] for each in (ours, theirs))
     distil = kl_div(log_softmax(s / 2, -1), softmax(t / 2, -1), reduction="batchmean") * 4
     a, b = (each.hidden_states[-1][torch.tensor(mask)] for each in (ours, theirs))
     cosine = cosine_embedding_loss(a, b, torch.ones(len(a)))
-    mlm = torch.nn.functional.cross_entropy(s, torch.tensor(labels[rows, columns]))
     (5 * distil + 2 * mlm + cosine).backward()
 
-    objective = Distillation(teacher=_teacher())
+    objective = Distillation(teacher=_teacher(), restrict_ce_to_mask=restricted)
     model = objective.model(STUDENT)
     params, entries = {}, {}
     for (name, part), peer in zip(model.parts.items(), (student, teacher), strict=True):
@@ -168,7 +189,7 @@ def test_losses_and_gradients_are_those_of_pytorch():
         weights = objective.loss_weights
         return sum(weight * found[name] for name, weight in weights.items()), found
 
-    (_, found), grads = jax.value_and_grad(loss, has_aux=True)(params["student"])
+    (_, found), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(params["student"])
     for name, value in dict(distil_loss=distil, mlm_loss=mlm, cosine_loss=cosine).items():
         assert found[name] == pytest.approx(value.item(), rel=1e-5), name
     grads = to_theirs(jax.tree.map(np.asarray, grads), entries["student"])
@@ -197,8 +218,10 @@ def test_the_teacher_is_frozen_and_computes_as_the_student():
         attention_probs_dropout_prob=0.0,
     )
     assert model.init(jax.random.key(0)).keys() == {"student"}
-    flops = [spec.flops_per_token(13, 2) for spec in (student, teacher)]
-    assert objective.flops_per_token(student, 13, 2) == flops[0] + flops[1] / 3
+    for restricted, predicted in ((True, 2), (False, 13)):
+        flops = [spec.flops_per_token(13, predicted) for spec in (student, teacher)]
+        found = dataclasses.replace(objective, restrict_ce_to_mask=restricted)
+        assert found.flops_per_token(student, 13, 2) == flops[0] + flops[1] / 3
     sized = Distillation(teacher=dict(encoder="modernbert", size="base"))
     assert sized.teacher_spec(STUDENT) == ModernBertSpec.named(
         "base", vocab_size=29, max_position_embeddings=13
