@@ -1,8 +1,16 @@
-"""BERT and ModernBERT in numpy and float64, written from their papers and not from this code.
+"""BERT and its relatives in numpy and float64, written from their papers and not from this code.
 
-Sizes are those of the arrays; all other numbers are the papers'. The functions take one sequence:
-int ids [S], and `sees`, bool [S, S], True where a query (row) sees a key (column). An array of
-parameters is found by its path, "bert/encoder/layer_0/attention/qkv/kernel".
+Sizes are those of the arrays; all other numbers are the papers'. A family is a function of one
+sequence.
+
+Args:
+  p: the parameters by path, such as "bert/encoder/layer_0/attention/qkv/kernel".
+  ids, segments, positions: int [S], of each token.
+  sees: bool [S, S], True where a query (row) sees a key (column).
+
+Returns:
+  Hidden states, the embeddings' and each layer's, [S, D]; and logits: "masked_lm" [S, V], at every
+  token.
 """
 
 import math
@@ -44,44 +52,184 @@ def self_attention(query, key, value, sees):
     return np.stack(contexts, 1)
 
 
+def _norm(p, path, x, epsilon=1e-12):
+    return layer_norm(x, p[f"{path}/scale"], p[f"{path}/bias"], epsilon)
+
+
+def _dense(p, path, x):
+    return x @ p[f"{path}/kernel"] + p[f"{path}/bias"]
+
+
+def _attention(p, layer, x, sees):
+    product = np.einsum("sd,dcnh->csnh", x, p[f"{layer}/attention/qkv/kernel"])
+    query, key, value = product + p[f"{layer}/attention/qkv/bias"][:, None]
+    context = self_attention(query, key, value, sees)
+    y = np.einsum("snh,nhd->sd", context, p[f"{layer}/attention/output/kernel"])
+    return y + p[f"{layer}/attention/output/bias"]
+
+
+def _feed_forward(p, layer, x, activation):
+    return _dense(p, f"{layer}/output", activation(_dense(p, f"{layer}/intermediate", x)))
+
+
+def _blocks(p, encoder, x, sees, activation, epsilon=1e-12, norm_first=False):
+    """The blocks of the Transformer (arXiv 1706.03762, section 3.1).
+
+    Args:
+      norm_first: whether the norm is before each part, as in GPT-2, and not behind the sum.
+
+    Returns:
+      x [S, D], and the output of each layer.
+    """
+    states = [x]
+    while f"{encoder}/encoder/layer_{len(states) - 1}/output/kernel" in p:
+        layer = f"{encoder}/encoder/layer_{len(states) - 1}"
+        first, second = f"{layer}/attention_norm", f"{layer}/output_norm"
+        if norm_first:
+            x = x + _attention(p, layer, _norm(p, first, x, epsilon), sees)
+            x = x + _feed_forward(p, layer, _norm(p, second, x, epsilon), activation)
+        else:
+            x = _norm(p, first, x + _attention(p, layer, x, sees), epsilon)
+            x = _norm(p, second, x + _feed_forward(p, layer, x, activation), epsilon)
+        states.append(x)
+    return states
+
+
+def _predictions(p, encoder, x, activation=gelu, epsilon=1e-12):
+    """BERT's masked-LM head: its decoder has the embeddings of the tokens."""
+    hidden = _norm(p, "masked_lm/norm", activation(_dense(p, "masked_lm/transform", x)), epsilon)
+    return hidden @ p[f"{encoder}/embeddings/token"].T + p["masked_lm/bias"]
+
+
 def bert(p, ids, segments, positions, sees, activation=gelu):
     """BERT for pre-training (arXiv 1810.04805, section 3 and its Figure 2).
 
-    Args:
-      p: the parameters by path; the epsilon of its norms is 1e-12.
-      segments, positions: int [S], of each token.
-
-    Returns:
-      hidden states, the embeddings' and each layer's, [S, D]; and logits: "masked_lm" [S, V], at
-      every token, and "next_sentence" [2].
+    Its logits are also "next_sentence" [2].
     """
-
-    def norm(x, path):
-        return layer_norm(x, p[f"{path}/scale"], p[f"{path}/bias"], 1e-12)
-
-    def dense(x, path):
-        return x @ p[f"{path}/kernel"] + p[f"{path}/bias"]
-
     tables = "bert/embeddings"
     x = p[f"{tables}/token"][ids] + p[f"{tables}/segment"][segments]
-    x = norm(x + p[f"{tables}/position"][positions], f"{tables}/norm")
-    states = [x]
-    while f"bert/encoder/layer_{len(states) - 1}/output/kernel" in p:
-        layer = f"bert/encoder/layer_{len(states) - 1}"
-        product = np.einsum("sd,dcnh->csnh", x, p[f"{layer}/attention/qkv/kernel"])
-        query, key, value = product + p[f"{layer}/attention/qkv/bias"][:, None]
-        context = self_attention(query, key, value, sees)
-        y = np.einsum("snh,nhd->sd", context, p[f"{layer}/attention/output/kernel"])
-        x = norm(x + y + p[f"{layer}/attention/output/bias"], f"{layer}/attention_norm")
-        y = dense(activation(dense(x, f"{layer}/intermediate")), f"{layer}/output")
-        x = norm(x + y, f"{layer}/output_norm")
-        states.append(x)
-    hidden = norm(activation(dense(x, "masked_lm/transform")), "masked_lm/norm")
-    pooled = np.tanh(dense(x[0], "pooler/dense"))  # the vector of [CLS]
+    x = _norm(p, f"{tables}/norm", x + p[f"{tables}/position"][positions])
+    states = _blocks(p, "bert", x, sees, activation)
+    pooled = np.tanh(_dense(p, "pooler/dense", states[-1][0]))  # the vector of [CLS]
     return states, {
-        "masked_lm": hidden @ p[f"{tables}/token"].T + p["masked_lm/bias"],
-        "next_sentence": dense(pooled, "next_sentence_head"),
+        "masked_lm": _predictions(p, "bert", states[-1], activation),
+        "next_sentence": _dense(p, "next_sentence_head", pooled),
     }
+
+
+def roberta(p, ids, segments, positions, sees, activation=gelu):
+    """RoBERTa (arXiv 1907.11692; `make_positions` of fairseq).
+
+    Positions count the tokens, also behind padding, and begin after the id of the padding, 1. The
+    epsilon of norms is that of PyTorch.
+    """
+    tables, epsilon = "roberta/embeddings", 1e-5
+    x = p[f"{tables}/token"][ids] + p[f"{tables}/segment"][segments]
+    x += p[f"{tables}/position"][2 + positions - positions[0]]
+    x = _norm(p, f"{tables}/norm", x, epsilon)
+    states = _blocks(p, "roberta", x, sees, activation, epsilon)
+    logits = _predictions(p, "roberta", states[-1], activation, epsilon)
+    return states, {"masked_lm": logits}
+
+
+def distilbert(p, ids, segments, positions, sees, activation=gelu):
+    """DistilBERT (arXiv 1910.01108, section 3): without token types and pooler."""
+    del segments
+    tables = "distilbert/embeddings"
+    x = p[f"{tables}/token"][ids] + p[f"{tables}/position"][positions]
+    states = _blocks(p, "distilbert", _norm(p, f"{tables}/norm", x), sees, activation)
+    return states, {"masked_lm": _predictions(p, "distilbert", states[-1], activation)}
+
+
+def electra(p, ids, segments, positions, sees, activation=gelu):
+    """ELECTRA's generator (arXiv 2003.10555, section 3.2), whose embeddings are narrow.
+
+    The head has gelu with erf, also where the layers have another activation.
+    """
+    tables = "electra/embeddings"
+    x = p[f"{tables}/token"][ids] + p[f"{tables}/segment"][segments]
+    x = _norm(p, f"{tables}/norm", x + p[f"{tables}/position"][positions])
+    states = _blocks(p, "electra", _dense(p, "electra/projection", x), sees, activation)
+    return states, {"masked_lm": _predictions(p, "electra", states[-1])}
+
+
+def gpt(p, ids, segments, positions, sees, activation=gelu_tanh):
+    """GPT (Radford et al., 2018, section 3.1), which reads left to right.
+
+    The sum of the embeddings has no norm. The decoder is the table of tokens, without a bias.
+    """
+    del segments
+    token = p["openai-gpt/embeddings/token"]
+    x = token[ids] + p["openai-gpt/embeddings/position"][positions]
+    states = _blocks(p, "openai-gpt", x, np.tril(sees), activation, 1e-5)
+    return states, {"masked_lm": states[-1] @ token.T}
+
+
+def gpt2(p, ids, segments, positions, sees, activation=gelu_tanh):
+    """GPT-2 (Radford et al., 2019, section 2.3): GPT with norms before, and one behind all."""
+    del segments
+    token = p["gpt2/embeddings/token"]
+    x = token[ids] + p["gpt2/embeddings/position"][positions]
+    states = _blocks(p, "gpt2", x, np.tril(sees), activation, 1e-5, norm_first=True)
+    states[-1] = _norm(p, "gpt2/final_norm", states[-1], 1e-5)
+    return states, {"masked_lm": states[-1] @ token.T}
+
+
+def xlm(p, ids, languages, positions, sees, activation=gelu):
+    """XLM (arXiv 1901.07291, sections 3.1 and 3.4): BERT, whose decoder has no layer before it."""
+    token, tables = p["xlm/embeddings/token"], "xlm/embeddings"
+    x = token[ids] + p[f"{tables}/position"][positions] + p[f"{tables}/segment"][languages]
+    states = _blocks(p, "xlm", _norm(p, f"{tables}/norm", x), sees, activation)
+    return states, {"masked_lm": states[-1] @ token.T + p["masked_lm/bias"]}
+
+
+def xlnet(p, ids, segments, positions, sees, activation=gelu, memory=None, sees_before=None):
+    """XLNet (arXiv 1906.08237, sections 2.2 to 2.4 and appendix A.2).
+
+    Args:
+      memory: [L, M, D], what each layer reads of the tokens before the text. They are of segment 0,
+        and every token sees them.
+      sees_before: bool [S, S], as `sees`, for the query stream, which has the logits then.
+    """
+    del positions  # they are relative
+    token = p["xlnet/embeddings/token"]
+    width, remembered = token.shape[1], 0 if memory is None else memory.shape[1]
+    place, segments = np.arange(-remembered, len(ids)), np.pad(segments, (remembered, 0))
+    apart = place[remembered:, None] - place  # [S, T]
+    other = (segments[remembered:, None] != segments).astype(int)
+    angles = apart[..., None] / 10_000 ** (np.arange(0, width, 2) / width)
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], -1)  # [S, T, D]
+
+    def read(layer, x, known, sees):
+        """What the tokens of a stream x [S, D] read of `known` [T, D]."""
+        here = f"{layer}/attention"
+        query = np.einsum("sd,dnh->snh", x, p[f"{here}/query/kernel"])
+        key, value = (
+            np.einsum("td,dnh->tnh", known, p[f"{here}/{each}/kernel"]) for each in ("key", "value")
+        )
+        distance = np.einsum("std,dnh->stnh", waves, p[f"{here}/distance/kernel"])
+        text = p[f"{here}/text"][other]  # [S, T, N, H]
+        scores = np.einsum("snh,tnh->nst", query + p[f"{here}/content_bias"], key)
+        scores += np.einsum("snh,stnh->nst", query + p[f"{here}/distance_bias"], distance)
+        scores += np.einsum("snh,stnh->nst", query + p[f"{here}/text_bias"], text)
+        sees = np.pad(sees, [(0, 0), (remembered, 0)], constant_values=True)
+        shares = softmax(np.where(sees, scores / math.sqrt(query.shape[-1]), -np.inf))
+        context = np.einsum("nst,tnh->snh", shares, value)
+        return np.einsum("snh,nhd->sd", context, p[f"{here}/output/kernel"])
+
+    def after(layer, x, y):
+        x = _norm(p, f"{layer}/attention_norm", x + y)
+        return _norm(p, f"{layer}/output_norm", x + _feed_forward(p, layer, x, activation))
+
+    states, query = [token[ids]], np.tile(p["xlnet/embeddings/unknown"], (len(ids), 1))
+    while f"xlnet/encoder/layer_{len(states) - 1}/output/kernel" in p:
+        layer, x = f"xlnet/encoder/layer_{len(states) - 1}", states[-1]
+        known = x if memory is None else np.concatenate([memory[len(states) - 1], x])
+        if sees_before is not None:
+            query = after(layer, query, read(layer, query, known, sees_before))
+        states.append(after(layer, x, read(layer, x, known, sees)))
+    predicted = states[-1] if sees_before is None else query
+    return states, {"masked_lm": predicted @ token.T + p["masked_lm/bias"]}
 
 
 def rotary(x, positions, theta):
@@ -101,22 +249,18 @@ def rotary(x, positions, theta):
     return turned
 
 
-def modernbert(p, ids, positions, sees, window, activation=gelu):
+def modernbert(p, ids, segments, positions, sees, activation=gelu, window=64):
     """ModernBERT for pre-training (arXiv 2412.13663, section 2.1 and appendix A).
 
     Every third layer, from the first on, is global, with theta 160,000; the others see a window,
     with theta 10,000. Products and norms have no bias, and the epsilon of norms is 1e-5. The first
-    layer has no norm before its attention. The decoder has a bias.
+    layer has no norm before its attention, and the output of the last has one. The decoder has a
+    bias.
 
     Args:
-      p: the parameters by path.
-      positions: int [S], of each token.
       window: the positions on either side that a token sees in a local layer.
-
-    Returns:
-      hidden states, the embeddings' and each layer's, [S, D], of which the last is normalized once
-      more; and logits: "masked_lm" [S, V], at every token.
     """
+    del segments
 
     def norm(x, path):
         return layer_norm(x, p[f"{path}/scale"], 0, 1e-5)

@@ -1,4 +1,4 @@
-"""The whole function of BERT and of ModernBERT is that of a forward pass in plain numpy."""
+"""The whole function of BERT and of its relatives is that of a forward pass in plain numpy."""
 
 import functools
 
@@ -8,23 +8,58 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.modernbert.spec import ModernBertSpec
-from bertjax.heads.architectures import text_inputs
+from bertjax.encoders import kinds
+from bertjax.encoders.names import to_theirs
+from bertjax.encoders.registry import ENCODERS, array_names
+from bertjax.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.heads.permutation import PermutationModel
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.training.model import zeros
 from tests.encoders import numpy_reference as reference
+from tests.helpers.closeness import assert_close
 
 LENGTH, VOCABULARY = 29, 37
 ACTIVATIONS = {"gelu": reference.gelu, "gelu_tanh": reference.gelu_tanh}
 SIZES = dict(
     vocab_size=VOCABULARY,
     hidden_size=24,
+    num_hidden_layers=2,
     num_attention_heads=3,
+    intermediate_size=40,
     max_position_embeddings=LENGTH,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
+FOUR_TIMES = {"intermediate_size": 96}  # the only width of it in transformers
+# What is added up in a product of 40 terms, times about six operations in each of 2 to 4 layers.
+TERMS = 40 * 6 * 4
+RELATIVES = {
+    "roberta": (reference.roberta, {}),
+    "distilbert": (reference.distilbert, {}),
+    "electra": (reference.electra, {"embedding_size": 16, "hidden_act": "gelu_tanh"}),
+    "openai-gpt": (reference.gpt, FOUR_TIMES),
+    "gpt2": (reference.gpt2, {}),
+    "xlm": (reference.xlm, {"type_vocab_size": 3, **FOUR_TIMES}),
+    "xlnet": (reference.xlnet, {}),
+}
+FAMILIES = {
+    "bert": (reference.bert, {}),
+    "modernbert": (
+        functools.partial(reference.modernbert, window=9),
+        {"num_hidden_layers": 4, "local_attention": 18},
+    ),
+    **RELATIVES,
+}
+
+
+def _model(name: str, **changes):
+    """A model, and the function of its numpy form; without `hidden_act`, each has its own."""
+    forward, own = FAMILIES[name]
+    given = own | changes
+    if "hidden_act" in given:
+        forward = functools.partial(forward, activation=ACTIVATIONS[given["hidden_act"]])
+    spec = ENCODERS[name].spec(**SIZES | given)
+    return PreTrainingModel(spec, next_sentence=name == "bert"), forward
 
 
 def _params(model):
@@ -46,22 +81,32 @@ def _params(model):
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def _assert_is_the_reference(model, packed: bool, forward):
-    """Compares all outputs at every token of three rows; what is behind their tokens is padding.
+def _by_path(params):
+    return {path: leaf.astype(float) for path, leaf in flatten_dict(params, sep="/").items()}
+
+
+def _assert_is_the_reference(model, forward, packed: bool = False):
+    """Compares all outputs at every token of three rows, the second with padding on both sides.
 
     Args:
       forward: (params by path, ids, segments, positions, sees) of one row -> see the reference.
+
+    Returns:
+      The hidden states [B, S, D] of the model, and where there is padding, bool [B, S].
     """
-    rng = np.random.default_rng(8)
-    lengths = (LENGTH, 23, 3)
-    mask = (np.arange(LENGTH) < np.array(lengths)[:, None]).astype(np.int32)
+    rng, spec = np.random.default_rng(8), model.spec
+    firsts, lengths = (0, 4, 0), (LENGTH, 23, 3)
+    mask = np.zeros((3, LENGTH), np.int32)
+    for row, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        mask[row, first : first + length] = 1
     ids = rng.integers(0, VOCABULARY, mask.shape)
-    segments = rng.integers(0, 2, mask.shape) * mask
+    segments = rng.integers(0, spec.type_vocab_size or 2, mask.shape) * mask
     documents, positions = mask.copy(), np.tile(np.arange(LENGTH), (3, 1))
     if packed:
         sizes = [12, 4, 7, 6]
         documents[0] = np.repeat([1, 2, 3, 4], sizes)
         positions[0] = np.concatenate([np.arange(size) for size in sizes])
+        positions[1] -= 4
 
     def both(model, inputs):
         states = model.encoder.hidden_states(inputs, deterministic=True)
@@ -69,24 +114,26 @@ def _assert_is_the_reference(model, packed: bool, forward):
 
     params = _params(model)
     apply = jax.jit(functools.partial(model.apply, method=both))
-    inputs = {"input_ids": ids, "input_mask": mask, "token_type_ids": segments}
+    inputs = {"input_ids": ids, "input_mask": mask}
+    inputs["language_ids" if spec.encoder == "xlm" else "token_type_ids"] = segments
     if packed:
         inputs["segment_ids"] = documents
     states, logits = apply({"params": params}, inputs)
-    by_path = {path: leaf.astype(float) for path, leaf in flatten_dict(params, sep="/").items()}
-    for row, length in enumerate(lengths):
-        here = row, slice(length)
+    for row, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        here = row, slice(first, first + length)
         sees = documents[here][:, None] == documents[here]
-        wanted_states, wanted = forward(by_path, ids[here], segments[here], positions[here], sees)
+        row_inputs = ids[here], segments[here], positions[here], sees
+        wanted_states, wanted = forward(_by_path(params), *row_inputs)
         found = {"masked_lm": logits["masked_lm"][here]}
-        if "next_sentence" in logits:
+        if first:
+            wanted.pop("next_sentence", None)  # it is of the first place
+        elif "next_sentence" in logits:
             found["next_sentence"] = logits["next_sentence"][row]
         assert len(states) == len(wanted_states) and found.keys() == wanted.keys()
         found |= {f"layer {i}": x[here] for i, x in enumerate(states)}
         wanted |= {f"layer {i}": x for i, x in enumerate(wanted_states)}
-        for name, x in wanted.items():
-            error = np.abs(found[name] - x).max() / np.sqrt(np.mean(x**2))
-            assert error < 2e-5, f"row {row}, {name}"
+        assert_close(found, wanted, TERMS, err_msg=f"row {row}, ")
+    return states, mask == 0
 
 
 @pytest.mark.parametrize(
@@ -94,15 +141,12 @@ def _assert_is_the_reference(model, packed: bool, forward):
 )
 def test_bert(hidden_act, packed, causal):
     """Two layers with both heads, and left to right (Table 5)."""
-    spec = BertSpec(
-        **SIZES, num_hidden_layers=2, intermediate_size=40, hidden_act=hidden_act, causal=causal
-    )
+    model, forward = _model("bert", hidden_act=hidden_act, causal=causal)
 
-    def forward(p, ids, segments, positions, sees):
-        sees = np.tril(sees) if causal else sees
-        return reference.bert(p, ids, segments, positions, sees, ACTIVATIONS[hidden_act])
+    def masked(p, ids, segments, positions, sees):
+        return forward(p, ids, segments, positions, np.tril(sees) if causal else sees)
 
-    _assert_is_the_reference(PreTrainingModel(spec), packed, forward)
+    _assert_is_the_reference(model, masked, packed)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +154,119 @@ def test_bert(hidden_act, packed, causal):
 )
 def test_modernbert(hidden_act, packed, local_attention):
     """Four layers, of which 0 and 3 are global; windows by a mask (18), and by blocks (6)."""
-    spec = ModernBertSpec(
-        **SIZES,
-        num_hidden_layers=4,
-        intermediate_size=40,
-        hidden_act=hidden_act,
-        local_attention=local_attention,
+    model, forward = _model("modernbert", hidden_act=hidden_act, local_attention=local_attention)
+    forward = functools.partial(forward, window=local_attention // 2)
+    _assert_is_the_reference(model, forward, packed)
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_relatives(name):
+    """Two layers with the head that predicts tokens; XLNet's content stream with packed texts."""
+    model, forward = _model(name)
+    states, padding = _assert_is_the_reference(model, forward, packed=name == "xlnet")
+    if name == "xlm":
+        assert not any(np.asarray(x)[padding].any() for x in states)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm"])
+def test_embeddings_by_what_a_batch_gives(name):
+    """Positions of packed documents, or of a text and its translation; and no languages."""
+    model, forward = _model(name)
+    params, rng = _params(model), np.random.default_rng(4)
+    ids = rng.integers(0, VOCABULARY, (1, LENGTH))
+    segments = rng.integers(0, model.spec.type_vocab_size, ids.shape)
+    positions = np.concatenate([np.arange(17), np.arange(12)])[None]
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    if name != "xlm":
+        inputs["token_type_ids"] = segments
+    given = {"segment_ids": np.repeat([[1, 2]], [17, 12], 1)}, {"position_ids": positions}
+
+    def embed(model, inputs):
+        return [model.encoder.embed(inputs | each, deterministic=True) for each in given]
+
+    found = jax.jit(functools.partial(model.apply, method=embed))({"params": params}, inputs)
+    by_path, sees = _by_path(params), np.ones((LENGTH, LENGTH), bool)
+    if name == "xlm":
+        by_path["xlm/embeddings/segment"] *= 0
+    (wanted, *_), _ = forward(by_path, ids[0], segments[0], positions[0], sees)
+    for each in found:
+        assert_close(each[0], wanted, TERMS)
+
+
+def test_xlnet_with_two_streams_and_memory():
+    """The tokens of a random order from those before them, and what is remembered."""
+    lengths, predicted, memory, reuse = (LENGTH, LENGTH - 3), 5, 7, 11
+    _, forward = _model("xlnet")
+    model = PermutationModel(_model("xlnet")[0].spec, reuse=reuse, memory=memory)
+    rng, shape = np.random.default_rng(5), (2, LENGTH)
+    mask, order = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    places = np.stack([rng.permutation(length)[:predicted] for length in lengths])
+    for row, length in enumerate(lengths):
+        mask[row, :length] = 1
+        order[row, places[row]] = rng.permutation(predicted) + 1
+    inputs = {
+        "input_ids": rng.integers(0, VOCABULARY, shape),
+        "input_mask": mask,
+        "token_type_ids": rng.integers(0, 3, shape),
+        "order": order,
+        "masked_lm_positions": places,
+        "memory": rng.normal(size=(2, 2, memory, 24)).astype(np.float32),
+    }
+    params = _params(model)
+    found = jax.jit(functools.partial(model.apply, deterministic=True))({"params": params}, inputs)
+    for row, length in enumerate(lengths):
+        ids, types, ranks = (
+            inputs[each][row, :length] for each in ("input_ids", "token_type_ids", "order")
+        )
+        remembered = inputs["memory"][row].astype(float)
+        states, wanted = forward(
+            _by_path(params),
+            ids,
+            types,
+            None,
+            ranks <= ranks[:, None],
+            memory=remembered,
+            sees_before=ranks < ranks[:, None],
+        )
+        assert_close(found["masked_lm"][row], wanted["masked_lm"][places[row]], TERMS)
+        kept = np.concatenate([remembered, np.stack(states[:-1])[:, :reuse]], 1)
+        assert_close(found["memory"][row], kept[:, -memory:], TERMS)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_reference_is_that_of_transformers(name):
+    """In float64, apart from XLNet's waves; so the reference itself is held to something."""
+    import torch
+    import transformers
+
+    model, forward = _model(name)
+    params, spec, names = _params(model), model.spec, ENCODERS[name].hugging_face
+    kind = next(
+        each
+        for each in (kinds.MASKED_LM, kinds.PERMUTATION_LM, kinds.CAUSAL_LM)
+        if each in names.classes
     )
-
-    def forward(p, ids, segments, positions, sees):
-        del segments
-        activation = ACTIVATIONS[hidden_act]
-        return reference.modernbert(p, ids, positions, sees, local_attention // 2, activation)
-
-    _assert_is_the_reference(PreTrainingModel(spec, next_sentence=False), packed, forward)
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, 0)
+    its_class = getattr(transformers, names.classes[kind])
+    config = {"pad_token_id": 1} | names.write_config(spec)
+    peer = its_class(its_class.config_class(**config)).eval()
+    arrays = {key: torch.tensor(each) for key, each in to_theirs(params, entries).items()}
+    assert not peer.load_state_dict(arrays, strict=False).unexpected_keys
+    peer.double()
+    if name == "xlnet":
+        waves = peer.transformer.relative_positional_encoding
+        peer.transformer.relative_positional_encoding = lambda *args, **more: waves(
+            *args, **more
+        ).double()
+    rng = np.random.default_rng(6)
+    ids = rng.integers(5, VOCABULARY, LENGTH)  # without the ids of padding
+    segments = rng.integers(0, spec.type_vocab_size or 2, LENGTH)
+    given = {"input_ids": ids}
+    if spec.type_vocab_size:
+        given["langs" if name == "xlm" else "token_type_ids"] = segments
+    with torch.inference_mode():
+        logits = peer(**{key: torch.tensor(each)[None] for key, each in given.items()}).logits
+    sees = np.ones((LENGTH, LENGTH), bool)
+    _, found = forward(_by_path(params), ids, segments, np.arange(LENGTH), sees)
+    assert_close(found["masked_lm"], logits[0].numpy())
