@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from bertjax.encoders.bert.spec import SIZES, BertSpec
+from bertjax.encoders.registry import ENCODERS
 
 # Layers, hidden size, heads: Turc et al. (arXiv 1908.08962), Table 1; BERT, section 3 and Table 6.
 PUBLISHED = {
@@ -66,6 +67,18 @@ def test_flops_of_base():
     head = 20 / 128 * (768 * 30_522 + 768**2)
     expected = 6 * (12 * (layer + attention) + head)
     assert BertSpec().flops_per_token(128, 20) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["openai-gpt", "gpt2", "xlm", "electra"])
+def test_flops_of_relatives(name):
+    """The decoder has no layer before it; ELECTRA's is narrow, as its embeddings are."""
+    sizes = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96)
+    spec = ENCODERS[name].spec(**sizes, vocab_size=97)
+    layers = 3 * (4 * 24**2 + 2 * 24 * 96 + 2 * 24 * 7.5)
+    others = 2 / 11 * 24 * 97
+    if name == "electra":
+        others = 128 * 24 + 2 / 11 * (24 * 128 + 128 * 97)
+    assert spec.flops_per_token(11, 2, 7.5) == pytest.approx(6 * (layers + others))
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,17 @@ def test_spans_are_those_of_the_reference():
     sizes = np.bincount(last - first, minlength=6)[1:6] / len(first)
     expected = 1 / np.arange(1, 6)
     np.testing.assert_allclose(sizes, expected / expected.sum(), atol=0.03)
+    # The text between two spans is what one leaves behind it, and the other before it.
+    begins[:] = True
+    edges = np.diff(np.pad(draw(40).astype(int), [(0, 0), (1, 1)]))
+    row, first = np.nonzero(edges == 1)
+    last = np.nonzero(edges == -1)[1]
+    same = row[1:] == row[:-1]
+    between, sizes = (first[1:] - last[:-1])[same], last - first
+    room = 6 * (sizes[1:] + sizes[:-1])[same]
+    assert (between < room).all()
+    assert (between / room).mean() == pytest.approx(0.5, abs=0.02)
+    begins[:] = rng.random((rows, length)) < 0.6
     # Spans of n stand in 6 n others: the text is used up before a seventh of it is chosen.
     many = draw(200)
     assert (many.sum(1) == 200).all()

@@ -23,6 +23,7 @@ from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.objectives.classification import ClassificationObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
@@ -49,6 +50,7 @@ def make_trials(monkeypatch):
         devices: int = 8,
         spec: BertSpec = SPEC,
         settings: Mapping[str, Any] = MappingProxyType({}),
+        penalty: float = 0.0,
         **changes,
     ) -> trials.Trials:
         family = FAMILIES[name]
@@ -77,6 +79,7 @@ def make_trials(monkeypatch):
                 encoder_with_head(family, spec, recipe.bilstm.module()),
                 max_length=LONGEST,
                 flops_per_token=lambda length: 1.0,
+                penalty=penalty,
             )
 
     return make
@@ -139,6 +142,14 @@ def test_parts_of_like_length_take_the_update_of_the_padded_random_batch(
     fresh = flatten_dict(jax.device_get(parted.experiment.fresh_state(1).params), sep="/")
     moved = {key: np.abs(leaf - fresh[key]).max() for key, leaf in one[0].items()}
     assert min(moved[key] for key in moved if key.endswith("kernel")) > 1e-3
+
+
+def test_a_penalty_stands_beside_the_task(make_trials):
+    encoded = random_sequences(FAMILIES["classification"], examples=45)
+    default = TASK_OBJECTIVES[FAMILIES["classification"].objective]
+    for penalty, wanted in ((0.3, WithPenalty(default, 0.3)), (0.0, default)):
+        made = make_trials("classification", encoded, devices=1, penalty=penalty)
+        assert made.experiment.objective == wanted
 
 
 class Compared(ClassificationObjective):

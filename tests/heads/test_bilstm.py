@@ -13,6 +13,7 @@ from bertjax.encoders import kinds
 from bertjax.heads import bilstm
 from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.heads.bilstm import BiLstm, BiLstmTagger
+from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 
 ROWS, WORDS, LAYERS, WIDTH, HIDDEN, CLASSES = 5, 7, 3, 4, 6, 9
@@ -85,6 +86,20 @@ def test_weighted_sum(inputs):
         expected = logits(tagger, params | {"scale": np.zeros(1)}, one, mask)
         np.testing.assert_allclose(found, expected, atol=2e-6)
     assert init(tagger, inputs)["scale"].tolist() == [0, 0, 0]
+
+
+def test_the_penalty_of_mixes(inputs):
+    """Of both mixes, at each row, and only where there are labels to learn from."""
+    tagger = BiLstmTagger(CLASSES, "mix_twice", hidden=HIDDEN, depth=1)
+    shapes = jax.eval_shape(lambda: tagger.init(jax.random.key(0), inputs, deterministic=True))
+    rng = np.random.default_rng(2)
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes)["params"])
+    labels = np.zeros(inputs["word_mask"].shape, np.int32)
+    apply = jax.jit(lambda given: tagger.apply({"params": params}, given, deterministic=True))
+    penalty = apply(inputs | {"label_ids": labels})["penalty"]
+    wanted = sum((params[f"mix_{i}"]["s"] ** 2).sum() for i in (0, 1))
+    assert_close(penalty, [wanted] * ROWS)
+    assert "penalty" not in jax.eval_shape(apply, inputs)
 
 
 def test_shapes_and_beginning(inputs):

@@ -89,9 +89,14 @@ def test_the_means_are_of_masked_tokens_and_of_all_tokens(restricted):
     states = rng.normal(size=(2, 2, 3, 4)).astype(np.float32)
 
     class Given:
-        parts = {name: Part(SimpleNamespace(spec=STUDENT), {}) for name in ("student", "teacher")}
+        parts = {
+            name: Part(SimpleNamespace(spec=SimpleNamespace(vocab_size=size)), {})
+            for name, size in (("student", 5), ("teacher", 4))  # the fifth is padding there
+        }
+        dropout = {}
 
         def __call__(self, params, inputs, dropout=None, part=""):
+            self.dropout[part] = dropout
             number = ("student", "teacher").index(part)
             at = inputs.get("masked_lm_positions", jnp.tile(jnp.arange(3), (2, 1)))
             found = jnp.take_along_axis(logits[number], at[..., None], 1)
@@ -102,7 +107,7 @@ def test_the_means_are_of_masked_tokens_and_of_all_tokens(restricted):
     assert {name: float(sums[name][1]) for name in counts} == counts
     assert counts == {"mlm_loss": 3, "distil_loss": 3 if restricted else 5, "cosine_loss": 5}
     found = means(sums)
-    of_token, masked = _kl(*logits, 2.0), ([0, 0, 1], [2, 0, 1])
+    of_token, masked = _kl(*logits[..., :4], 2.0), ([0, 0, 1], [2, 0, 1])
     compared = of_token[masked] if restricted else of_token[mask > 0]
     assert found["distil_loss"] == pytest.approx(compared.mean(), rel=1e-5)
     labels = batch["masked_lm_ids"][used]
@@ -115,6 +120,10 @@ def test_the_means_are_of_masked_tokens_and_of_all_tokens(restricted):
     cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
     assert found["cosine_loss"] == pytest.approx(1 - cosine[mask > 0].mean(), rel=1e-5)
     assert objective.loss_weights == {"mlm_loss": 2.0, "distil_loss": 5.0, "cosine_loss": 1.0}
+    assert Given.dropout == {"student": None, "teacher": None}
+    drops = Rngs(jax.random.key(3))
+    jax.eval_shape(lambda: objective.outputs(Given(), {}, batch, drops))
+    assert Given.dropout == {"student": drops.key, "teacher": None}
     without = dataclasses.replace(objective, cosine_weight=0.0)
     assert "cosine_loss" not in without.loss_weights
     assert "cosine_loss" not in jax.eval_shape(lambda: without.sums(Given(), {}, batch, STILL)[0])

@@ -380,6 +380,16 @@ def test_the_generator_is_a_share_of_the_discriminator():
     assert halved == dataclasses.replace(spec, num_hidden_layers=6)
 
 
+def test_operations_of_both_models():
+    """By hand, for a row of 9 with 2 predicted tokens: each product counts 6 for each weight."""
+    seen, embeddings = 4.5, 5
+    layers = [4 * w**2 + 2 * w * inner + 2 * w * seen for w, inner in ((6, 10), (12, 20))]
+    generator = layers[0] + embeddings * 6 + 2 / 9 * (6 * embeddings + embeddings * VOCABULARY)
+    discriminator = layers[1] + embeddings * 12 + 12**2
+    found = OBJECTIVE.flops_per_token(SPEC, 9, 2, seen)
+    assert found == pytest.approx(6 * (generator + discriminator))
+
+
 def test_a_generator_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="=0.4: of the generator, hidden_size=5 does not divide"):
         dataclasses.replace(OBJECTIVE, generator_width=0.4).check(

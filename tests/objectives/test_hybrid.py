@@ -85,6 +85,34 @@ def test_its_losses_are_those_of_both_objectives(params):
     assert found["mlm_loss"] != found["causal_loss"]
 
 
+def test_each_part_reads_its_rows_and_drops_its_own_elements():
+    batch, key, seen = batch_of(), jax.random.key(0), []
+
+    def model(params, inputs, dropout=None, part=""):
+        seen.append((part, inputs, dropout))
+        return {"masked_lm": part}
+
+    outputs = HYBRID.outputs(model, {}, batch, Rngs(key))
+    assert outputs == {"masked_lm": "", "next": CAUSAL}
+    assert [part for part, _, _ in seen] == ["", CAUSAL]
+    causal = np.arange(ROWS) % 3 < 2
+    for (_, inputs, _), rows in zip(seen, (~causal, causal), strict=True):
+        np.testing.assert_array_equal(inputs["input_ids"], batch["input_ids"][rows])
+    assert "masked_lm_positions" in seen[0][1] and "masked_lm_positions" not in seen[1][1]
+    dropped = [jax.random.key_data(dropout).tolist() for _, _, dropout in seen]
+    assert dropped[0] != dropped[1]
+    HYBRID.outputs(model, {}, batch, Rngs(key, deterministic=True))
+    assert [dropout for _, _, dropout in seen[2:]] == [None, None]
+
+
+@pytest.mark.parametrize("context", [None, 4.5])
+def test_operations(context):
+    """Of three rows, two predict all 11 tokens and one predicts 3."""
+    of_row = [SPEC.flops_per_token(LENGTH, predicted, context) for predicted in (11, 11, 3)]
+    found = HYBRID.flops_per_token(SPEC, LENGTH, 3, context)
+    assert found == pytest.approx(sum(of_row) / 3) and of_row[0] > of_row[2]
+
+
 def _update(params, microbatches):
     optimizer = optax.with_extra_args_support(optax.sgd(0.1))
     state = TrainState(jax.numpy.int32(0), params, optimizer.init(params))

@@ -22,11 +22,13 @@ from bertjax.objectives.fine_tuning import WeightedObjective
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.multi_label import MULTI_LABEL
+from bertjax.objectives.multi_task import MultiTask
 from bertjax.objectives.question_answering import QUESTION_ANSWERING
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.regression import REGRESSION
+from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.tasks.encoded import IGNORED
-from bertjax.training.objective import Objective
+from bertjax.training.objective import Objective, Rngs
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, train_step
 from tests.helpers.sums import sums_of
@@ -320,6 +322,40 @@ def test_tasks(objective):
     assert {name: float(count) for name, count in counts.items()} == {
         "task_loss": expected["task_loss"][1]
     }
+
+
+def test_a_task_beside_a_penalty():
+    """The penalty counts once for each example, and rows that fill up a batch have none."""
+    outputs, batch = _task(REGRESSION)
+    objective, real = WithPenalty(REGRESSION, 0.3), batch["is_real_example"]
+    assert 0 < real.sum() < ROWS
+    penalty = np.where(real > 0, np.float32(1.7), 100)
+    found = sums_of(objective, outputs | {"penalty": penalty}, batch)
+    expected = _task_by_hand(REGRESSION, outputs, batch)
+    _assert_sums(found, expected | {"penalty": (1.7 * real.sum(), real.sum())})
+    assert objective.counts(batch) == {"task_loss": real.sum(), "penalty": real.sum()}
+    assert objective.loss_weights == {"task_loss": 1.0, "penalty": 0.3}
+    assert objective.fields == REGRESSION.fields
+
+
+def test_a_batch_of_one_of_several_tasks():
+    """Its own part of the model reads it, and drops elements; its loss is that of the task."""
+    objective = MultiTask({"some": TOKEN_CLASSIFICATION, "numbers": REGRESSION})
+    (outputs, own), seen = _task(REGRESSION), []
+    batch, key = {f"numbers/{name}": x for name, x in own.items()}, jax.random.key(7)
+
+    def model(params, inputs, dropout=None, part=""):
+        seen.append((params, part, inputs.keys(), dropout))
+        return outputs
+
+    for rngs in (Rngs(key), Rngs(key, deterministic=True)):
+        found = jax.jit(lambda batch, rngs=rngs: objective.sums(model, 5, batch, rngs)[0])(batch)
+        expected = _task_by_hand(REGRESSION, outputs, own)["task_loss"]
+        _assert_sums(found, {"task_loss": expected, "numbers/task_loss": expected})
+    assert [call[:3] for call in seen] == [(5, "numbers", own.keys())] * 2
+    assert seen[0][3] is key and seen[1][3] is None
+    assert objective.counts(batch) == {"task_loss": own["is_real_example"].sum()}
+    assert {name.partition("/")[0] for name in objective.fields} == {"some", "numbers"}
 
 
 def _assert_same_task(objective: Objective, one, two) -> None:

@@ -40,8 +40,8 @@ def _batch(number: int) -> dict[str, np.ndarray]:
     order = np.zeros((ROWS, LENGTH), np.int32)
     order[:, REUSE:] = REUSE + 1
     places = np.tile(np.array([1, 3, 8, 0], np.int32), (ROWS, 1))
-    order[:, [1, 3, 8]] = [2, 5, REUSE + 1 + 3]
-    order[1::2, [1, 3]] = [4, 1]
+    order[:, [1, 3]], order[1::2, [1, 3]] = [2, 5], [4, 1]
+    order[:, 8] = REUSE + 2 + np.arange(ROWS) % (LENGTH - REUSE)
     ids = rng.integers(0, 40, (ROWS, LENGTH)).astype(np.int32)
     weights = np.tile(np.array([1, 1, 1, 0], np.float32), (ROWS, 1))
     return {
@@ -85,7 +85,9 @@ def test_losses_by_place_in_the_order(params):
     logits = _logits(params, batch)
     losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
     # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
-    thirds = np.where(np.arange(ROWS)[:, None] % 2, [1, 0, 1], [0, 2, 1])
+    rows = np.arange(ROWS)
+    thirds = np.where(rows[:, None] % 2, [1, 0, 0], [0, 2, 0])
+    thirds[:, 2] = rows % 6 // 2
     assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=1e-5)
     for number, name in enumerate(("early_loss", "middle_loss", "late_loss")):
         assert found[name] == pytest.approx(losses[thirds == number].mean(), rel=1e-5)

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.fine_tuning.fine_tuned import open_fine_tuned
-from bertjax.programs import finetune, predict
+from bertjax.heads.bilstm import BiLstmTagger
+from bertjax.programs import finetune, finetune_features, predict
 from bertjax.runs.open_model import open_model
 from bertjax.tasks.conll import Conll
 from configs import finetune_ner as configs
@@ -112,6 +114,20 @@ def test_other_words_are_other_data(finished, tiny_run, tmp_path):
     with pytest.raises(InputError, match="was run with another train"):
         finetune.run(_config(tiny_run, data, "embeddings"), str(run))
     assert (run / "results.json").read_bytes() == (first / "results.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "combine, penalty", [("concat", 0.0), ("weighted_sum", 0.0), ("mix", 0.3), ("mix_twice", 0.3)]
+)
+def test_mixes_have_a_penalty(monkeypatch, combine, penalty):
+    given = {}
+    monkeypatch.setattr(finetune_features, "Trials", lambda *_, **settings: given.update(settings))
+    recipe = SimpleNamespace(features=SimpleNamespace(mix_l2=0.3))
+    module = BiLstmTagger(3, combine)
+    finetune_features._trials(
+        recipe, {}, SimpleNamespace(module=module, model=None, layers=(0, 1), width=8)
+    )
+    assert given["penalty"] == penalty
 
 
 def test_bad_choices_are_refused(finished, tiny_run, tmp_path):
