@@ -17,8 +17,10 @@ from bertjax.text.special_tokens import GPT
 from bertjax.text.word_bpe import WordBPE
 
 SPLIT_AT_SPACES = {"type": "WhitespaceSplit"}
-# Of a vocabulary without upper case. What is done here already, it leaves as it is.
-FOLDED = {
+FOLDED = {"type": "Lowercase"}  # of a vocabulary without upper case; `MosesBPE` strips accents
+# Files from before have this. It strips the vowel signs of Indian scripts, too, which XLM keeps;
+# models that learned from such text go on with it.
+_FORMER = {
     "type": "Sequence",
     "normalizers": [{"type": "Lowercase"}, {"type": "NFD"}, {"type": "StripAccents"}],
 }
@@ -48,7 +50,7 @@ class MosesBPE(WordBPE):
         self._cut = MosesTokenizer(lang="en").tokenize
 
     def _normalizer_checks(self, normalizer: Mapping[str, Any]) -> dict[str, tuple[Any, tuple]]:
-        return {"normalizer": (normalizer, ({}, FOLDED))}
+        return {"normalizer": (normalizer, ({}, FOLDED, _FORMER))}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, in which special tokens are text."""

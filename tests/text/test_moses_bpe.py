@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -11,6 +12,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from bertjax.base.errors import InputError
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
+from bertjax.text.moses_bpe import FOLDED, SPLIT_AT_SPACES, MosesBPE
 from bertjax.text.tokenizer import Tokenizer
 
 TEXTS = [
@@ -18,6 +20,7 @@ TEXTS = [
     "Café cats don't sit: 12 hats, 7 mats (« nº 3 »)…",
     "Él dijo: “no”, 1,5 % …and U.S. cats’ hats -- e.g. Mr. Smith's; l'été à Noël",
     "東京。２０００ km away！ <s> a</w> b",
+    "अर्थशास्त्र பொருளாதாரம் অর্থনীতি මෙහෙයුම เศรษฐกิจ اقتصادٌ й ö̈ x⃝",
     "soft\u00adhyphen zero\u200bwidth tab\tand\u00a0space $5.00 http://a.b/c?d=e&f [x] {y} |z|",
     "",
     " ",
@@ -47,6 +50,39 @@ def folder(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("xlm") / "theirs"
     learn(folder, request.param)
     return folder
+
+
+def test_accents_go_and_vowel_signs_stay(monkeypatch):
+    """As in XLM: of the marks, only those that take no space (Mn) are accents."""
+    moses = SimpleNamespace(normalize=str, tokenize=lambda text, **_: text.split())
+    fake = SimpleNamespace(MosesPunctNormalizer=lambda **_: moses, MosesTokenizer=lambda **_: moses)
+    monkeypatch.setitem(sys.modules, "sacremoses", fake)
+    pieces = ["<unk>", *"अरथशासतe", "र</w>", "e</w>", "ा</w>"]
+    former = [{"type": "Lowercase"}, {"type": "NFD"}, {"type": "StripAccents"}]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content = {
+        "model": {
+            "type": "BPE",
+            "vocab": {piece: number for number, piece in enumerate(pieces)},
+            "merges": [],
+            "unk_token": "<unk>",
+            "end_of_word_suffix": "</w>",
+        },
+        "normalizer": FOLDED,
+        "pre_tokenizer": SPLIT_AT_SPACES,
+        "added_tokens": [{"id": 0, "content": "<unk>", "special": True} | flags],
+    }
+
+    def split(text):
+        (ids,) = MosesBPE(json.dumps(content).encode(), "a file", {}).encode([text])
+        return [pieces[each] for each in ids]
+
+    word = "अर्थशास्त्र"
+    assert split(f"{word} É") == ["अ", "र", "थ", "श", "ा", "स", "त", "र</w>", "e</w>"]
+    assert split("ा") == ["ा</w>"]
+    # A file from before goes on with the ids that its model learned.
+    content["normalizer"] = {"type": "Sequence", "normalizers": former}
+    assert split(word) == ["अ", "र", "थ", "श", "स", "त", "र</w>"]
 
 
 @pytest.mark.needs("transformers", "sacremoses")
