@@ -10,7 +10,7 @@ _MODEL = flags.DEFINE_string(
 _INPUT = flags.DEFINE_string(
     "input",
     None,
-    'A text file (.gz .xz .zst too), a text on each line, "A ||| B" for a pair; or '
+    'A text file (.gz .xz .bz2 .zst too), a text on each line, "A ||| B" for a pair; or '
     "jsonl:GLOB#field, or parquet:GLOB#column.",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "A .parquet or .npz file, which is not yet there.")

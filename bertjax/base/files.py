@@ -302,6 +302,16 @@ def local_folder(name: str | os.PathLike) -> Path:
     return Path(name)
 
 
+def no_file(path: str | os.PathLike) -> str:
+    """Says of a path that is not a file what it is, and what to do."""
+    path = Path(path)
+    if path.is_dir():
+        return "a folder, where a file is needed: name a file in it"
+    if path.exists():
+        return "a pipe or a device, which cannot be read twice: save what it gives in a file"
+    return "no such file: check the path"
+
+
 def check_folder_name(path: Path) -> None:
     """Raises InputError if `path` exists and is not a folder."""
     if path.exists() and not path.is_dir():

@@ -1,4 +1,4 @@
-"""Files that are read line by line, compressed (.gz .xz .zst) or not, in bounded memory.
+"""Files that are read line by line, compressed (.gz .xz .bz2 .zst) or not, in bounded memory.
 
 A name is a path, or an address that fsspec reads.
 """
@@ -9,13 +9,15 @@ import glob
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import no_file
 from bertjax.corpus.remote_files import RemoteFile, find_remote, is_remote, open_remote
 from bertjax.corpus.source import Extent, Range, Source
 
 MAX_DOCUMENT_BYTES = 64 << 20
+_BLOCK = 1 << 16  # bytes of a compressed file
 
 
 def files(pattern: str) -> list[RemoteFile]:
@@ -29,6 +31,8 @@ def files(pattern: str) -> list[RemoteFile]:
     else:
         names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         found = [RemoteFile(n, os.path.getsize(n), "") for n in names if os.path.isfile(n)]
+        if names and not found:
+            raise InputError(f"{names[0]}: {no_file(names[0])}")
     if not found:
         raise InputError(f"{pattern}: no such file: check the path (quote a glob for the shell).")
     if not any(file.size for file in found):
@@ -40,20 +44,71 @@ def decompressor(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
     """The function that decompresses an open file; None if the file is plain."""
     if is_remote(name):
         name = name.partition("?")[0]  # what follows is a query
-    if name.endswith(".gz"):
-        import gzip
+    return _DECOMPRESSORS.get(os.path.splitext(name)[1])
 
-        return lambda file: cast(IO[bytes], gzip.open(file))
-    if name.endswith(".xz"):
-        import lzma
 
-        return lambda file: lzma.open(file)
-    if name.endswith(".zst"):
-        import pyarrow
+def _gz(file: IO[bytes]) -> IO[bytes]:
+    import gzip
 
-        # Unlike other readers of this format, this one notices a truncated file.
-        return lambda file: io.BufferedReader(pyarrow.input_stream(file, compression="zstd"))
-    return None
+    return cast(IO[bytes], gzip.open(file))
+
+
+def _xz(file: IO[bytes]) -> IO[bytes]:
+    import lzma
+
+    return io.BufferedReader(_Streams(file, lzma.LZMADecompressor), _BLOCK)
+
+
+def _bz2(file: IO[bytes]) -> IO[bytes]:
+    import bz2
+
+    return io.BufferedReader(_Streams(file, bz2.BZ2Decompressor), _BLOCK)
+
+
+def _zst(file: IO[bytes]) -> IO[bytes]:
+    import pyarrow
+
+    # Unlike other readers of this format, this one notices a truncated file.
+    return io.BufferedReader(pyarrow.input_stream(file, compression="zstd"))
+
+
+_DECOMPRESSORS = {".gz": _gz, ".xz": _xz, ".bz2": _bz2, ".zst": _zst}
+COMPRESSED = tuple(_DECOMPRESSORS)
+
+
+class _Streams(io.RawIOBase):
+    """Decompresses a file of one or more streams, and of zero bytes as padding behind each.
+
+    Python's own readers of .xz and .bz2 end without a word where a later stream is damaged.
+    """
+
+    def __init__(self, file: IO[bytes], stream: Callable[[], Any]):
+        self._file, self._new = file, stream
+        self._stream = stream()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = b""
+        while not data:
+            more = b""
+            if self._stream.eof:
+                if not (more := self._behind_stream()):
+                    return 0
+                self._stream = self._new()
+            elif self._stream.needs_input and not (more := self._file.read(_BLOCK)):
+                raise EOFError("it ends too early")
+            data = self._stream.decompress(more, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _behind_stream(self) -> bytes:
+        """The beginning of what follows a stream and its padding; empty at the end of the file."""
+        more = self._stream.unused_data.lstrip(b"\0")
+        while not more and (block := self._file.read(_BLOCK)):
+            more = block.lstrip(b"\0")
+        return more
 
 
 def open_file(name: str, buffering: int = -1) -> IO[bytes]:
@@ -107,6 +162,11 @@ def lines(name: str, start: int) -> Iterator[tuple[int, bytes]]:
             offset += len(line)
 
 
+def is_blank(line: bytes) -> bool:
+    """Whether a line is white space, of which U+00A0 and U+3000 are some, as for `str.strip`."""
+    return not line.decode("utf-8", "replace").strip()
+
+
 def line_number(name: str, offset: int) -> int:
     """The number, from 1, of the line at `offset`. It reads the file, so only messages use it."""
     with open_bytes(name) as file:
@@ -154,7 +214,7 @@ class LineFiles(Source):
         for offset, line in lines(part.path, part.start):
             if offset >= stop:
                 return
-            if line.strip():
+            if not is_blank(line):
                 yield offset, line
 
     @staticmethod

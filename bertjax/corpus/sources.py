@@ -12,9 +12,9 @@ A code before a source names its language: "sw=text:swahili/*.txt". That of para
 names both: "en-sw=parallel:a.en|a.sw".
 
 Where a field, a row or an example is a document, newlines separate its paragraphs. Files of lines
-may be compressed (.gz .xz .zst). A file or a glob may also be an address that fsspec reads, such
-as "text:hf://datasets/USER/NAME/*.txt.gz" or "jsonl:s3://BUCKET/*.jsonl#text". All sources are
-read in bounded memory.
+may be compressed (.gz .xz .bz2 .zst). A file or a glob may also be an address that fsspec reads,
+such as "text:hf://datasets/USER/NAME/*.txt.gz" or "jsonl:s3://BUCKET/*.jsonl#text". All sources
+are read in bounded memory.
 
 A source is cut into ranges by sizes alone, so the cut does not depend on the number of readers.
 Each document belongs to exactly one range.
@@ -35,6 +35,7 @@ from bertjax.corpus.line_files import (
     SKIP_HINT,
     LineFiles,
     files,
+    is_blank,
     lines,
     open_file,
 )
@@ -103,7 +104,7 @@ class _Text(LineFiles):
         document: Document = []
         size = 0
         for offset, line in lines(path, part.start):
-            if not line.strip():
+            if is_blank(line):
                 if document or not decodable:
                     yield document if decodable else None
                 document, decodable, size = [], True, 0
@@ -125,8 +126,8 @@ class _Text(LineFiles):
                             f"{path}: not UTF-8 at byte {offset + error.start} ({error.reason}). "
                             f"{SKIP_HINT}"
                         ) from error
-                    decodable, paragraph = False, ""
-                if paragraph:
+                    decodable = False
+                else:
                     document.append(paragraph)
         if document or not decodable:
             yield document if decodable else None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import no_file
 from bertjax.corpus.line_files import lines
 from bertjax.corpus.sources import open_source
 from bertjax.text.pairs import SEPARATOR, kept_lengths
@@ -32,8 +33,8 @@ def read_texts(source: str) -> Iterator[str]:
     """The texts of a file, in order.
 
     Args:
-      source: a text file (also .gz .xz .zst), in which every line is a text, also an empty one; or
-        jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.corpus.sources` reads them.
+      source: a text file (also .gz .xz .bz2 .zst), in which every line is a text, also an empty
+        one; or jsonl:GLOB#field or parquet:GLOB#column, as `bertjax.corpus.sources` reads them.
 
     Raises:
       InputError: the file is missing; or, while it is read, it is damaged or not UTF-8.
@@ -41,7 +42,7 @@ def read_texts(source: str) -> Iterator[str]:
     if unit_of(source) == "record":
         return _read_records(source)
     if not Path(source).is_file():
-        raise InputError(f"--input={source}: no such file")
+        raise InputError(f"--input={source}: {no_file(source)}")
     return decoded((line for _, line in lines(source, 0)), source)
 
 

@@ -3,7 +3,7 @@
   .jsonl, .csv, .tsv, .parquet   the columns of BLiMP (`pairs.blimp_pair`, `bertjax.tasks.rows`)
   .tab                           agreement items (`agreement.agreement_pairs`)
 
-Files may be compressed (.gz .xz .zst).
+Files may be compressed (.gz .xz .bz2 .zst).
 """
 
 from collections import Counter
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertjax.base.errors import InputError
+from bertjax.corpus.line_files import COMPRESSED
 from bertjax.minimal_pairs.agreement import agreement_pairs
 from bertjax.minimal_pairs.pairs import Pair, blimp_pair
 from bertjax.tasks import official_files
@@ -54,7 +55,7 @@ def _files(path: Path) -> list[Path]:
         if not official_files.exists(path.parent, path.name):
             raise InputError(f"--data: no file or folder {path}: check the name")
         if official_files.ending(path) not in _ENDINGS:
-            raise InputError(f"{path}: must end in {_ANY_ENDING} (before .gz, .xz or .zst)")
+            raise InputError(f"{path}: must end in {_ANY_ENDING} (before {' '.join(COMPRESSED)})")
         return [path]
     files = [each for each in path.iterdir() if official_files.ending(each) in _ENDINGS]
     if not files:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import no_file
 from bertjax.corpus.sources import lines
 
 _ID, _FORM, _UPOS, _HEAD, _COLUMNS = 0, 1, 3, 6, 10
@@ -66,7 +67,7 @@ def read_trees(path: Path) -> list[Tree]:
         sentence has no root, two roots, or a circle.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {no_file(path)}")
     trees = [_tree(rows, path) for rows in _sentences(path)]
     if not trees:
         raise InputError(f"{path}: no sentence in it: it must be a file of CoNLL-U")

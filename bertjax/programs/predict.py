@@ -34,7 +34,7 @@ def run(model: str, source: str, output: str) -> None:
     Args:
       model: RUN of fine-tuning (RUN/CHOICE over fixed features), an ensemble of such runs, or
         hf:FOLDER, hf:NAME of a fine-tuned encoder.
-      source: a text file (.gz .xz .zst too), or "-". A line is what the model's family parses:
+      source: a text file (.gz .xz .bz2 .zst too), or "-". A line is what the model's family parses:
         "A", "A ||| B", words with spaces between them, or a JSON object. Or a .csv or .tsv, whose
         columns have the names of such an object's fields, or those of the table of training.
       output: a file, whole or absent, here or in a bucket; or "-".

@@ -12,7 +12,7 @@ A source is FILE, or FORMAT:FILE for a file of a published data set:
                   scores of the test set
 
 Published files have a tab between columns, and their quotes mean nothing. Files may be compressed
-(.gz .xz .zst).
+(.gz .xz .bz2 .zst).
 """
 
 import math

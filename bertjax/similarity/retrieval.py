@@ -13,7 +13,7 @@ Each of them may be replaced by a file of the user:
   qrels/SPLIT.txt   the form of TREC: query id, iteration, document id and grade, with spaces or
                     tabs between them
 
-All files may be compressed (.gz .xz .zst).
+All files may be compressed (.gz .xz .bz2 .zst).
 """
 
 import dataclasses

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import no_file
 from bertjax.base.shipped import config_path
 from bertjax.minimal_pairs.data import read_pairs
 from bertjax.minimal_pairs.pairs import Pair
@@ -119,7 +120,7 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
     if word:
         arguments += (word,)
     if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {no_file(path)}")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")

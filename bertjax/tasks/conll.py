@@ -37,8 +37,8 @@ class Conll(Task):
     """Named entities in CoNLL-2003, or the user's own tags in column files.
 
     Attributes:
-      data: the folder, whose files may be compressed (.gz .xz); or "tfds:", or "tfds:NAME" for a
-        data set with the features tokens and ner, which has no document borders.
+      data: the folder, whose files may be compressed (.gz .xz .bz2 .zst); or "tfds:", or
+        "tfds:NAME" for a data set with the features tokens and ner, which has no document borders.
       train, dev, test: the names of the files, if they are not the official ones (eng.train,
         eng.testa, eng.testb; train.txt, valid.txt or dev.txt, test.txt). The test file may be
         missing, and it may lack tags.

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
+from bertjax.base.files import no_file
 from bertjax.corpus import line_files
 
-COMPRESSED = ("", ".gz", ".xz", ".zst")
+_ENDINGS = ("", *line_files.COMPRESSED)
 
 
 def find(folder: Path, *names: str) -> Path:
@@ -17,7 +18,7 @@ def find(folder: Path, *names: str) -> Path:
     Raises:
       InputError: the folder has none of them, or several.
     """
-    paths = (folder / (name + suffix) for name in names for suffix in COMPRESSED)
+    paths = [folder / (name + suffix) for name in names for suffix in _ENDINGS]
     found = [path for path in paths if path.is_file()]
     if len(found) > 1:
         raise InputError(
@@ -25,6 +26,9 @@ def find(folder: Path, *names: str) -> Path:
             "keep the right one and move the others away"
         )
     if not found:
+        for path in paths:
+            if path.exists():
+                raise InputError(f"{path}: {no_file(path)}")
         what = f"no {' or '.join(names)} in it" if folder.is_dir() else "no such folder"
         raise InputError(
             f"{folder}: {what}: name the folder that has {names[0]} (or compressed, {names[0]}.xz)"
@@ -34,12 +38,12 @@ def find(folder: Path, *names: str) -> Path:
 
 def exists(folder: Path, *names: str) -> bool:
     """Whether `folder` has at least one of `names`, compressed or not."""
-    return any((folder / (name + suffix)).is_file() for name in names for suffix in COMPRESSED)
+    return any((folder / (name + suffix)).is_file() for name in names for suffix in _ENDINGS)
 
 
 def ending(path: Path) -> str:
     """The ending of a file's name without that of its compression: ".csv" for "a.csv.gz"."""
-    return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+    return Path(path.stem).suffix if path.suffix in line_files.COMPRESSED else path.suffix
 
 
 def lines(folder: Path, *names: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
 from bertjax.corpus.json_lines import LONE_SURROGATE
+from bertjax.corpus.line_files import COMPRESSED
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -168,7 +169,9 @@ def read_rows(folder: Path, *names: str) -> Iterator[FileRow]:
     readers = dict(zip(FORMATS, (_csv, _tsv, _jsonl, _parquet), strict=True))
     reader = readers.get(official_files.ending(path))
     if reader is None:
-        raise InputError(f"{path}: must end in {', '.join(FORMATS)} (before .gz, .xz or .zst)")
+        raise InputError(
+            f"{path}: must end in {', '.join(FORMATS)} (before {' '.join(COMPRESSED)})"
+        )
     yield from _numbered(reader(path))
 
 

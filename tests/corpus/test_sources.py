@@ -1,9 +1,11 @@
 """Every kind of source: documents, ranges, compressed files, bad input."""
 
+import bz2
 import functools
 import gzip
 import json
 import lzma
+import os
 import random
 
 import numpy as np
@@ -41,7 +43,7 @@ def made_up_documents(count, seed=0):
 def as_text(documents, seed=0):
     """Writes paragraphs as lines, and one to three lines of white space between documents."""
     numbers = random.Random(seed)
-    blanks = ["\n", "\n\n", " \n", "\t\n\n\n"]
+    blanks = ["\n", "\n\n", " \n", "\t\n\n\n", "\u00a0\n", "\n\u3000 \n"]
     parts = ["\n".join(document) + "\n" + numbers.choice(blanks) for document in documents]
     return "".join(parts)
 
@@ -84,6 +86,14 @@ def test_missing_and_empty_files(tmp_path, spec):
     source = open_source(spec.format(tmp_path), "unused")
     with pytest.raises(InputError, match=r"\*\.txt: no such file"):
         source.extents()
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(InputError, match=r"a\.txt: a folder, where a file is needed: name a file"):
+        source.extents()
+    (tmp_path / "a.txt").rmdir()
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(InputError, match=r"a\.txt: a pipe or a device, which cannot be read twice"):
+        source.extents()
+    (tmp_path / "a.txt").unlink()
     (tmp_path / "a.txt").touch()
     with pytest.raises(InputError, match=r"\*\.txt: empty: 1 files without a byte"):
         source.extents()
@@ -103,9 +113,12 @@ def test_text_ranges_hold_every_document_once(tmp_path, target, ending):
 
 
 def test_every_cut_of_a_small_file(tmp_path):
-    """The file has blank lines at both ends and lines of white space; it is cut at each byte."""
+    """The file has blank lines at both ends and lines of white space; it is cut at each byte.
+
+    U+3000 is white space, too.
+    """
     path = tmp_path / "a.txt"
-    path.write_bytes(b"\n \n one\r\ntwo\n\n\n\t\nthree\n\nfour")
+    path.write_bytes(b"\n \n one\r\ntwo\n\xe3\x80\x80\n\n\t\nthree\n\nfour")
     source = open_source(f"text:{path}", "unused")
     size = path.stat().st_size
     for first in range(1, size):
@@ -135,10 +148,17 @@ def test_a_compressed_file_is_one_range(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("suffix", ["gz", "xz", "zst"])
+COMPRESS = {
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+    "zst": functools.partial(pyarrow.compress, codec="zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_compressed_text_and_json(tmp_path, suffix):
-    zstd = functools.partial(pyarrow.compress, codec="zstd", asbytes=True)
-    compress = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstd}[suffix]
+    compress = COMPRESS[suffix]
     documents = made_up_documents(50)
     text = tmp_path / f"a.txt.{suffix}"
     text.write_bytes(compress(as_text(documents).encode()))
@@ -157,6 +177,35 @@ def test_compressed_text_and_json(tmp_path, suffix):
     text.write_bytes(b"no such format")
     with pytest.raises(InputError, match="damaged or not"):
         read(f"text:{text}")
+
+
+# Of the first bytes of a stream: the time at which a .gz was written.
+_NOT_CHECKED = {("gz", place) for place in (4, 5, 6, 7)}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_every_stream_of_a_compressed_file_is_read_and_checked(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(line_files, "_BLOCK", 101)
+    compress, path = COMPRESS[suffix], tmp_path / f"a.txt.{suffix}"
+    words = random.Random(0)
+    documents = [[f"{words.getrandbits(99):x}"] for _ in range(61)]
+    first, second = (compress(as_text(some).encode()) for some in (documents[:29], documents[29:]))
+    path.write_bytes(first + second)
+    assert read(f"text:{path}") == documents
+    if suffix != "zst":  # other programs pad the streams
+        path.write_bytes(first + bytes(204) + second + bytes(8))
+        assert read(f"text:{path}") == documents
+    for place in range(len(first), len(first) + 8):
+        if (suffix, place - len(first)) not in _NOT_CHECKED:
+            damaged = bytearray(first + second)
+            damaged[place] ^= 0xFF
+            path.write_bytes(damaged)
+            with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: damaged or not a"):
+                read(f"text:{path}")
+    for rest in (b"x", b"\n", b"not of this format", second[:1], second[:5], second[:-1]):
+        path.write_bytes(first + rest)
+        with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: damaged or not a"):
+            read(f"text:{path}")
 
 
 def test_files_are_read_in_sorted_order_and_marks_are_dropped(tmp_path):
@@ -190,13 +239,13 @@ def test_documents_and_lines_without_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("target", [1, 7, 1 << 20])
 def test_each_line_is_a_document(tmp_path, target, suffix):
-    data = b"\xef\xbb\xbfOne. Two.\r\n\n \n\xc3\xa9 three\nfour"
+    data = b"\xef\xbb\xbfOne. Two.\r\n\n\xc2\xa0\n\xc3\xa9 three\nfour"
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
     assert read(f"lines:{path}", target) == [["One. Two."], ["é three"], ["four"]]
     data = data.replace(b"three", b"\xff")
     path.write_bytes(gzip.compress(data) if suffix else data)
-    with pytest.raises(InputError, match="a.txt.* line at byte 17: not UTF-8 at its byte 3"):
+    with pytest.raises(InputError, match="a.txt.* line at byte 18: not UTF-8 at its byte 3"):
         read(f"lines:{path}", target)
     assert read(f"lines:{path}", target, skip=True) == [["One. Two."], None, ["four"]]
 
