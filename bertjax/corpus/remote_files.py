@@ -1,22 +1,27 @@
 """Files under addresses, such as hf://, gs://, s3:// and https://, listed and read by fsspec.
 
 A file is read in blocks, so its size does not matter. If a block fails, it is asked for again.
+An address may name a file of an archive, as in zip://*.txt::https://HOST/A.zip.
 """
 
 import io
 import re
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from glob import has_magic
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from bertjax.base.errors import InputError
 
 if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientTimeout
     from fsspec import AbstractFileSystem
 
 _BLOCK = 4 << 20  # bytes
 _WAITS = (1.0, 4.0, 16.0)  # seconds before each further try
+_SILENCE = 15.0  # seconds without a byte after which a try has failed
 
 # Protocol -> the command that installs its library. fsspec itself names those of the others.
 _INSTALLED_BY = {
@@ -40,6 +45,7 @@ _FORBIDDEN = re.compile(
 )
 _MISSING = re.compile(r"^\w+: 404\b|, 404$|404 Not Found|FileNotFoundError|NotFound|NoSuch")
 _NO_RANGES = re.compile("support range requests|Cannot seek streaming")
+_DAMAGED = re.compile("^(BadZipFile|ReadError|LibarchiveError)")
 
 # The places in the information about a file where a file system tells one content from another.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "Last-Modified")
@@ -67,13 +73,19 @@ def find_remote(pattern: str) -> list[RemoteFile]:
       InputError: the protocol is not known or its library is missing; or the place refuses the
         access or does not answer. A missing file is no error: the list is empty.
     """
-    system, path = _system(pattern)
-    magic = has_magic(path.replace("?", "") if _protocol(pattern).startswith("http") else path)
+    _, chain, archive = pattern.partition("::")
 
     def search() -> list[RemoteFile]:
+        system, path = _system(pattern)
+        is_query = _protocol(pattern).startswith("http")
+        magic = has_magic(path.replace("?", "") if is_query else path)
         names = system.glob(path) if magic else [path]
         found = [(system.unstrip_protocol(name), system.info(name)) for name in sorted(names)]
-        return [_described(name, info) for name, info in found if info["type"] == "file"]
+        return [
+            _described(name + chain + archive, info)
+            for name, info in found
+            if info["type"] == "file"
+        ]
 
     try:
         return _tried(search, pattern)
@@ -99,8 +111,7 @@ class _Reader(io.RawIOBase):
 
     def __init__(self, name: str):
         self._name = name
-        self._system, self._path = _system(name)
-        self._place = self._size = 0
+        self._place, self._size = 0, -1
         self._file: Any = None
         self._again(lambda: None)
 
@@ -109,8 +120,15 @@ class _Reader(io.RawIOBase):
 
         def once() -> T:
             if self._file is None:
-                self._file = self._system.open(self._path, block_size=_BLOCK, cache_type="none")
-                self._size = self._file.seek(0, io.SEEK_END)
+                self._system, path = _system(self._name)  # without it, an archive is closed
+                self._file = self._system.open(path, block_size=_BLOCK, cache_type="none")
+                size, before = self._file.seek(0, io.SEEK_END), self._size
+                if before not in (-1, size):
+                    raise InputError(
+                        f"{self._name}: had {before:,} bytes, and now {size:,}: it was replaced "
+                        "while it was read: run the command again"
+                    )
+                self._size = size
             try:
                 return use()
             except Exception:
@@ -134,17 +152,22 @@ class _Reader(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any, /) -> int:
-        def read() -> bytes:
-            self._file.seek(self._place)
-            data = self._file.read(len(buffer))
-            if not data and self._place < self._size:
-                raise EOFError(f"the file ends before its size of {self._size:,} bytes")
-            return data
+        """Fills the buffer, unless the file ends at its size: each call may need several reads."""
+        wanted = min(len(buffer), max(0, self._size - self._place))
+        read = 0
+        while read < wanted:
+            data = self._again(partial(self._some, wanted - read))
+            buffer[read : read + len(data)] = data
+            read += len(data)
+            self._place += len(data)
+        return read
 
-        data = self._again(read)
-        buffer[: len(data)] = data
-        self._place += len(data)
-        return len(data)
+    def _some(self, most: int) -> bytes:
+        """At least one byte from the present place."""
+        self._file.seek(self._place)
+        if data := self._file.read(most):
+            return data
+        raise EOFError(f"the file ends before its size of {self._size:,} bytes")
 
     def close(self) -> None:
         if self._file is not None:
@@ -163,12 +186,36 @@ def _system(name: str) -> "tuple[AbstractFileSystem, str]":
 
     protocol = _protocol(name)
     try:
-        return fsspec.core.url_to_fs(name)
+        return fsspec.core.url_to_fs(name, **_patience(name))
     except ImportError as error:
         raise InputError(f"{name}: {_INSTALLED_BY.get(protocol, error)}") from error
     except ValueError as error:
         known = "hf://, gs://, s3:// and https://, and the others of fsspec"
         raise InputError(f"{name}: {error}: addresses begin with {known}.") from error
+
+
+def _patience(name: str) -> dict[str, dict[str, Any]]:
+    """The options with which the libraries of http and of Google end a try that stalls.
+
+    By themselves, these wait for minutes, or for ever; those of other protocols for seconds.
+    """
+    protocols = set(map(_protocol, name.split("::")))
+    options: dict[str, dict[str, Any]] = {}
+    options |= {each: {"get_client": _client} for each in protocols & {"http", "https"}}
+    options |= {each: {"requests_timeout": _timeout()} for each in protocols & {"gs", "gcs"}}
+    return options
+
+
+async def _client(**options: Any) -> "ClientSession":
+    from aiohttp import ClientSession
+
+    return ClientSession(**{"timeout": _timeout()} | options)
+
+
+def _timeout() -> "ClientTimeout":
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_SILENCE)
 
 
 def _described(name: str, info: dict[str, Any]) -> RemoteFile:
@@ -185,7 +232,7 @@ def _tried(use: Callable[[], T], where: str) -> T:
       FileNotFoundError: the file is missing.
       InputError: the access is refused, or no try has succeeded.
     """
-    for wait in (*_WAITS, None):
+    for number, wait in enumerate((*_WAITS, None), start=2):
         try:
             return use()
         except InputError:
@@ -204,11 +251,15 @@ def _tried(use: Callable[[], T], where: str) -> T:
                 ) from error
             if _MISSING.search(text):
                 raise FileNotFoundError(where) from error
+            if _DAMAGED.search(text):
+                raise InputError(f"{where}: damaged: fetch it again ({_line(text)})") from error
             if wait is None:
                 raise InputError(
                     f"{where}: cannot be read, after {len(_WAITS) + 1} tries: check the network, "
                     f"then run the command again ({_line(text)})"
                 ) from error
+        what = f"{where}: {_line(text)}: try {number} of {len(_WAITS) + 1} in {wait:g} s"
+        print(what, file=sys.stderr, flush=True)
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")
 

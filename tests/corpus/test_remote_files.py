@@ -9,6 +9,8 @@ import re
 import sys
 import threading
 import urllib.parse
+import zipfile
+from types import SimpleNamespace
 
 import fsspec
 import pyarrow
@@ -20,7 +22,7 @@ from bertjax.corpus import remote_files
 from bertjax.corpus.build import build_store
 from bertjax.corpus.line_files import decompressor, files
 from bertjax.corpus.manifest import read_manifest
-from bertjax.corpus.remote_files import find_remote, open_remote
+from bertjax.corpus.remote_files import RemoteFile, find_remote, open_remote
 from bertjax.corpus.sources import open_source
 from tests.corpus.test_build import made_up_documents, make_corpus, plan_for, write_text
 
@@ -33,8 +35,12 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, folder):
         self.folder, self.ranges, self.answers, self.failures = folder, [], 0, ()
         self.sends_ranges = self.sends_sizes = True
-        self.status = None
+        self.status, self.goes_on = None, threading.Event()
+        self.goes_on.set()
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, *_):
+        """A reader that gives up is no error."""
 
     @property
     def address(self):
@@ -47,6 +53,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if server.status or not path.exists():
             self.send_error(server.status or 404)
             return
+        server.goes_on.wait()
         data = path.read_bytes() if path.is_file() else self._index(path)
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         self.send_response(206 if asked and server.sends_ranges else 200)
@@ -83,7 +90,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
     monkeypatch.setattr("bertjax.corpus.plan._SMALLEST_SHARD", 2000)
     with Server(tmp_path / "served") as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
         running.shutdown()
 
@@ -122,6 +129,83 @@ def test_every_kind_of_file_in_memory(tmp_path, target):
             files("memory://c/*.csv")
     finally:
         memory.rm("/c", recursive=True)
+
+
+def test_files_of_an_archive(tmp_path, monkeypatch):
+    documents = made_up_documents(7)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number, document in enumerate(documents):
+            archive.writestr(f"in/{number}.txt", "\n".join(document))
+    assert read(f"text:zip://in/*.txt::{tmp_path}/a.zip") == documents
+    assert read(f"text:zip://in/3.txt::{tmp_path}/a.zip") == documents[3:4]
+    (tmp_path / "b.zip").write_bytes(b"no archive")
+    for name, message in (
+        ("in/9.txt::{}/a.zip", r"in/9\.txt::.*a\.zip: no such file"),
+        ("in/3.txt::{}/nosuch.zip", r"in/3\.txt::.*nosuch\.zip: no such file"),
+        ("in/3.txt::{}/b.zip", r"in/3\.txt::.*b\.zip: damaged: fetch it again"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(f"text:zip://{name.format(tmp_path)}")
+
+
+class _Stored:
+    """A file system with one file, which gives at most `most` bytes at a time."""
+
+    def __init__(self, data, most):
+        self.data, self.most, self.about, self.opened = data, most, {}, 0
+
+    def open(self, *_, **__):
+        self.opened += 1
+        file = io.BytesIO(self.data)
+        read = file.read
+        file = SimpleNamespace(seek=file.seek, close=file.close)
+        file.read = lambda count: read(min(count, self.most))
+        return file
+
+    def info(self, path):
+        return {"type": "file", "size": len(self.data), **self.about}
+
+    def unstrip_protocol(self, path):
+        return path
+
+
+@pytest.fixture
+def stored(monkeypatch):
+    system = _Stored(bytes(range(251)) * 3, 100)
+    monkeypatch.setattr(remote_files, "_system", lambda name: (system, name))
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    return system
+
+
+def test_short_answers_are_put_together_and_none_is_the_end(stored, capsys):
+    for buffering in (0, -1):  # the reader of Parquet files gets all bytes that it asks for
+        with open_remote("x://a", buffering) as file:
+            assert file.read(301) == stored.data[:301]
+            assert file.read(1000) == stored.data[301:]
+            assert file.read(1) == b""
+    assert stored.opened == 2 and not capsys.readouterr().err
+    with open_remote("x://a", 0) as file:
+        file.read(23)
+        stored.most = 0
+        with pytest.raises(InputError, match="x://a at byte 23: cannot be read, after 3 tries"):
+            file.read(1)
+    last = "x://a at byte 23: EOFError: the file ends before its size of 753 bytes: try 3 of 3 in 0"
+    assert last in capsys.readouterr().err
+    stored.most = 100
+    with open_remote("x://a", 0) as file:
+        file.read(23)
+        file._file.read, stored.data = None, stored.data[:700]  # the connection fails
+        with pytest.raises(InputError, match="had 753 bytes, and now 700: it was replaced"):
+            file.read(1)
+
+
+def test_what_tells_one_content_from_another(stored):
+    """Each file system has a word of its own for it."""
+    for key in ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "Last-Modified"):
+        stored.about = {key: f"of {key}"}
+        assert find_remote("x://a") == [RemoteFile("x://a", 753, f"of {key}")]
+    stored.about = {}
+    assert find_remote("x://a") == [RemoteFile("x://a", 753, "")]
 
 
 def _json(text):
@@ -206,6 +290,25 @@ def test_what_a_server_refuses_is_one_line(server, monkeypatch, change, message)
     with pytest.raises(InputError, match=message) as caught:
         read(f"text:{server.address}/a.txt")
     assert "\n" not in str(caught.value)
+
+
+@HTTP
+def test_a_server_that_stalls(server, monkeypatch, capsys):
+    monkeypatch.setattr(remote_files, "_SILENCE", 0.03)
+    system = fsspec.get_filesystem_class("http")
+    system.clear_instance_cache()  # of the files before, which are more patient
+    write_text(server.folder / "a.txt", made_up_documents(9))
+    server.goes_on.clear()
+    try:
+        with pytest.raises(InputError, match=r"a\.txt: cannot be read, after 3 tries.*Timeout"):
+            read(f"text:{server.address}/a.txt")
+    finally:
+        server.goes_on.set()
+        system.clear_instance_cache()
+    assert re.findall(r"a\.txt: .*imeout.*: (try \d of 3)", capsys.readouterr().err) == [
+        "try 2 of 3",
+        "try 3 of 3",
+    ]
 
 
 @HTTP
