@@ -40,6 +40,9 @@ flags.DEFINE_float(
     "language_alpha", 1.0, "Below 1, small languages count for more in the vocabulary (XLM: 0.5)."
 )
 flags.DEFINE_enum("undecodable", "error", ["error", "skip"], "What to do with what is not UTF-8.")
+flags.DEFINE_enum(
+    "nulls", "error", ["error", "skip"], "What to do with null in .jsonl and Parquet."
+)
 flags.DEFINE_list("language_filter", [], "Keep documents in these languages only, as en,de.")
 flags.DEFINE_enum("deduplicate", None, ["exact", "near"], "Keep one of equal or similar documents.")
 flags.DEFINE_multi_string("decontaminate", [], "Remove documents with texts of these files.")
@@ -56,7 +59,8 @@ def main(_: list[str]) -> None:
     names = (
         *("learn_vocabulary", "vocabulary", "domain_words", "extend_vocabulary", "tokenizer"),
         *("model_type", "cased", "held_out", "workers", "language", "language_alpha"),
-        *("undecodable", "language_filter", "deduplicate", "decontaminate", "verify", "runner"),
+        *("undecodable", "nulls", "language_filter", "deduplicate", "decontaminate", "verify"),
+        "runner",
     )
     options = {name: flags.FLAGS[name].value for name in names}
     prepare.run(_SOURCE.value, _OUTPUT.value, **options, beam_options=_BEAM_OPTION.value)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.line_files import SKIP_HINT, LineFiles, decoded_line, line_number
-from bertjax.corpus.source import Document, Range, paragraphs
+from bertjax.corpus.line_files import NULL_HINT, SKIP_HINT, LineFiles, decoded_line, line_number
+from bertjax.corpus.source import Document, Range, Skip, paragraphs
 
 # JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -23,25 +23,28 @@ class JsonLines(LineFiles):
         super().__init__(pattern)
         self._fields = fields
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         path = part.path
         for offset, line in self.lines(part):
-            text = decoded_line(line, path, offset, skip_undecodable)
-            yield None if text is None else self._document(text, path, offset, skip_undecodable)
+            text = decoded_line(line, path, offset, skip)
+            yield None if text is None else self._document(text, path, offset, skip)
 
-    def _document(
-        self, line: str, path: str, offset: int, skip_undecodable: bool
-    ) -> Document | None:
+    def _document(self, line: str, path: str, offset: int, skip: Skip) -> Document | None:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path} line {line_number(path, offset)}: not JSON ({error})."
             ) from error
-        texts = [_text_of(record, field, path, offset) for field in self._fields]
+        texts = []
+        for field in self._fields:
+            text = _text_of(record, field, path, offset, skip)
+            if text is None:
+                return None
+            texts.append(text)
         for field, text in zip(self._fields, texts, strict=True):
             if "\\u" in line and LONE_SURROGATE.search(text):
-                if skip_undecodable:
+                if Skip.UNDECODABLE in skip:
                     return None
                 raise InputError(
                     f"{path} line {line_number(path, offset)}: field {field!r} holds "
@@ -50,7 +53,8 @@ class JsonLines(LineFiles):
         return paragraphs(texts[0]) if len(texts) == 1 else [text.strip() for text in texts]
 
 
-def _text_of(record: Any, field: str, path: str, offset: int) -> str:
+def _text_of(record: Any, field: str, path: str, offset: int, skip: Skip) -> str | None:
+    """The text of a field; None for a null that is to be skipped."""
     value = record.get(field) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value
@@ -60,4 +64,7 @@ def _text_of(record: Any, field: str, path: str, offset: int) -> str:
     if field not in record:
         fields = ", ".join(map(repr, record)) or "none"
         raise InputError(f"{where}: no field {field!r}; its fields are {fields}.")
-    raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text.")
+    if value is None and Skip.NULLS in skip:
+        return None
+    what = NULL_HINT if value is None else f"{type(value).__name__}, not text."
+    raise InputError(f"{where}: field {field!r} is {what}")

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
 from bertjax.corpus.remote_files import RemoteFile, find_remote, is_remote, open_remote
-from bertjax.corpus.source import Extent, Range, Source
+from bertjax.corpus.source import Extent, Range, Skip, Source
 
 MAX_DOCUMENT_BYTES = 64 << 20
 _BLOCK = 1 << 16  # bytes of a compressed file
@@ -178,14 +178,15 @@ def line_number(name: str, offset: int) -> int:
 
 
 SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
+NULL_HINT = "null, not text. Write a text there, or pass --nulls=skip to leave such documents out."
 
 
-def decoded_line(line: bytes, name: str, offset: int, skip_undecodable: bool) -> str | None:
+def decoded_line(line: bytes, name: str, offset: int, skip: Skip) -> str | None:
     """The text of the line at `offset`; None if it is not UTF-8, and such lines are skipped."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        if skip_undecodable:
+        if Skip.UNDECODABLE in skip:
             return None
         raise InputError(
             f"{name}: not UTF-8 at byte {offset + error.start} (line "

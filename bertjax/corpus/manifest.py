@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.base.cloud_storage import checked_path, in_bucket
+from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, read_json, sha256_of_file, write_json
 from bertjax.base.validation import record
@@ -18,6 +18,7 @@ from bertjax.corpus.shards import store_directory, token_dtype
 from bertjax.corpus.staging import staged
 
 FORMAT_VERSION = 1
+PLAN_FILE = "plan.json"  # in the corpus folder: what was asked for
 _MANIFEST = "manifest.json"
 REBUILD = "Delete the folder and prepare the corpus again, or restore it from a copy."
 
@@ -59,6 +60,11 @@ def write_manifest(
         store_directory(directory) / _MANIFEST,
         {**manifest, "identity": canonical_hash(manifest)},
     )
+
+
+def is_corpus(directory: str | os.PathLike) -> bool:
+    """Whether a folder holds a corpus, or a part of one."""
+    return (path_of(directory) / PLAN_FILE).exists() or store_directory(directory).exists()
 
 
 def is_finished(directory: str | os.PathLike) -> bool:

@@ -21,7 +21,7 @@ from bertjax.corpus.line_files import (
     line_number,
     lines,
 )
-from bertjax.corpus.source import Document, Extent, Range, Source
+from bertjax.corpus.source import Document, Extent, Range, Skip, Source
 
 FORMS = "parallel:A|B, parallel:GLOB.tsv or parallel:GLOB.jsonl#FIELD,FIELD"
 
@@ -66,12 +66,12 @@ class _AlignedFiles(Source):
         size = sum(file.size for file in found)
         return [Extent(f"{a}|{b}", counts[0], size, divisible, version)]
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         names = part.path.split("|")
         pairs = zip(*(lines(name, 0) for name in names), strict=True)
         for pair in islice(pairs, part.start, part.stop):
             texts = [
-                decoded_line(line, name, offset, skip_undecodable)
+                decoded_line(line, name, offset, skip)
                 for name, (offset, line) in zip(names, pair, strict=True)
             ]
             yield _pair(*texts)
@@ -80,10 +80,10 @@ class _AlignedFiles(Source):
 class _Columns(LineFiles):
     """Two columns on each line; a line belongs to the range in which it begins."""
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         path = part.path
         for offset, line in self.lines(part):
-            text = decoded_line(line, path, offset, skip_undecodable)
+            text = decoded_line(line, path, offset, skip)
             if text is None:
                 yield None
                 continue

@@ -15,7 +15,7 @@ from bertjax.corpus.languages import is_parallel, split_language
 from bertjax.corpus.manifest import FORMAT_VERSION
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN
-from bertjax.corpus.source import Document, Range
+from bertjax.corpus.source import Document, Range, Skip
 from bertjax.corpus.sources import open_source
 from bertjax.text.sentences import has_rules
 
@@ -56,7 +56,7 @@ class Plan:
       installed_docs: the file with the text of the source installed-docs.
       held_out: the fraction of documents that go to the split "heldout".
       language: the language of the sentence splitter, for sources that name none with rules.
-      skip_undecodable: whether documents that are not UTF-8 are skipped instead of raising.
+      skip: the documents that are skipped instead of raising.
       filters: identifies the filters of the documents; "" without any.
     """
 
@@ -65,7 +65,7 @@ class Plan:
     installed_docs: Path
     held_out: float
     language: str
-    skip_undecodable: bool
+    skip: Skip
     filters: str = ""
 
     @property
@@ -86,8 +86,10 @@ class Plan:
             for number, shard in enumerate(self.shards)
             for part in shard.ranges
         ]
-        settings = [self.held_out, self.language, self.skip_undecodable, FORMAT_VERSION]
+        undecodable = Skip.UNDECODABLE in self.skip
+        settings = [self.held_out, self.language, undecodable, FORMAT_VERSION]
         settings += [self.filters] if self.filters else []
+        settings += ["nulls"] if Skip.NULLS in self.skip else []
         return hashlib.sha256(json.dumps([specs, parts, settings]).encode()).hexdigest()
 
     def splitter(self, source: int) -> str:
@@ -106,7 +108,7 @@ class Plan:
         """
         source = open_source(self.sources[shard.source][0], self.installed_docs)
         for part in shard.ranges:
-            for document in source.documents(part, skip_undecodable=self.skip_undecodable):
+            for document in source.documents(part, self.skip):
                 yield part.path, document
 
     def documents(self, shard: PlannedShard) -> Iterator[Document | None]:
@@ -126,7 +128,7 @@ def make_plan(
     installed_docs: str | os.PathLike,
     held_out: float = 0.01,
     language: str = "en",
-    skip_undecodable: bool = False,
+    skip: Skip = Skip.NOTHING,
     filters: str = "",
 ) -> Plan:
     """Cuts the sources into shards.
@@ -134,7 +136,7 @@ def make_plan(
     Args:
       sources: (spec, weight) of each, as `bertjax.corpus.sources.parse_sources` gives them.
       installed_docs: the file with the text of the source installed-docs, if that is used.
-      held_out, language, skip_undecodable, filters: see `Plan`.
+      held_out, language, skip, filters: see `Plan`.
 
     Raises:
       InputError: a source is missing or empty.
@@ -153,7 +155,7 @@ def make_plan(
         installed_docs,
         held_out,
         language,
-        skip_undecodable,
+        skip,
         filters,
     )
 

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import enum
 from collections.abc import Iterator
 
 Document = list[str]  # paragraphs; or the two texts of a pair, one of which may be empty
@@ -57,6 +58,14 @@ class Extent:
             yield Range(self.path, start, stop, size, self.version)
 
 
+class Skip(enum.Flag):
+    """Documents that are left out, as None, instead of raising an error."""
+
+    NOTHING = 0
+    UNDECODABLE = enum.auto()  # text that is not UTF-8
+    NULLS = enum.auto()  # fields and rows that say null
+
+
 class Source(abc.ABC):
     """One source of documents."""
 
@@ -69,20 +78,19 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         """The documents of one range, in order; None stands for a skipped document.
 
         Raises:
-          InputError: bytes that are not UTF-8 (unless they are to be skipped), a damaged file,
-            or a record without the field. The message names the file, and the line or offset.
+          InputError: bytes that are not UTF-8 or a null (unless they are to be skipped), a damaged
+            file, or a record without the field. The message names the file, and the line or offset.
         """
 
     def all_documents(
-        self, *, skip_undecodable: bool
+        self, skip: Skip = Skip.NOTHING
     ) -> Iterator[tuple[str, int, Document | None]]:
         """All documents, in order, each with its file and its number in it, from 1."""
         for extent in self.extents():
             whole = Range(extent.path, 0, extent.units, extent.size, extent.version)
-            found = self.documents(whole, skip_undecodable=skip_undecodable)
-            for number, document in enumerate(found, start=1):
+            for number, document in enumerate(self.documents(whole, skip), start=1):
                 yield extent.path, number, document

@@ -20,11 +20,10 @@ A source is cut into ranges by sizes alone, so the cut does not depend on the nu
 Each document belongs to exactly one range.
 """
 
-import contextlib
 import glob
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import tfds
@@ -32,19 +31,17 @@ from bertjax.corpus.json_lines import JsonLines
 from bertjax.corpus.languages import PARALLEL, check_languages, split_language
 from bertjax.corpus.line_files import (
     MAX_DOCUMENT_BYTES,
+    NULL_HINT,
     SKIP_HINT,
     LineFiles,
     files,
     is_blank,
     lines,
-    open_file,
 )
 from bertjax.corpus.parallel import open_parallel
-from bertjax.corpus.source import Document, Extent, Range, Source, paragraphs
+from bertjax.corpus.parquet_files import is_text, open_parquet
+from bertjax.corpus.source import Document, Extent, Range, Skip, Source, paragraphs
 from bertjax.corpus.weights import check_weights, split_weight
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
 
 KINDS = (
     "text:GLOB, lines:GLOB, jsonl:GLOB#field, parquet:GLOB#column, tfds:NAME/SPLIT#feature, "
@@ -97,7 +94,7 @@ class _Text(LineFiles):
     A document belongs to the range in which the blank line before it begins.
     """
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         path, stop = part.path, self.stop(part)
         mine = part.start == 0
         decodable = True
@@ -121,7 +118,7 @@ class _Text(LineFiles):
                 try:
                     paragraph = line.decode("utf-8").strip()
                 except UnicodeDecodeError as error:
-                    if not skip_undecodable:
+                    if Skip.UNDECODABLE not in skip:
                         raise InputError(
                             f"{path}: not UTF-8 at byte {offset + error.start} ({error.reason}). "
                             f"{SKIP_HINT}"
@@ -136,21 +133,24 @@ class _Text(LineFiles):
 class _Lines(LineFiles):
     """Text files in which each line is a document; a line belongs to the range it begins in."""
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         for offset, line in self.lines(part):
-            yield _decoded(line, f"{part.path} line at byte {offset}", skip_undecodable)
+            yield _decoded(line, f"{part.path} line at byte {offset}", skip)
 
 
-def _decoded(value: Any, where: str, skip_undecodable: bool) -> Document | None:
+def _decoded(value: Any, where: str, skip: Skip) -> Document | None:
     """The paragraphs of one record's bytes or text."""
     if isinstance(value, str):
         return paragraphs(value)
+    if value is None and Skip.NULLS in skip:
+        return None
     if not isinstance(value, bytes):
-        raise InputError(f"{where}: {type(value).__name__}, not text.")
+        what = NULL_HINT if value is None else f"{type(value).__name__}, not text."
+        raise InputError(f"{where}: {what}")
     try:
         return paragraphs(value.decode("utf-8"))
     except UnicodeDecodeError as error:
-        if skip_undecodable:
+        if Skip.UNDECODABLE in skip:
             return None
         raise InputError(
             f"{where}: not UTF-8 at its byte {error.start} ({error.reason}). {SKIP_HINT}"
@@ -166,32 +166,17 @@ class _Parquet(Source):
     def __init__(self, pattern: str, column: str):
         self._pattern, self._column = pattern, column
 
-    @staticmethod
-    @contextlib.contextmanager
-    def _open(path: str) -> "Iterator[ParquetFile]":
-        import pyarrow as arrow
-        from pyarrow.parquet import ParquetFile
-
-        with open_file(path, buffering=0) as file:
-            try:
-                yield ParquetFile(file)
-            except arrow.ArrowInvalid as error:
-                raise InputError(f"{path}: not a Parquet file, or damaged ({error}).") from error
-
     def extents(self) -> list[Extent]:
-        import pyarrow as arrow
-
         extents = []
         for path, _, version in files(self._pattern):
-            with self._open(path) as file:
+            with open_parquet(path) as file:
                 schema, metadata = file.schema_arrow, file.metadata
                 rows = metadata.num_rows
                 if self._column not in schema.names:
                     names = ", ".join(schema.names)
                     raise InputError(f"{path}: no column {self._column!r}; it has {names}.")
                 kind = schema.field(self._column).type
-                texts = (arrow.string(), arrow.large_string(), arrow.binary(), arrow.large_binary())
-                if kind not in texts:
+                if not is_text(kind):
                     raise InputError(f"{path}: column {self._column!r} is {kind}, not text.")
                 index = schema.names.index(self._column)
                 sizes = [
@@ -204,20 +189,18 @@ class _Parquet(Source):
             raise InputError(f"{self._pattern}: no rows in any of its files.")
         return extents
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
-        import pyarrow as arrow
-
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         path = part.path
-        with self._open(path) as file:
+        with open_parquet(path) as file:
             groups = range(part.start, part.stop)
             row = sum(file.metadata.row_group(group).num_rows for group in range(part.start))
             batches = file.iter_batches(256, row_groups=list(groups), columns=[self._column])
             for batch in batches:
                 # The rows are cast to bytes, so that each row's UTF-8 is checked here.
-                column = batch.column(0).cast(arrow.large_binary())
+                column = batch.column(0).cast("large_binary")
                 for value in column:
                     where = f"{path} row {row} column {self._column!r}"
-                    yield _decoded(value.as_py(), where, skip_undecodable)
+                    yield _decoded(value.as_py(), where, skip)
                     row += 1
 
 
@@ -237,8 +220,8 @@ class _Tfds(Source):
             raise InputError(f"tfds:{self._place}: the split is empty.")
         return [Extent(self._place, split.num_examples, split.num_bytes)]
 
-    def documents(self, part: Range, *, skip_undecodable: bool) -> Iterator[Document | None]:
+    def documents(self, part: Range, skip: Skip = Skip.NOTHING) -> Iterator[Document | None]:
         records = tfds.open_split(self._name, self._split, [self._feature])
         for number in range(part.start, part.stop):
             where = f"tfds:{self._place} example {number} feature {self._feature!r}"
-            yield _decoded(records[number][self._feature], where, skip_undecodable)
+            yield _decoded(records[number][self._feature], where, skip)

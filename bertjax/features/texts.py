@@ -11,6 +11,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
 from bertjax.corpus.line_files import lines
+from bertjax.corpus.source import Skip
 from bertjax.corpus.sources import open_source
 from bertjax.text.pairs import SEPARATOR, kept_lengths
 from bertjax.text.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ def read_texts(source: str) -> Iterator[str]:
 
 def _read_records(source: str) -> Iterator[str]:
     records = open_source(source, installed_docs=Path())
-    for path, number, text in records.all_documents(skip_undecodable=True):
+    for path, number, text in records.all_documents(Skip.UNDECODABLE):
         if text is None:
             raise InputError(f"{path} record {number}: not UTF-8: convert it")
         yield "\n".join(text)

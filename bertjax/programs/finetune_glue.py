@@ -8,7 +8,13 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.fine_tuning.search import NothingScored
 from bertjax.programs import finetune_task
-from bertjax.runs.run_folder import PREDICTIONS_FOLDER, RESULTS_FILE, SUBMISSION_FILE, read_results
+from bertjax.runs.run_folder import (
+    PREDICTIONS_FOLDER,
+    RESULTS_FILE,
+    SUBMISSION_FILE,
+    check_no_corpus,
+    read_results,
+)
 from bertjax.tasks.glue import SETS, SUBMITTED, submission
 from bertjax.tasks.task import TRAIN, Task
 
@@ -33,6 +39,7 @@ def run(config: Any, workdir: str) -> int:
         recipe, _ = finetune_task.begin(each, workdir and f"{workdir}/{name}")
         check(recipe.task)
     folder, unscored = Path(workdir), []
+    check_no_corpus(folder)
     for name, each in configs.items():
         try:
             code = finetune_task.run(each, str(folder / name))

@@ -21,9 +21,10 @@ from bertjax.corpus.build import build_store, build_store_with_beam, read_shards
 from bertjax.corpus.filters import open_cleaning
 from bertjax.corpus.installed_docs import write_installed_docs
 from bertjax.corpus.languages import split_language
-from bertjax.corpus.manifest import is_finished, read_manifest
+from bertjax.corpus.manifest import PLAN_FILE, is_corpus, is_finished, read_manifest
 from bertjax.corpus.plan import Plan, check_documents, make_plan, warn_of_missing_blank_lines
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
+from bertjax.corpus.source import Skip
 from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.programs import vocabularies
 from bertjax.tasks.texts import texts
@@ -39,7 +40,7 @@ from bertjax.text.vocabulary import (
 )
 
 RUNNERS = ("local", "beam")
-PLAN_FILE = "plan.json"
+_INSTALLED_DOCS_FILE = "installed-docs.txt"
 _REPORT_FILE = "report.json"
 _NEW_PIECES = record(
     pieces=list[str],
@@ -48,7 +49,11 @@ _NEW_PIECES = record(
     saved_percent=float | None,
 )
 
-_NO_FILTERS: dict[str, Any] = {"language_filter": [], "deduplicate": None, "decontaminate": []}
+# What corpora from before these settings were made with.
+_BEFORE_THEM: dict[str, Any] = {
+    "nulls": "error",
+    "filters": {"language_filter": [], "deduplicate": None, "decontaminate": []},
+}
 _SHOWN = 100  # new pieces that are printed; the report has all
 
 
@@ -68,6 +73,7 @@ def run(
     language: str = "en",
     language_alpha: float = 1.0,
     undecodable: str = "error",
+    nulls: str = "error",
     language_filter: Sequence[str] = (),
     deduplicate: str | None = None,
     decontaminate: Sequence[str] = (),
@@ -97,6 +103,7 @@ def run(
       language_alpha: the power by which languages are drawn for the vocabulary, by the sizes of
         their files (`bertjax.corpus.languages.language_shares`). Below 1, sources name theirs.
       undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
+      nulls: the same for documents that are null in a .jsonl or a Parquet file.
       language_filter: the languages whose documents are kept; () keeps all.
       deduplicate: whether one document of several is kept that are equal ("exact") or similar
         ("near"); None keeps all. The filters are in `bertjax.corpus.filters`.
@@ -115,6 +122,7 @@ def run(
         tokenizer=(tokenizer or WORDPIECE, vocabularies.LEARNED),
         model_type=(model_type, MODEL_TYPES),
         undecodable=(undecodable, ("error", "skip")),
+        nulls=(nulls, ("error", "skip")),
         runner=(runner, RUNNERS),
     )
     _check_numbers(held_out, workers)
@@ -139,13 +147,13 @@ def run(
         language_alpha=language_alpha,
         sources=specs,
     )
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output={output}: a file is in the way.")
+    _check_output(output)
     asked: dict[str, Any] = {
         "source": specs,
         "held_out": held_out,
         "language": language,
         "undecodable": undecodable,
+        "nulls": nulls,
         "vocabulary": request,
         "filters": {
             "language_filter": list(language_filter),
@@ -155,7 +163,7 @@ def run(
     }
     _check_claim(output, asked)
 
-    installed_docs = output / "installed-docs.txt"
+    installed_docs = output / _INSTALLED_DOCS_FILE
     unnamed = [split_language(spec)[1] for spec in specs]
     if INSTALLED_DOCS in unnamed and not installed_docs.exists():
         with exclusive(output):
@@ -165,7 +173,8 @@ def run(
         installed_docs=installed_docs,
         held_out=held_out,
         language=language,
-        skip_undecodable=undecodable == "skip",
+        skip=(Skip.UNDECODABLE if undecodable == "skip" else Skip.NOTHING)
+        | (Skip.NULLS if nulls == "skip" else Skip.NOTHING),
         filters=filters.identity,
     )
     if not is_finished(output):
@@ -233,6 +242,21 @@ def _check_numbers(held_out: float, workers: int) -> None:
     check_numbers("--workers", workers)
 
 
+def _check_output(output: Path) -> None:
+    """Raises InputError if the folder holds something else than a corpus."""
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output={output}: a file is in the way.")
+    if not output.exists() or is_corpus(output):
+        return
+    # An early stop may leave these: the lock, temporary files and the text of installed-docs.
+    found = (path.name for path in output.iterdir() if path.name[0] != ".")
+    if foreign := sorted(set(found) - {_INSTALLED_DOCS_FILE}):
+        raise InputError(
+            f"--output={output}: holds something else than a corpus ({', '.join(foreign[:3])}): "
+            "name a new folder, or an empty one"
+        )
+
+
 def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
     """How the request for the corpus in `output` differs from this one; [] if it does not.
 
@@ -242,9 +266,9 @@ def _check_claim(output: Path, asked: dict[str, Any]) -> list[str]:
     path = output / PLAN_FILE
     if not path.exists():
         return []
-    fields = record(**dict.fromkeys(asked.keys() - {"filters"}, Any))
+    fields = record(**dict.fromkeys(asked.keys() - _BEFORE_THEM.keys(), Any))
     earlier = read_json(path, fields, cure="delete the folder, or choose another --output")
-    earlier.setdefault("filters", _NO_FILTERS)  # a corpus from before there were filters
+    earlier = _BEFORE_THEM | earlier
     changed = [
         "the source files have changed since, in number, names or sizes (or those of the tasks)"
         if key == "files"
@@ -347,7 +371,7 @@ def _summary(output: Path, report: dict[str, Any]) -> str:
     lines += map("  {}".format, _too_few_documents(report))
     for key, reason in (
         ("dropped", "shorter than 2 tokens, or a pair with an empty text"),
-        ("skipped", "not UTF-8"),
+        ("skipped", "not UTF-8, or null"),
     ):
         if report[f"{key}_documents"]:
             lines.append(f"  {key}: {report[f'{key}_documents']:,} documents ({reason})")

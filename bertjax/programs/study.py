@@ -23,7 +23,7 @@ from bertjax.programs import (
     score,
 )
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import GRAMMAR_FILE
+from bertjax.runs.run_folder import GRAMMAR_FILE, check_no_corpus
 from bertjax.sharding.hosts import join_processes
 from bertjax.studies import picture, plan, table
 from bertjax.studies.checks import check_stage, wrong_figures
@@ -137,7 +137,9 @@ def _read(
         raise InputError("--workdir is empty: say where the study shall lie")
     study = read_study(path, SCALES[scale]).only(only)
     open_tokenizer(corpus)
-    return study, Given(path.partition(":")[0], corpus, data, local_folder(workdir))
+    folder = local_folder(workdir)
+    check_no_corpus(folder)
+    return study, Given(path.partition(":")[0], corpus, data, folder)
 
 
 # Program -> the call that runs one of its stages.

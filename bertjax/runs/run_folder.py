@@ -13,6 +13,7 @@ from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.validation import record
+from bertjax.corpus.manifest import is_corpus
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.sections import flat, without
@@ -130,6 +131,15 @@ def _read_results(folder: Path, fields: Any) -> dict[str, Any]:
         raise InputError(f"{folder}: it is not finished: start it again") from error
 
 
+def check_no_corpus(workdir: Path) -> None:
+    """Raises InputError if a folder for a run or a study holds a corpus."""
+    if is_corpus(workdir):
+        raise InputError(
+            f"{workdir}: holds a corpus, which is what runs read (config.corpus): choose another "
+            "--workdir"
+        )
+
+
 def check_same_config(
     run: Path,
     plain: Mapping[str, Any],
@@ -144,8 +154,10 @@ def check_same_config(
         of bertjax did not know yet, if their values change nothing.
 
     Raises:
-      InputError: another key differs; or the run in the folder has lost its config.
+      InputError: another key differs; the run in the folder has lost its config; or a corpus is
+        there.
     """
+    check_no_corpus(run)
     recorded = list(_recorded(run))
     left = [name for name in _LEFT_BY_RUNS if (run / name).exists()]
     if not recorded and (left or newest_metadata(checkpoints_folder(run))):

@@ -275,6 +275,6 @@ _MADE = {
 
 def _made(kind: str, spec: str) -> Iterator[tuple[str, str]]:
     source = sources.open_source(spec, installed_docs=Path())
-    for *_, document in source.all_documents(skip_undecodable=False):
+    for *_, document in source.all_documents():
         if document:
             yield from _MADE[kind](document)

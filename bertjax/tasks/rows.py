@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from bertjax.base.errors import InputError
 from bertjax.corpus.json_lines import LONE_SURROGATE
 from bertjax.corpus.line_files import COMPRESSED
+from bertjax.corpus.parquet_files import open_parquet
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -234,17 +235,11 @@ def _jsonl(path: Path) -> _Fields:
 
 
 def _parquet(path: Path) -> _Fields:
-    import pyarrow as arrow
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            batches = file.iter_batches()
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-            for number, fields in enumerate(rows, start=1):
-                yield f"{path} row {number}", fields
-    except (arrow.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a Parquet file, or damaged ({error})") from error
+    with open_parquet(str(path)) as file:
+        batches = file.iter_batches()
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, fields in enumerate(rows, start=1):
+            yield f"{path} row {number}", fields
 
 
 def looks_like_json(line: str) -> bool:

@@ -1,5 +1,6 @@
 """Building a store from sources: local processes, restarts, errors, Beam."""
 
+import dataclasses
 import errno
 import gzip
 import json
@@ -22,6 +23,7 @@ from bertjax.corpus.manifest import read_manifest
 from bertjax.corpus.plan import make_plan
 from bertjax.corpus.sampling import document_hash, is_held_out
 from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
+from bertjax.corpus.source import Skip
 from bertjax.corpus.store import TokenStore
 from bertjax.text.sentences import split_sentences
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -146,7 +148,8 @@ def test_short_and_undecodable_documents_are_counted(tmp_path, corpus):
     path = tmp_path / "a.txt"
     documents = [d.encode() for d in ["\n".join(d) for d in made_up_documents(40)]]
     path.write_bytes(b"\n\n".join([b"cat", b"bad \xff", b"the cat", *documents, b"\x01"]))
-    plan = plan_for(f"text:{path}", skip_undecodable=True)
+    plan = plan_for(f"text:{path}", skip=Skip.UNDECODABLE)
+    assert plan.identity != dataclasses.replace(plan, skip=plan.skip | Skip.NULLS).identity
     build_store(corpus, plan, workers=1)
     shards = module.read_shards(corpus, plan)
     assert sum(shard["dropped_documents"] for shard in shards) == 2
@@ -269,7 +272,7 @@ def test_plans(tmp_path):
     for other in (
         plan_for(*(spec for spec, _ in plan.sources), held_out=0.2),
         plan_for(*(spec for spec, _ in plan.sources), language="de"),
-        plan_for(*(spec for spec, _ in plan.sources), skip_undecodable=True),
+        plan_for(*(spec for spec, _ in plan.sources), skip=Skip.UNDECODABLE),
         plan_for(*(spec for spec, _ in plan.sources[::-1])),
     ):
         assert other.identity != plan.identity

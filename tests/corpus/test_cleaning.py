@@ -16,6 +16,7 @@ from bertjax.corpus.cleaning import clean, summary
 from bertjax.corpus.filters import Cleaning, open_cleaning
 from bertjax.corpus.ngrams import words
 from bertjax.corpus.plan import make_plan
+from bertjax.corpus.source import Skip
 from bertjax.tasks.texts import texts
 from tests.corpus.test_build import made_up_documents, write_text
 
@@ -203,7 +204,7 @@ def test_skipped_and_empty_documents_stay_where_they_are(tmp_path):
     path.write_bytes(b"\n".join([*lines, b'{"t": "three four"}']))
     cleaning = Cleaning(duplicates="exact")
     plan = plan_for(cleaning, f"jsonl:{path}#t")
-    plan = dataclasses.replace(plan, skip_undecodable=True)
+    plan = dataclasses.replace(plan, skip=Skip.UNDECODABLE)
     plan, report = clean(tmp_path, plan, cleaning, texts=texts, workers=1)
     assert documents_of(plan) == [["one two"], [], None, [], ["three four"]]
     assert (report["documents"], report["words"]) == (6, 6)

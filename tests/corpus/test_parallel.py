@@ -11,6 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.corpus.build import build_store, read_shards
 from bertjax.corpus.languages import is_parallel, languages_of
 from bertjax.corpus.plan import make_plan
+from bertjax.corpus.source import Skip
 from bertjax.corpus.sources import open_source, parse_sources
 from bertjax.corpus.store import TokenStore
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -19,10 +20,10 @@ from bertjax.text.tokenizer import Tokenizer
 PAIRS = [[f"a cat sat. {i} dogs!", f"paka {i * i} aliketi"] for i in range(57)]
 
 
-def read(spec, target=1 << 30, *, skip=False):
+def read(spec, target=1 << 30, *, skip=Skip.NOTHING):
     source = open_source(spec, "unused")
     parts = [part for extent in source.extents() for part in extent.cut(target)]
-    return [d for part in parts for d in source.documents(part, skip_undecodable=skip)]
+    return [d for part in parts for d in source.documents(part, skip)]
 
 
 def aligned(folder, pairs, opener=open, ending=""):
@@ -77,7 +78,7 @@ def test_text_that_is_not_utf_8(tmp_path):
     (tmp_path / "train.sw").write_bytes(b"moja\n\xff\ntatu\n")
     with pytest.raises(InputError, match=r"train\.sw: not UTF-8 at byte 5 \(line 2, "):
         read(spec)
-    assert read(spec, skip=True) == [["one", "moja"], None, ["three", "tatu"]]
+    assert read(spec, skip=Skip.UNDECODABLE) == [["one", "moja"], None, ["three", "tatu"]]
 
 
 def test_the_languages_of_a_source():

@@ -98,7 +98,7 @@ def server(tmp_path, monkeypatch):
 def read(spec, target=1 << 30):
     source = open_source(spec, "unused")
     parts = [part for extent in source.extents() for part in extent.cut(target)]
-    return [d for part in parts for d in source.documents(part, skip_undecodable=False)]
+    return [d for part in parts for d in source.documents(part)]
 
 
 def test_an_address_with_a_query_is_compressed_as_its_path_says():
@@ -318,7 +318,7 @@ def test_a_file_that_is_gone(server):
     (part,) = source.extents()[0].cut(1 << 30)
     (server.folder / "a.txt").unlink()
     with pytest.raises(InputError, match=r"a\.txt: no such file \(any more\)"):
-        list(source.documents(part, skip_undecodable=False))
+        list(source.documents(part))
 
 
 class _Hub(http.server.BaseHTTPRequestHandler):

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import line_files, sources
-from bertjax.corpus.source import Range
+from bertjax.corpus.source import Range, Skip
 from bertjax.corpus.sources import open_source, parse_sources
 
 
@@ -23,10 +23,10 @@ def cut(source, target):
     return [part for extent in source.extents() for part in extent.cut(target)]
 
 
-def read(spec, target=1 << 30, *, skip=False):
+def read(spec, target=1 << 30, *, skip=Skip.NOTHING):
     source = open_source(spec, "unused")
     ranges = cut(source, target)
-    return [d for part in ranges for d in source.documents(part, skip_undecodable=skip)]
+    return [d for part in ranges for d in source.documents(part, skip)]
 
 
 def made_up_documents(count, seed=0):
@@ -126,7 +126,7 @@ def test_every_cut_of_a_small_file(tmp_path):
             cuts = [0, first, second, size]
             parts = [Range(str(path), a, b, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
             parts = [part for part in parts if part.size]
-            got = [d for part in parts for d in source.documents(part, skip_undecodable=False)]
+            got = [d for part in parts for d in source.documents(part)]
             assert got == [["one", "two"], ["three"], ["four"]], cuts
 
 
@@ -221,7 +221,7 @@ def test_undecodable_text(tmp_path, target):
     path.write_bytes(b"one\n\ntwo\nbad \xff here\nmore\n\nthree\n\n\xfe")
     with pytest.raises(InputError, match=r"a\.txt: not UTF-8 at byte 13 .*--undecodable=skip"):
         read(f"text:{path}", target)
-    assert read(f"text:{path}", target, skip=True) == [["one"], None, ["three"], None]
+    assert read(f"text:{path}", target, skip=Skip.UNDECODABLE) == [["one"], None, ["three"], None]
 
 
 def test_documents_and_lines_without_end(tmp_path, monkeypatch):
@@ -247,14 +247,14 @@ def test_each_line_is_a_document(tmp_path, target, suffix):
     path.write_bytes(gzip.compress(data) if suffix else data)
     with pytest.raises(InputError, match="a.txt.* line at byte 18: not UTF-8 at its byte 3"):
         read(f"lines:{path}", target)
-    assert read(f"lines:{path}", target, skip=True) == [["One. Two."], None, ["four"]]
+    assert read(f"lines:{path}", target, skip=Skip.UNDECODABLE) == [["One. Two."], None, ["four"]]
 
 
 def test_installed_docs_is_a_text_file(tmp_path):
     path = tmp_path / "docs [1].txt"
     path.write_text("One.\nTwo.\n\nThree.\n")
     source = open_source("installed-docs", path)
-    documents = source.documents(cut(source, 1 << 20)[0], skip_undecodable=False)
+    documents = source.documents(cut(source, 1 << 20)[0])
     assert list(documents) == [["One.", "Two."], ["Three."]]
 
 
@@ -280,7 +280,7 @@ def test_json_lines(tmp_path, target):
         (b"[" * 100_000, "line 3: not JSON"),
         (b"[1]", "line 3: not a JSON object"),
         (b'{"text": 5}', "line 3: field 'text' is int, not text"),
-        (b'{"text": null}', "line 3: field 'text' is NoneType, not text"),
+        (b'{"text": null}', "line 3: field 'text' is null, not text.*--nulls=skip"),
     ],
 )
 def test_bad_json_lines(tmp_path, line, message):
@@ -289,7 +289,18 @@ def test_bad_json_lines(tmp_path, line, message):
     path.write_bytes(good + b"\n" + line + b"\n" + good)
     for target in (10, 1 << 20):
         with pytest.raises(InputError, match=rf"a\.jsonl {message}"):
-            read(f"jsonl:{path}#text", target, skip=True)
+            read(f"jsonl:{path}#text", target, skip=Skip.UNDECODABLE)
+
+
+def test_nulls_in_json_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": null, "b": "x"}\n\n{"a": "y", "b": "z"}\n')
+    assert read(f"jsonl:{path}#a", skip=Skip.NULLS) == [None, ["y"]]
+    assert read(f"parallel:{path}#b,a", skip=Skip.NULLS) == [None, ["z", "y"]]
+    with pytest.raises(InputError, match=r"a\.jsonl line 1: field 'a' is null, not text"):
+        read(f"parallel:{path}#b,a", skip=Skip.UNDECODABLE)
+    with pytest.raises(InputError, match=r"a\.jsonl line 1: no field 'c'; its fields"):
+        read(f"jsonl:{path}#c", skip=Skip.NULLS)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +315,7 @@ def test_undecodable_json_lines(tmp_path, line, message):
     path.write_bytes(b'{"text": "fine"}\n' + line + b'\n{"text": "\\ud83d\\ude00"}\n')
     with pytest.raises(InputError, match=message):
         read(f"jsonl:{path}#text")
-    assert read(f"jsonl:{path}#text", skip=True) == [["fine"], None, ["\U0001f600"]]
+    assert read(f"jsonl:{path}#text", skip=Skip.UNDECODABLE) == [["fine"], None, ["\U0001f600"]]
 
 
 # ---------------------------------------------------------------------------- parquet
@@ -323,6 +334,37 @@ def test_parquet(tmp_path, target):
     assert len(ranges) == {1: 15, 1 << 20: 1}.get(target, len(ranges))
 
 
+def test_every_kind_of_texts_in_parquet(tmp_path):
+    texts = ["a", "é\n\nb", "a", "", None]
+    expected = [["a"], ["é", "b"], ["a"], [], None]
+    kinds = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
+    for kind in (*kinds, pyarrow.binary(), pyarrow.large_binary(), pyarrow.binary_view()):
+        column = pyarrow.array([text and text.encode() for text in texts], pyarrow.binary())
+        column = column.cast(kind)
+        columns = [column, column.dictionary_encode()] if "view" not in str(kind) else [column]
+        for each in columns:
+            parquet.write_table(pyarrow.table({"x": each}), tmp_path / "a.parquet")
+            found = read(f"parquet:{tmp_path}/a.parquet#x", skip=Skip.NULLS)
+            assert found == expected, each.type
+    numbers = pyarrow.array([7, 7]).dictionary_encode()
+    parquet.write_table(pyarrow.table({"x": numbers}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="column 'x' is int64, not text"):
+        read(f"parquet:{tmp_path}/a.parquet#x")
+
+
+def test_damaged_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"text": [f"the text of row {row}" for row in range(211)]})
+    parquet.write_table(table, path, row_group_size=97)
+    whole = path.read_bytes()
+    for place in (4, 22, 1631, 2200, -1):  # each makes another exception of the library
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file, or damaged"):
+            read(f"parquet:{path}#text")
+
+
 def test_bad_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     table = pyarrow.table({"n": [1, 2], "text": ["a", None], "raw": [b"a", b"b\xff"]})
@@ -331,11 +373,12 @@ def test_bad_parquet(tmp_path):
         read(f"parquet:{path}#body")
     with pytest.raises(InputError, match="column 'n' is int64, not text"):
         read(f"parquet:{path}#n")
-    with pytest.raises(InputError, match=r"a\.parquet row 1 column 'text': NoneType, not text"):
+    with pytest.raises(InputError, match=r"a\.parquet row 1 column 'text': null, not text"):
         read(f"parquet:{path}#text")
     with pytest.raises(InputError, match=r"a\.parquet row 1 column 'raw': not UTF-8 at its byte 1"):
         read(f"parquet:{path}#raw")
-    assert read(f"parquet:{path}#raw", skip=True) == [["a"], None]
+    assert read(f"parquet:{path}#raw", skip=Skip.UNDECODABLE) == [["a"], None]
+    assert read(f"parquet:{path}#text", skip=Skip.NULLS) == [["a"], None]
     parquet.write_table(table.slice(0, 0), path)
     with pytest.raises(InputError, match="no rows in any of its files"):
         read(f"parquet:{path}#text")

@@ -22,7 +22,7 @@ from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import check_same_config
+from bertjax.runs.run_folder import check_no_corpus, check_same_config
 from bertjax.runs.sections import without
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
@@ -252,6 +252,16 @@ def test_what_a_run_left_without_a_config(tmp_path, left):
     (tmp_path / left).mkdir()
     with pytest.raises(InputError, match=rf"holds what a run left \({left}\), and not its config"):
         check_same_config(tmp_path, {"seed": 7}, free=())
+
+
+def test_a_corpus_is_no_place_for_a_run(tmp_path):
+    check_same_config(tmp_path, {"seed": 7}, free=())
+    for name in ("plan.json", "store"):  # also of an unfinished one
+        (tmp_path / name).mkdir()
+        for check in (check_no_corpus, partial(check_same_config, plain={"seed": 7}, free=())):
+            with pytest.raises(InputError, match=r"holds a corpus.* choose another --workdir"):
+                check(tmp_path)
+        (tmp_path / name).rmdir()
 
 
 def test_a_run_of_another_corpus(tiny_run, tiny_corpus, tmp_path):

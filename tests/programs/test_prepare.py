@@ -172,12 +172,20 @@ def test_another_request_for_the_same_folder(tmp_path, text):
         ({"learn_vocabulary": 130}, "vocabulary was .*150.*, now .*130"),
         ({"cased": True}, "vocabulary was .*'cased': False.* now .*'cased': True"),
         ({"language": "de"}, "language was 'en', now 'de'"),
+        ({"nulls": "skip"}, "nulls was 'error', now 'skip'"),
     ):
         with pytest.raises(InputError, match=rf"with other settings \({message}"):
             run(text, output, **more)
     with pytest.raises(InputError, match="source was .* now .'installed-docs'"):
         run("installed-docs", output)
     assert not (output / "installed-docs.txt").exists()
+    plan = output / "plan.json"
+    asked = json.loads(plan.read_text())
+    for name in ("nulls", "filters"):  # as a version that did not know them wrote it
+        del asked[name]
+        plan.write_text(json.dumps(asked))
+        run(text, output)
+        plan.write_text(json.dumps(asked))
     path = tmp_path / "text.txt"
     path.write_text(path.read_text() + "\nMore.\n")
     with pytest.raises(InputError, match="the source files have changed since, in number"):
@@ -274,6 +282,13 @@ def test_bad_sources_leave_nothing(tmp_path):
 def test_output_and_kind_in_the_way(tmp_path, text):
     with pytest.raises(InputError, match="a file is in the way"):
         run(text, tmp_path / "text.txt")
+    message = r"holds something else than a corpus \(a folder, text.txt\): name a new folder"
+    (tmp_path / "a folder").mkdir()
+    for name in (".lock", "installed-docs.txt"):  # a command that was stopped early leaves these
+        (tmp_path / name).touch()
+        with pytest.raises(InputError, match=message):
+            run(text, tmp_path)
+        shutil.move(tmp_path / name, tmp_path / "a folder")
     vocabulary = tmp_path / "given.txt"
     vocabulary.write_text("\n".join(SPECIAL_TOKENS))
     given = dict(learn_vocabulary=None, vocabulary=vocabulary, tokenizer="sentencepiece")

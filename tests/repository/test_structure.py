@@ -94,6 +94,7 @@ _DEVICE_FILES = [
 ] + ["bertjax/optimizers/*", "bertjax/library.py"]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
+    "aiohttp": ["bertjax/corpus/remote_files.py"],
     "apache_beam": ["bertjax/corpus/build.py"],
     "etils": ["bertjax/base/cloud_storage.py"],
     "fsspec": ["bertjax/base/cloud_storage.py", "bertjax/corpus/remote_files.py"],
@@ -122,8 +123,8 @@ OUTSIDE = {
     "optax": ["bertjax/probes/probe.py", "bertjax/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": [
-        *["bertjax/corpus/line_files.py", "bertjax/corpus/sources.py"],
-        *["bertjax/features/result.py", "bertjax/tasks/rows.py"],
+        *["bertjax/corpus/line_files.py", "bertjax/corpus/parquet_files.py"],
+        "bertjax/features/result.py",
     ],
     "rensa": ["bertjax/corpus/duplicates.py"],
     "sacremoses": ["bertjax/text/moses_bpe.py"],
