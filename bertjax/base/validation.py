@@ -43,7 +43,12 @@ def record(**kinds: Any) -> Any:
 
 def optional(**kinds: Any) -> Any:
     """The type of a JSON object in which each of these fields may be absent or null."""
-    return record(**{name: NotRequired[kind | None] for name, kind in kinds.items()})
+    return if_given(**{name: kind | None for name, kind in kinds.items()})
+
+
+def if_given(**kinds: Any) -> Any:
+    """The type of a JSON object in which each of these fields may be absent, but not null."""
+    return record(**{name: NotRequired[kind] for name, kind in kinds.items()})
 
 
 def parsed(data: bytes, kind: Any, origin: Any, cure: str, *, limited: bool = False) -> Any:

@@ -127,6 +127,7 @@ class HuggingFace(NamedTuple):
     Attributes:
       classes: kind of `bertjax.encoders.kinds` -> name of the class.
       fields: the fields of config.json that are read: name -> type (`bertjax.interop.json_files`).
+        Each may be absent; it may be null only if its type says so, where null has a meaning.
       read_config: a checked config.json -> the fields of the spec that it decides. Raises
         ValueError for a model that the family does not compute.
       write_config: spec -> the fields of config.json. Raises ValueError for a model that

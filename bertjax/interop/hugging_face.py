@@ -115,7 +115,7 @@ def spec_of(
     """
     try:
         return family.spec(**family.hugging_face.read_config(config))
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise InputError(f"{origin}: {file}: {error}") from error
 
 

@@ -6,7 +6,7 @@ A field that its type does not name may have any value.
 from pathlib import Path
 from typing import Any, TypedDict
 
-from bertjax.base.validation import optional, parsed
+from bertjax.base.validation import if_given, optional, parsed
 from bertjax.encoders.contract import EncoderFamily
 from bertjax.text.special_tokens import ROLES
 
@@ -104,8 +104,9 @@ def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, An
     Raises:
       InputError: as `read_optional`; or a number outside its limits.
     """
+    of_model = {name: kind | None for name, kind in _OF_MODEL.items()}
     fields = family.hugging_face.fields if family else {}
-    return read_optional(path, optional(**_OF_MODEL, **fields), limited=True)
+    return read_optional(path, if_given(**of_model, **fields), limited=True)
 
 
 def read_optional(path: Path, kind: Any, *, limited: bool = False) -> Any | None:

@@ -130,15 +130,19 @@ def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
 
 def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
     """With a period and two thetas, as transformers before version 5 does."""
-    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM), folder)
+    ours = dict(global_attn_every_n_layers=2, global_rope_theta=5e4, local_rope_theta=9e3)
+    spec = dataclasses.replace(SPEC, **ours)
+    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM, spec), folder)
     config = json.loads((folder / "config.json").read_text())
-    for key in ("layer_types", "rope_parameters"):
-        del config[key]
-    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 5e4, "local_rope_theta": 9e3}
+    newer = {key: config.pop(key) for key in ("layer_types", "rope_parameters")}
+    assert newer["layer_types"] == 2 * ["full_attention", "sliding_attention"] + ["full_attention"]
+    thetas = {layer: rope["rope_theta"] for layer, rope in newer["rope_parameters"].items()}
+    assert thetas == {"full_attention": 5e4, "sliding_attention": 9e3}
+    assert {key: config[key] for key in ours} == ours  # both forms are written
     (folder / "config.json").write_text(json.dumps(config))
-    spec = read_hugging_face(folder, "hf:older").spec
-    assert (spec.global_attn_every_n_layers, spec.global_rope_theta) == (2, 5e4)
-    assert spec.local_rope_theta == 9e3
+    assert read_hugging_face(folder, "hf:older").spec == spec
+    (folder / "config.json").write_text(json.dumps(config | {"local_rope_theta": None}))
+    assert read_hugging_face(folder, "hf:older").spec.local_rope_theta == 5e4
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from huggingface_hub.utils import filter_repo_objects
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds, names
-from bertjax.interop import hub
+from bertjax.encoders.registry import ENCODERS
+from bertjax.interop import hub, json_files
 from bertjax.interop.hub import model_folder
-from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.interop.hugging_face import read_hugging_face, spec_of, write_hugging_face
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.small_models import CLASSES, KINDS, SPEC
 
@@ -321,6 +322,28 @@ def test_files_that_are_not_what_they_should_be(written, name, content, message)
 def test_null_is_as_absent(written):
     written.configure(architectures=None, id2label=None, problem_type=None, bertjax_task=None)
     assert written.read().class_name == "BertModel"
+
+
+# Of the families, the fields of config.json in which null means something in transformers.
+NULLS = {("gpt2", "n_inner"), ("openai-gpt", "n_inner"), ("xlm", "summary_activation")}
+NULLS |= {("modernbert", name) for name in ("local_rope_theta", "layer_types", "rope_parameters")}
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if ENCODERS[name].hugging_face.fields])
+def test_null_in_the_fields_of_a_family(name, tmp_path):
+    """It has its meaning in transformers where there is one, and is refused elsewhere."""
+    family, file = ENCODERS[name], tmp_path / "config.json"
+    usual = spec_of({}, family, "hf:model")
+    for field in family.hugging_face.fields:
+        file.write_text(json.dumps({"model_type": name, field: None}))
+        positions = field == "pad_token_id" and "pad_token_id" in dir(usual)
+        if (name, field) in NULLS or field.endswith("_token_id") and not positions:
+            found = spec_of(json_files.read_config(file, family), family, "hf:model")
+            same = dict(local_rope_theta=160_000.0) if field == "local_rope_theta" else {}
+            assert found == dataclasses.replace(usual, **same)
+        else:
+            with pytest.raises(InputError, match=rf"config.json: damaged \({field}=None: expected"):
+                json_files.read_config(file, family)
 
 
 @pytest.mark.parametrize("value, shown", [(np.nan, "nan"), (-np.inf, "-inf")])

@@ -123,7 +123,7 @@ HUGGING_FACE = HuggingFace(
     fields={
         **{f.name: f.type for f in dataclasses.fields(BertArchitecture) if f.name in _SIZES},
         **{"hidden_act": str, "position_embedding_type": str},
-        **{"is_decoder": bool, "add_cross_attention": bool, "pad_token_id": int},
+        **{"is_decoder": bool, "add_cross_attention": bool, "pad_token_id": int | None},
     },
     read_config=read_config,
     write_config=write_config,

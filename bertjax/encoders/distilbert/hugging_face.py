@@ -102,7 +102,8 @@ def _masked_lm(spec: DistilBertSpec) -> Iterator[Entry]:
 HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
-        **dict.fromkeys((*_SIZES, "pad_token_id"), int),
+        **dict.fromkeys(_SIZES, int),
+        "pad_token_id": int | None,
         **dict.fromkeys(_RATES, float),
         "activation": str,
     },

@@ -144,11 +144,12 @@ def _names(
     return HuggingFace(
         classes={kind: class_prefix + ending for kind, ending in (common | classes).items()},
         fields={
-            **dict.fromkeys((*_SIZES, "n_inner"), int),
+            **dict.fromkeys(_SIZES, int),
+            "n_inner": int | None,
             **dict.fromkeys((*_NUMBERS, "embd_pdrop"), float),
             **{name: type(value) for name, value in wanted.items()},
             "activation_function": str,
-            **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), int),
+            **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), int | None),
         },
         read_config=read_config,
         write_config=write_config,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertjax.base.validation import optional
+from bertjax.base.validation import if_given
 from bertjax.encoders import kinds
 from bertjax.encoders.contract import HuggingFace
 from bertjax.encoders.modernbert.spec import BEFORE, GATED, LEARNED, ROTARY, ModernBertSpec
@@ -56,7 +56,7 @@ _WANTED = {
 }
 _ROLES = ("pad", "cls", "sep", "bos", "eos")  # the special tokens whose ids a config.json has
 _LAYER_TYPES = {True: "full_attention", False: "sliding_attention"}  # by whether it is global
-_ROPE: Any = optional(rope_theta=float, rope_type=str)
+_ROPE: Any = if_given(rope_theta=float, rope_type=str)
 _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
 
 
@@ -78,6 +78,9 @@ def _read_config(config: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"rope_type={rope['rope_type']!r}: only 'default' can be read")
         if layers in _THETAS and "rope_theta" in rope:
             fields[_THETAS[layers]] = rope["rope_theta"]
+    if fields.get("local_rope_theta", 0) is None:  # transformers 4: as in the global layers
+        theta = fields.get("global_rope_theta", ModernBertSpec.global_rope_theta)
+        fields["local_rope_theta"] = theta
     if config.get("layer_types"):
         fields["global_attn_every_n_layers"] = _period(config["layer_types"])
     return fields
@@ -179,12 +182,12 @@ HUGGING_FACE = HuggingFace(
     classes=_CLASSES,
     fields={
         **dict.fromkeys(_SIZES, int),
-        **dict.fromkeys(_NUMBERS, float),
+        **dict.fromkeys(_NUMBERS, float) | {"local_rope_theta": float | None},
         **dict.fromkeys(_WANTED, bool),
         **dict.fromkeys(("hidden_activation", "classifier_activation", "classifier_pooling"), str),
-        "layer_types": list[str],
-        "rope_parameters": dict[str, _ROPE],
-        **dict.fromkeys(tuple(f"{role}_token_id" for role in _ROLES), int),
+        "layer_types": list[str] | None,
+        "rope_parameters": dict[str, _ROPE] | None,
+        **dict.fromkeys(tuple(f"{role}_token_id" for role in _ROLES), int | None),
     },
     read_config=_read_config,
     write_config=_write_config,

@@ -65,7 +65,8 @@ def names_of(class_prefix: str, name: str) -> HuggingFace:
         classes={kind: class_prefix + ending for kind, ending in _KINDS.items()},
         fields={
             **bert.HUGGING_FACE.fields,
-            **dict.fromkeys(("bos_token_id", "eos_token_id"), int),
+            "pad_token_id": int,  # positions are counted from it
+            **dict.fromkeys(("bos_token_id", "eos_token_id"), int | None),
         },
         read_config=_read_config,
         write_config=_write_config,

@@ -127,8 +127,10 @@ HUGGING_FACE = HuggingFace(
         **dict.fromkeys(_NUMBERS, float),
         **{name: type(value) for name, value in _WANTED.items()},
         **dict.fromkeys(("use_lang_emb", "sinusoidal_embeddings"), bool),
-        "summary_activation": str,
-        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), int),
+        "summary_activation": str | None,
+        **dict.fromkeys(
+            ("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), int | None
+        ),
     },
     read_config=_read_config,
     write_config=_write_config,

@@ -121,7 +121,7 @@ HUGGING_FACE = HuggingFace(
         **dict.fromkeys(_NUMBERS, float),
         **{name: type(value) for name, value in _WANTED.items()},
         "ff_activation": str,
-        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), int),
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), int | None),
     },
     read_config=_read_config,
     write_config=_write_config,
