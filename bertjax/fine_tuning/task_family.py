@@ -60,7 +60,7 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         Classification | MultiLabel | Regression | MultipleChoice | Tagging | QuestionAnswering
     ]
     if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
-        kind = task["problem_type"]
+        kind = pretrained.problem_type
         if kind not in _PROBLEM_TYPES:
             raise InputError(
                 f"{pretrained.origin}: problem_type={kind!r}: must be one of "

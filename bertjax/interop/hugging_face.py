@@ -21,9 +21,11 @@ from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import (
+    ACTIVATION,
     DENSE_WEIGHT,
     IDENTITY,
     Modules,
+    read_kept,
     read_modules,
     write_modules,
 )
@@ -75,8 +77,8 @@ def read_hugging_face(folder: Path, origin: str) -> Pretrained:
     if modules and modules.projection:
         params[PROJECTION] = _projection(modules, spec, family)
     embedding = modules.embedding if modules else None
-    task = _task(config, model.kind)
-    return dataclasses.replace(model, params=params, task=task, embedding=embedding)
+    task, kept = _task(config), read_kept(folder, config)
+    return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
 
 def _projection(
@@ -142,13 +144,10 @@ def _classes(config: Mapping[str, Any], origin: str) -> tuple[str, ...]:
     return tuple(str(labels[key]) for key in sorted(labels, key=int))
 
 
-def _task(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The task of a classifier: models of this package store it, others have a problem_type."""
-    problem, own = config.get("problem_type"), config.get(TASK_KEY) or {}
-    if kind == kinds.SEQUENCE_CLASSIFICATION and not problem:
-        one = len(config.get("id2label") or {}) == 1
-        problem = "regression" if one else "single_label_classification"
-    return {"problem_type": problem} | own if problem else own
+def _task(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The task of a classifier: models of this package store it, others may have a problem_type."""
+    problem = config.get("problem_type")
+    return ({"problem_type": problem} if problem else {}) | (config.get(TASK_KEY) or {})
 
 
 def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
@@ -409,9 +408,10 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
         "dtype": "float32",
     }
     task = dict(pretrained.task)
-    if task.get("problem_type") == "regression":
-        # CrossEncoder of sentence-transformers would make a number from 0 to 1 of it.
-        config["sentence_transformers"] = {"activation_fn": IDENTITY}
+    # Of one output, CrossEncoder of sentence-transformers makes a number from 0 to 1 by default.
+    usual = IDENTITY if task.get("problem_type") == "regression" else None
+    if activation := pretrained.kept.get(ACTIVATION, usual):
+        config["sentence_transformers"] = {ACTIVATION: activation}
     if "problem_type" in task:
         config["problem_type"] = task.pop("problem_type")
     if task:

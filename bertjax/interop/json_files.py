@@ -38,6 +38,9 @@ _TASK = optional(
 _OF_MODEL = dict(
     **dict(model_type=str, problem_type=str, architectures=list[str]),
     **{"id2label": dict[str, str | int], TASK_KEY: _TASK},
+    # The activation of a reranker for sentence-transformers, in a new and in an old form.
+    sentence_transformers=optional(activation_fn=str),
+    sbert_ce_default_activation_function=str,
 )
 WEIGHTS_INDEX = optional(weight_map=dict[str, str])  # model.safetensors.index.json
 # Of sentence-transformers: modules.json, config_sentence_transformers.json (also PyLate's), and the
@@ -46,6 +49,7 @@ MODULES = list[_Module]
 SENTENCE_TRANSFORMERS = optional(
     **dict(model_type=str, similarity_fn_name=str, default_prompt_name=str),
     prompts=dict[str, str | None],
+    **dict(activation_fn=str, truncate_dim=int, max_active_dims=int),
     **dict(query_length=int, document_length=int, query_prefix=str, document_prefix=str),
     **dict(do_query_expansion=bool, skiplist_words=list[str]),
 )

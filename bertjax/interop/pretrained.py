@@ -41,6 +41,9 @@ class Pretrained:
       bilstm: the BiLSTM over the encoder, if there is one.
       embedding: how it makes vectors of texts, if it has learned to.
       rows: where the rows of its pieces come from, if it had another vocabulary.
+      kept: what the source says to sentence-transformers alone, which exports say again: the
+        "prompts" by name and the "default_prompt_name" of its vectors, and the "activation_fn" of a
+        reranker, or None.
     """
 
     origin: str
@@ -54,6 +57,7 @@ class Pretrained:
     bilstm: BiLstm | None = None
     embedding: Embedding | None = None
     rows: str = ""
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.tokenizer.vocabulary_size > self.spec.vocab_size:
@@ -77,6 +81,12 @@ class Pretrained:
         """The name of its class in transformers, or its kind where there is none."""
         classes = self.family.hugging_face.classes
         return classes.get(self.kind, f"{self.family.name} for {self.kind}")
+
+    @property
+    def problem_type(self) -> str:
+        """What the outputs of a classifier of texts are, by transformers' name of it."""
+        usual = "regression" if len(self.classes) == 1 else "single_label_classification"
+        return self.task.get("problem_type") or usual
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ dense   Transformer, Pooling, perhaps Normalize (SentenceTransformer)
 sparse  Transformer of logits, SpladePooling (SparseEncoder)
 late    Transformer, Dense, Normalize, perhaps MultiVectorMask (MultiVectorEncoder, PyLate)
 
+A reranker (CrossEncoder) is the Transformer alone: transformers' class with its classifier.
+
 The forms are those of sentence-transformers 6.2, and what its older versions wrote.
 """
 
@@ -48,14 +50,21 @@ _SEQUENCES: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 _PYLATE = ("Transformer", "Dense")  # which masks and normalizes by itself
+RERANKER = "CrossEncoder"
+_OF_A_RERANKER = ("Transformer",)
 CLASSES = {DENSE: "SentenceTransformer", SPARSE: "SparseEncoder", LATE: "MultiVectorEncoder"}
 _KINDS = {name: kind for kind, name in CLASSES.items()} | {"ColBERT": LATE}
 _MODES = {"mean": "mean", "max": "max", "cls": "cls", "lasttoken": "last"}
 _SIMILARITIES = {DENSE: ("cosine", "dot", "euclidean"), LATE: ("maxsim",)}
 _SIMILARITIES[SPARSE] = _SIMILARITIES[DENSE]
-_TASKS = {DENSE: "feature-extraction", SPARSE: "fill-mask", LATE: "feature-extraction"}
 _LENGTHS = ("query_length", "document_length")
 _STATES = "token_embeddings"
+# The task and the output of the Transformer module.
+_TASKS = {
+    **dict.fromkeys((DENSE, LATE), ("feature-extraction", _STATES)),
+    SPARSE: ("fill-mask", _STATES),
+    RERANKER: ("sequence-classification", "scores"),
+}
 # How the classes are called in every version that has them.
 _MODELS = {DENSE: "Transformer", SPARSE: "MLMTransformer", LATE: "Transformer"}
 _PACKAGES = {
@@ -65,6 +74,9 @@ _PACKAGES = {
 # Settings that change the tokens of a text.
 _CHANGES = ("query_expansion", "processing_kwargs", "processor_kwargs", "tokenizer_args")
 _INPUTS = {DENSE: "sentence_embedding", LATE: _STATES}  # of Dense and Normalize
+_SHORTENED = ("truncate_dim", "max_active_dims")  # settings that leave out numbers of a vector
+PROMPTS = ("prompts", "default_prompt_name")
+ACTIVATION = "activation_fn"  # of a reranker's output
 
 
 class Modules(NamedTuple):
@@ -92,16 +104,29 @@ def makes_vectors(folder: Path) -> bool:
     Raises:
       InputError: a file is damaged.
     """
-    return _described_modules(folder) is not None
+    modules, settings = _described_modules(folder)
+    return len(modules) > 1 and settings.get("model_type") != RERANKER
 
 
-def _described_modules(folder: Path) -> tuple[list[dict[str, str]], dict[str, Any]] | None:
-    """The modules of a folder, and its settings; None without modules behind the encoder."""
+def _described_modules(folder: Path) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """The modules of a folder, and its settings, which it has only with modules."""
     modules = read_optional(folder / MODULES_FILE, json_files.MODULES) or []
     settings = read_optional(folder / SETTINGS_FILE, json_files.SENTENCE_TRANSFORMERS) or {}
-    if len(modules) < 2 or settings.get("model_type") == "CrossEncoder":
-        return None
-    return modules, settings
+    return modules, settings if modules else {}
+
+
+def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a folder says to sentence-transformers alone: `bertjax.interop.pretrained.Pretrained`.
+
+    Args:
+      config: its config.json.
+    """
+    _, settings = _described_modules(folder)
+    # Where the activation is: of version 6, of 4 and 5, and of those before.
+    places = settings, config.get("sentence_transformers") or {}
+    given = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
+    activation = (*given, config.get("sbert_ce_default_activation_function"))[0]
+    return {ACTIVATION: activation} | {name: settings[name] for name in PROMPTS if name in settings}
 
 
 def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
@@ -115,15 +140,30 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     Raises:
       InputError: a module or a setting that is not computed here; a file that is missing.
     """
-    if (described := _described_modules(folder)) is None:
-        return None
+    modules, settings = _described_modules(folder)
     try:
-        return _modules(folder, *described, tokenizer, longest)
+        if settings.get("model_type") == RERANKER:
+            return _check_reranker(folder, modules, settings, tokenizer)
+        return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
     except _NotComputed as error:
         raise InputError(
             f"{origin}: {error}, which bertjax does not compute; without {MODULES_FILE}, the "
             "encoder is read alone"
         ) from error
+
+
+def _check_reranker(
+    folder: Path,
+    modules: list[dict[str, str]],
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+) -> None:
+    names = [_class_name(module["type"]) for module in modules]
+    _check_sequence(names, [None] * len(names), [_OF_A_RERANKER])
+    _model_settings(folder, RERANKER, tokenizer)
+    default = settings.get("default_prompt_name")
+    if prompt := (settings.get("prompts") or {}).get(default or ""):
+        raise _NotComputed(f"the prompt {prompt!r} before the texts of a reranker")
 
 
 def _modules(
@@ -143,6 +183,9 @@ def _modules(
         kind = SPARSE
     pylate = kind == LATE and settings.get("model_type") != CLASSES[LATE]
     _check_sequence(names, configs, _SEQUENCES[kind] + [_PYLATE] * pylate)
+    for name in _SHORTENED:
+        if settings.get(name):
+            raise _NotComputed(f"{name}={settings[name]} in {SETTINGS_FILE}")
     found = dict(zip(names[1:], configs, strict=True))
     for name, config in found.items():
         if config is None and name != "Normalize":  # which had no file
@@ -197,7 +240,8 @@ def _model_settings(folder: Path, kind: str, tokenizer: Tokenizer) -> dict[str, 
             raise _NotComputed(f"{name}={model[name]} in {paths[0].name}")
     if model.get("do_lower_case") and tokenizer.cased:
         raise _NotComputed(f"do_lower_case in {paths[0].name}, over a tokenizer that keeps case")
-    for name, wanted in (("transformer_task", _TASKS[kind]), ("module_output_name", _STATES)):
+    names = ("transformer_task", "module_output_name")
+    for name, wanted in zip(names, _TASKS[kind], strict=True):
         if (value := model.get(name) or wanted) != wanted:
             raise _NotComputed(f"{name}={value!r} in {paths[0].name}")
     if not model.get("max_seq_length"):
@@ -333,7 +377,8 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
         **{"model_type": CLASSES[embedding.kind], "prompts": prompts},
         **{"default_prompt_name": None, "similarity_fn_name": similarity},
     }
-    write_json(folder / SETTINGS_FILE, settings)
+    kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
+    write_json(folder / SETTINGS_FILE, settings | kept)
 
 
 def _type(name: str) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,15 @@ def installed() -> bool:
     return importlib.util.find_spec("sentence_transformers") is not None
 
 
-def vectors(folder: Path, kind: str, texts: Sequence[str], *, query: bool) -> list[np.ndarray]:
+def vectors(
+    folder: Path, kind: str, texts: Sequence[str], *, query: bool, prompt: str | None = None
+) -> list[np.ndarray]:
     """The vectors of sentence-transformers' model of that folder, in float64.
 
     Args:
       kind: of `bertjax.heads.embedding.KINDS`.
       query: whether the texts are queries, or passages.
+      prompt: what stands before them; None: what the folder says.
 
     Returns:
       For each text [D], or [S, D] of late interaction.
@@ -29,7 +33,9 @@ def vectors(folder: Path, kind: str, texts: Sequence[str], *, query: bool) -> li
 
     model = getattr(sentence_transformers, CLASSES[kind])(str(folder), device="cpu").double()
     encode = model.encode_query if query else model.encode_document
-    more = {} if kind == LATE else {"convert_to_tensor": True}
+    more: dict[str, Any] = {"prompt": prompt}
+    if kind != LATE:
+        more["convert_to_tensor"] = True
     if kind == SPARSE:
         more["convert_to_sparse_tensor"] = False
     return [vector.numpy() for vector in encode(list(texts), show_progress_bar=False, **more)]

@@ -36,8 +36,8 @@ from bertjax.text.tokenizer import (
 )
 from bertjax.text.wordpiece import bert_wordpiece
 
-# This class builds the tokenizer anew from tokenizer_config.json.
-_BERT_CLASS = "BertTokenizer"
+# These classes build one tokenizer, anew from tokenizer_config.json; the first is written.
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _XLNET_FILE = "spiece.model"
 
 # Rules of normalization: name in tokenizer_config.json -> name in tokenizer.json.
@@ -106,7 +106,7 @@ def read_tokenizer(folder: str | os.PathLike) -> Tokenizer:
 
 def _read_wordpiece(named: NamedTokens, library: dict[str, Any] | None) -> Tokenizer:
     folder, vocabulary_file = named.folder, named.folder / VOCABULARY_FILES[WORDPIECE]
-    named.check_class((_BERT_CLASS, *PLAIN_CLASSES))
+    named.check_class((*_BERT_CLASSES, *PLAIN_CLASSES))
     rules, nfc = _rules_in(named.config, {name: name for name in _RULES}), False
     if library is not None:
         library, nfc = _without_nfc(library)
@@ -278,7 +278,7 @@ def write_tokenizer(
     if tokenizer.kind == WORDPIECE:
         config |= {
             # transformers makes a BertTokenizer anew, without the step to NFC.
-            "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.nfc else _BERT_CLASS,
+            "tokenizer_class": "PreTrainedTokenizerFast" if tokenizer.nfc else _BERT_CLASSES[0],
             "strip_accents": tokenizer.strip_accents,
             "tokenize_chinese_chars": tokenizer.tokenize_chinese_chars,
             "clean_up_tokenization_spaces": True,

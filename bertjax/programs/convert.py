@@ -165,13 +165,16 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     if not sentence_transformers_check.installed():
         return {}
     assert pretrained.embedding
-    kind, module = pretrained.embedding.kind, _in_float32(pretrained.model())
+    embedding, module = pretrained.embedding, _in_float32(pretrained.model())
     model = dataclasses.replace(pretrained, spec=module.spec)
     worst = 0.0
     for query in (True, False):
         with _exactly():
             ours = proof.vectors(model, _VECTOR_TEXTS, query=query)
-        theirs = sentence_transformers_check.vectors(folder, kind, _VECTOR_TEXTS, query=query)
+        # It does not look for all names of prompts that are read here.
+        theirs = sentence_transformers_check.vectors(
+            folder, embedding.kind, _VECTOR_TEXTS, query=query, prompt=embedding.prompt(query)
+        )
         for pair in zip(ours, theirs, strict=True):
             worst = max(worst, proof.difference("vectors", *pair))
     return {"sentence-transformers": worst}

@@ -16,6 +16,7 @@ from bertjax.heads.embedding import LATE, SPARSE, Embedding, model_kind
 from bertjax.interop import proof, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.programs import convert
 from tests.encoders import modernbert_models
 from tests.helpers.small_models import vector_model, with_vectors
 
@@ -177,10 +178,17 @@ def test_the_folder_of_version_2(vocabulary, tmp_path):
     ],
 )
 def test_prompts(vocabulary, tmp_path, settings, wanted):
+    """All are kept, by name, with the default one."""
     folder = _written(vocabulary, tmp_path, "mean")
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    found = read_hugging_face(folder, "hf:model").embedding
-    assert (found.query_prompt, found.passage_prompt) == wanted
+    found = read_hugging_face(folder, "hf:model")
+    assert (found.embedding.query_prompt, found.embedding.passage_prompt) == wanted
+    (tmp_path / "again").mkdir()
+    write_hugging_face(found, tmp_path / "again")
+    again = _json(tmp_path / "again" / SETTINGS)
+    usual = {"default_prompt_name": None}
+    assert {name: again[name] for name in ("prompts", *usual)} == usual | settings
+    assert read_hugging_face(tmp_path / "again", "hf:again").embedding == found.embedding
 
 
 def test_the_length_may_be_the_tokenizers(vocabulary, tmp_path):
@@ -236,6 +244,18 @@ def _without_normalize(folder: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(_json(folder / "modules.json")[:-1]))
 
 
+def _reranker_of_modules(folder: Path) -> None:
+    """Transformer, Pooling, Dense, LayerNorm, Dense, as ModernBERT's rerankers have them."""
+    modules = _json(folder / "modules.json")[:2]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    gelu = "torch.nn.modules.activation.GELU"
+    _module(folder, 2, "Dense", in_features=24, out_features=24, activation_function=gelu)
+    _module(folder, 3, "LayerNorm", dimension=24)
+    linear = dict(activation_function="torch.nn.modules.linear.Identity", bias=True)
+    _module(folder, 4, "Dense", **SIZES, **linear, module_output_name="scores")
+    _change(folder / SETTINGS, model_type="CrossEncoder")
+
+
 def _own_code(folder: Path) -> None:
     modules = _json(folder / "modules.json")
     modules[0]["type"] = "custom_st.Transformer"
@@ -247,6 +267,11 @@ SPLADE_FILE, SETTINGS = "1_SpladePooling/config.json", "config_sentence_transfor
 MODEL, NORMALIZE_FILE = "sentence_bert_config.json", "2_Normalize/config.json"
 SIZES = dict(in_features=24, out_features=16)
 REFUSED = {
+    "a reranker of modules": ("mean", _reranker_of_modules, "a module Pooling in modules.json"),
+    "a part of a vector": ("mean", lambda f: _change(f / SETTINGS, truncate_dim=16),
+        "truncate_dim=16 in config_sentence_transformers.json"),
+    "a few of the weights": ("sparse", lambda f: _change(f / SETTINGS, max_active_dims=8),
+        "max_active_dims=8 in config_sentence_transformers.json"),
     "a projection of sentences": ("mean", lambda f: _module(f, 2, "Dense", **SIZES),
         "a Dense module 24 -> 16 with tanh"),
     "words": ("mean", lambda f: _module(f, 1, "WordEmbeddings"), "a module WordEmbeddings"),
@@ -455,6 +480,78 @@ def _logits(model, pairs: list[tuple[str, str]]) -> list[float]:
         inputs = {name: np.array([row], np.int32) for name, row in inputs.items()}
         found.append(proof.outputs(model.model(), model.params, inputs)["logits"][0, 0])
     return found
+
+
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    "config,settings,activation",
+    [
+        ({}, {}, None),  # bge's: one output, and no word about it
+        ({"problem_type": "regression"}, {}, None),
+        ({"sentence_transformers": {"activation_fn": IDENTITY, "version": "4"}}, {}, IDENTITY),
+        ({"sbert_ce_default_activation_function": IDENTITY}, {}, IDENTITY),
+        ({}, {"activation_fn": SIGMOID}, SIGMOID),
+        ({"sentence_transformers": {"activation_fn": SIGMOID}}, {"activation_fn": IDENTITY},
+            IDENTITY),
+    ],
+)  # fmt: skip
+def test_the_activation_of_a_reranker_is_kept(reranker, tmp_path, config, settings, activation):
+    _, folder = reranker
+    _change(folder / "config.json", **config)
+    if settings:
+        modules = [{"path": "", "type": "sentence_transformers.base.modules.Transformer"}]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        _change(folder / SETTINGS, model_type="CrossEncoder", prompts={"any": "a: "}, **settings)
+    found = read_hugging_face(folder, "hf:reranker")
+    assert (found.problem_type, found.classes) == ("regression", ("LABEL_0",))
+    (tmp_path / "again").mkdir()
+    write_hugging_face(found, tmp_path / "again")
+    again = _json(tmp_path / "again" / "config.json")
+    assert again.get("problem_type") == config.get("problem_type")
+    assert again.get("sentence_transformers", {}).get("activation_fn") == activation
+
+
+def test_what_a_reranker_does_not_compute(reranker):
+    _, folder = reranker
+    modules = [{"path": "", "type": "sentence_transformers.base.modules.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    _change(folder / SETTINGS, model_type="CrossEncoder", prompts={"any": "a: "})
+    _change(folder / MODEL, transformer_task="text-generation")
+    with pytest.raises(InputError, match="transformer_task='text-generation' in sentence_bert_con"):
+        read_hugging_face(folder, "hf:reranker")
+    _change(folder / MODEL, transformer_task="sequence-classification")
+    _change(folder / SETTINGS, default_prompt_name="any")
+    with pytest.raises(InputError, match="the prompt 'a: ' before the texts of a reranker"):
+        read_hugging_face(folder, "hf:reranker")
+
+
+@pytest.mark.peers
+def test_it_computes_the_same_of_what_is_converted(vocabulary, reranker, tmp_path):
+    """A reranker without a word about its output, and prompts under names of their own."""
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+    _, folder = reranker
+    pairs = [("the cat", "a dog runs."), ("Blue house?", "house")]
+    convert.run(f"hf:{folder}", f"hf:{tmp_path / 'again'}")
+    ours, theirs = (
+        CrossEncoder(str(each), device="cpu").predict(pairs)
+        for each in (tmp_path / "again", folder)
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    (tmp_path / "given").mkdir()
+    folder = _written(vocabulary, tmp_path / "given", "mean")
+    prompts = {"any": "the dog, ", "passage": "a cat. "}
+    _change(folder / SETTINGS, prompts=prompts, default_prompt_name="any")
+    convert.run(f"hf:{folder}", f"hf:{tmp_path / 'texts'}")
+    models = [SentenceTransformer(str(each), device="cpu") for each in (folder, tmp_path / "texts")]
+    for name in (None, "any", "passage", "query", "document"):
+        one, other = (model.encode(TEXTS, prompt_name=name) for model in models)
+        np.testing.assert_array_equal(one, other)
+    one, other = (model.encode_document(TEXTS) for model in models)
+    np.testing.assert_array_equal(one, other)
+    assert np.abs(models[0].encode(TEXTS) - one).max() > 0.01  # a prompt changes them
 
 
 @pytest.mark.peers

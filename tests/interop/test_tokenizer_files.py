@@ -200,6 +200,10 @@ def test_the_configuration_wins_as_it_does_in_bert_tokenizer(written):
     config = written / "tokenizer_config.json"
     change(written / "tokenizer.json", "normalizer", "strip_accents", value=False)
     assert read_tokenizer(written).strip_accents
+    for name in ("DistilBertTokenizer", "ElectraTokenizer"):  # the same, under other names
+        for class_name in (name, f"{name}Fast"):
+            change(config, "tokenizer_class", value=class_name)
+            assert read_tokenizer(written).identity == tokenizer_with().identity
     change(config, "tokenizer_class", value="PreTrainedTokenizerFast")
     assert not read_tokenizer(written).strip_accents
     change(written / "tokenizer.json", "normalizer", "lowercase", value=False)
