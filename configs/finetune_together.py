@@ -22,7 +22,7 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
-from bertjax.fine_tuning.recipe import TASKS
+from bertjax.fine_tuning.recipe import TASKS, check_task_name
 from bertjax.tasks.glue import SETS, Glue
 from bertjax.tasks.problems import PROBLEMS
 from bertjax.tasks.table import Table
@@ -38,12 +38,14 @@ def get_config(tasks: str = "MRPC,RTE,STS-B,CoLA") -> ml_collections.ConfigDict:
     config.tasks = {}
     for given in tasks.split(","):
         name = given.partition("=")[0].replace("-", "_")
-        if name in config.tasks:
+        task = dict(_task(given), data="")  # "": that of config.data
+        check_task_name(name, f"configs/finetune_together.py: {given!r}")
+        if hasattr(config.tasks, name):  # a task, or a method such as "items"
             raise InputError(
-                f"configs/finetune_together.py:{tasks}: two tasks have the name {name}: give one "
-                "of them another, as NAME=PROBLEM"
+                f"configs/finetune_together.py:{tasks}: the name {name} is taken: give that task "
+                "another, as NAME=PROBLEM"
             )
-        config.tasks[name] = dict(_task(given), data="")  # "": that of config.data
+        config.tasks[name] = task
     # The tasks come by their batches to this power: 1 is MT-DNN's; 0.5 gives small ones more.
     config.share_power = 1.0
     config.grid.epochs = (5,)

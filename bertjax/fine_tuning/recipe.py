@@ -344,14 +344,19 @@ def _optimizer(section: Any) -> OptimizerSpec:
     return build("optimizer", OptimizerSpec, OPTIMIZER | section)
 
 
+def check_task_name(name: str, place: str) -> None:
+    """Raises InputError if a task of several cannot have this name, for flags and folders."""
+    if not name.isidentifier():
+        raise InputError(
+            f"{place}: the name of a task must have letters, digits and _ alone, and no digit first"
+        )
+
+
 def _tasks(data: str, section: Any) -> dict[str, Task]:
     """The tasks of config.tasks by name; those without data of their own have config.data."""
     tasks: dict[str, Task] = {}
     for name, fields in converted(section, dict, "config.tasks").items():
-        if not name.isidentifier():
-            raise InputError(
-                f"config.tasks.{name}: the name of a task must have letters, digits and _ alone"
-            )
+        check_task_name(name, f"config.tasks.{name}")
         task = _task(f"tasks.{name}", data, fields)
         for other, known in tasks.items():
             if known == task:

@@ -21,11 +21,13 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.shipped import config_path
 from bertjax.base.signals import end, end_by_signals
+from bertjax.base.validation import check_numbers
 
 flags.disclaim_key_flags()  # flags that are defined here are in the --help of the caller
 
 T = TypeVar("T")
 
+_CONFIG = re.compile("--?config=")
 EXIT_BAD_INPUT = 2
 EXIT_NOT_READ = 141  # the exit code in shells of a program whose output is closed
 
@@ -51,7 +53,8 @@ def DEFINE_config() -> flags.FlagHolder:
     return config_flags.DEFINE_config_file(
         "config",
         None,
-        "A file such as those of configs/, or the name of one.",
+        "A file such as those of configs/, or the name of one. --config.KEY=VALUE changes a value, "
+        "as --config.seed=7.",
         lock_config=False,
         accept_new_attributes=True,
     )
@@ -66,12 +69,13 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     An error that the user can correct becomes one line "error: ..." on standard error, with exit
     code 2: an `InputError`, a wrong flag, a full disk, a file that cannot be read or made, a
     --config file that is missing or not a config, an unknown --config.key. Any other exception is a
-    bug and keeps its traceback. After `--help`, absl ends the program with exit code 1. SIGTERM,
-    SIGINT and SIGHUP end it with one line (see `bertjax.base.signals`). If its output is closed
-    (`| head`), it ends without a message.
+    bug and keeps its traceback. SIGTERM, SIGINT and SIGHUP end it with one line (see
+    `bertjax.base.signals`). If its output is closed (`| head`), it ends without a message.
     """
     end_by_signals()
     tell_libtpu_where_none_is()
+    app._exit_before_main = lambda _: sys.exit()  # of absl: after --help, the exit code would be 1
+    sys.argv = _config_first(sys.argv)
     try:
         try:
             app.run(
@@ -112,13 +116,22 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         # absl's default is INFO, at which the libraries log every file that they write.
         logging.set_verbosity(logging.WARNING)
     _refuse_sums(argv)
+    for name in flags.FLAGS:
+        if not name.startswith("config."):  # those values are checked with the whole config
+            check_numbers(f"--{name}", flags.FLAGS[name].value)
     return arguments
+
+
+def _config_first(argv: Sequence[str]) -> list[str]:
+    """The words with --config=FILE at the beginning, because it defines the flags --config.KEY."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return [argv[0], *sorted(argv[1:end], key=lambda word: not _CONFIG.match(word)), *argv[end:]]
 
 
 def _with_path(argument: str) -> str:
     """--config=NAME with the path of the shipped config of that name."""
     flag, _, name = argument.partition("=")
-    return f"{flag}={config_path(name)}" if flag in ("--config", "-config") else argument
+    return f"{flag}={config_path(name)}" if _CONFIG.match(argument) else argument
 
 
 def _wrong_flag(error: flags.Error) -> str:
@@ -126,6 +139,9 @@ def _wrong_flag(error: flags.Error) -> str:
     if missing := re.findall(r"flag (--\w+)=None: Flag --\w+ must have a value", str(error)):
         cure = "give it" if len(missing) == 1 else "give them"
         return f"no {' and no '.join(missing)}: {cure}; --help has all flags"
+    unknown = error.flagname if isinstance(error, flags.UnrecognizedFlagError) else ""
+    if unknown.startswith("config.") and "config" in flags.FLAGS:
+        return f"--{unknown}: no --config is given, whose value that would be: give it"
     given = re.match(r"flag --(config\.[^=]+)=", str(error))
     if not given or given[1] not in flags.FLAGS:
         return str(error)

@@ -11,6 +11,8 @@ from bertjax.training.loop import Course, Phase, Trainer
 from bertjax.training.pace import pace_of
 
 _SECONDS = {"min": 60.0, "h": 3600.0}
+_MOST_UPDATES = 2**31 - 1  # steps are int32 on the devices
+_MOST = 1e38  # of any unit
 TOKENS = "tokens"
 _UNITS = (*_SECONDS, TOKENS, "flops")
 
@@ -28,10 +30,11 @@ class Budget(NamedTuple):
         Raises:
           ValueError: it is none of these.
         """
-        found = re.fullmatch(rf"([\d.]+(?:e\d+)?) ?({'|'.join(_UNITS)})", text)
-        if not found or not float(found[1]) > 0:
+        found = re.fullmatch(rf"(\d*\.?\d+(?:e\d+)?) ?({'|'.join(_UNITS)})", text)
+        if not found or not 0 < float(found[1]) < _MOST:
             raise ValueError(
-                f"budget={text!r}: must be a number and one of {', '.join(_UNITS)}, as in '20min'"
+                f"budget={text!r}: must be a number below {_MOST:g} and one of "
+                f"{', '.join(_UNITS)}, as in '20min'"
             )
         return cls(float(found[1]), found[2])
 
@@ -47,18 +50,23 @@ class Budget(NamedTuple):
         is measured here, and is the same on all hosts.
 
         Raises:
-          ValueError: it does not allow a single one.
+          ValueError: it does not allow a single one, or more than a run can have.
         """
         amount, unit = (self.seconds, "s") if self.seconds else (self.amount, self.unit)
         cost = 0.0
         for phase in course.phases:
             share = (phase.last_step - phase.first_step) / course.last_step
             cost += share * self._cost(trainer, phase, course)
-        updates = int(amount / cost)
+        updates = int(min(amount / cost, _MOST_UPDATES))
         if unit == "s" and jax.process_count() > 1:
             updates = int(multihost_utils.broadcast_one_to_all(np.int32(updates)))
         if not updates:
             raise ValueError(f"budget={amount:g} {unit}: an update alone takes {cost:.3g} {unit}")
+        if updates == _MOST_UPDATES:
+            raise ValueError(
+                f"budget={amount:g} {unit}: an update takes {cost:.3g} {unit}, and a run has less "
+                f"than {_MOST_UPDATES:,} updates: give it less"
+            )
         return updates
 
     def _cost(self, trainer: Trainer, phase: Phase, course: Course) -> float:

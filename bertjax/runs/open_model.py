@@ -44,7 +44,7 @@ def open_model(source: str) -> Pretrained:
     Raises:
       InputError: there is no such model, or it cannot be read completely.
     """
-    if chosen := re.fullmatch(r"(.+)#(\d+(?:,\d+)*)", source):
+    if chosen := re.fullmatch(r"(.+)#(\d{1,9}(?:,\d{1,9})*)", source):
         return with_layers(open_model(chosen[1]), list(map(int, chosen[2].split(","))))
     kind, _, name = source.partition(":")
     if is_fine_tuned(source):

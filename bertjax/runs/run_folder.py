@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,8 @@ _OF_ENSEMBLE = record(
 
 def source_of(name: str | Path) -> tuple[str, int | None]:
     """Splits "RUN@STEP" into ("RUN", STEP); "RUN" without a step becomes ("RUN", None)."""
-    run, _, step = str(name).rpartition("@")
-    return (run, int(step)) if run and step.isdecimal() else (str(name), None)
+    found = re.fullmatch(r"(.+)@(\d{1,10})", str(name), re.DOTALL)
+    return (found[1], int(found[2])) if found else (str(name), None)
 
 
 def checkpoints_folder(run: str | Path) -> Path:

@@ -8,6 +8,8 @@ compared on text that is masked for all alike, whatever the run was trained on. 
 file is the number of seeds: modern_walk.py:3
 """
 
+import re
+
 from bertjax.base.errors import InputError
 from bertjax.studies.scales import Scale, same_text
 from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
@@ -23,8 +25,8 @@ RUNS = {
 
 def get_study(scale: Scale, seeds: str = "1") -> Study:
     """A pre-training for each change and seed."""
-    if not (seeds.isdecimal() and int(seeds)):
-        raise InputError(f"modern_walk.py:{seeds}: must be a number of seeds, as in :3")
+    if not re.fullmatch("[1-9][0-9]{0,2}", seeds):
+        raise InputError(f"modern_walk.py:{seeds}: must be a number of seeds below 1000, as in :3")
     config, size, width, steps = RUNS[scale.name]
     settings = {
         **{"total_steps": steps, "objective": "masked_lm"},

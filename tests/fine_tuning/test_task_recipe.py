@@ -95,6 +95,21 @@ def test_warm_up_is_a_share_of_the_steps():
 
 
 @pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ("a.b=classification,RTE", "'a.b=classification': the name of a task must have letters"),
+        ("RTE,=classification", "'=classification': the name of a task must"),
+        ("RTE,1st=tagging", "'1st=tagging': the name of a task must"),
+        ("RTE,MRPC,RTE", "the name RTE is taken"),
+        ("RTE,items=regression", "the name items is taken"),  # a method of the config
+    ],
+)
+def test_a_name_that_a_task_cannot_have(tasks, message):
+    with pytest.raises(InputError, match=message):
+        _config("together", tasks)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         (

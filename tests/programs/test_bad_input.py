@@ -21,6 +21,7 @@ from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
+from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import check_no_corpus, check_same_config
 from bertjax.runs.sections import without
@@ -428,6 +429,12 @@ def test_a_disk_that_does_not_take_the_checkpoint(tiny_corpus, tmp_path):
 def test_an_evaluation_without_end(tiny_run):
     with pytest.raises(InputError, match="--batches=10{20}: must be at most 1,000,000"):
         evaluate.run(str(tiny_run), None, 10**20)
+
+
+@pytest.mark.parametrize("sign", "@#")
+def test_a_number_of_thousands_of_digits_is_part_of_a_name(tmp_path, sign):
+    with pytest.raises((InputError, OSError), match="9999"):
+        open_model(f"{tmp_path}{sign}{'9' * 5000}")
 
 
 def test_the_readers_doors_print_one_line(tmp_path, repository):

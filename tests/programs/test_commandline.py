@@ -278,7 +278,18 @@ def test_a_bug_keeps_its_traceback(folder, fail, last):
 
 def test_config_and_override(folder):
     assert _run(folder, "--config=config.py").stdout == "steps 10\n"
-    assert _run(folder, "--config=config.py", "--config.steps=7").stdout == "steps 7\n"
+    for order in (
+        ["--config=config.py", "--config.steps=7"],
+        ["--config.steps=7", "--config=config.py"],
+    ):
+        assert _run(folder, *order).stdout == "steps 7\n"
+
+
+def test_help_names_the_flags_of_a_config():
+    command = [sys.executable, REPOSITORY / "launch" / "pretrain.py", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "--config.KEY=VALUE changes a value" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("key", ["step", "model.layer", "steps.more"])
@@ -383,6 +394,11 @@ def test_a_bug_in_a_config_keeps_its_traceback(folder, name):
     [
         (["--fail=maybe"], "flag --fail=maybe: value should be one of .*"),
         (["--fial=bug"], r"Unknown command line flag 'fial'\. Did you mean: fail \?"),
+        (
+            ["--config.steps=7"],
+            "--config.steps: no --config is given, whose value that would be: .*",
+        ),
+        ([f"--signal={10**20}"], "--signal=10{20}: must be at most 2,147,483,647"),
         (["bug"], "'bug' is no flag: write --name=value"),
         # An override before the wrong flag is not blamed.
         (["--config=config.py", "--config.steps=7", "--signal=x"], "flag --signal=x: .*"),
