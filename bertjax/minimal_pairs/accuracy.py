@@ -12,12 +12,12 @@ class Accuracy(NamedTuple):
 
     Attributes:
       accuracy: the share.
-      stderr: its standard error.
+      stderr: its standard error; None: one pair of a kind does not show it.
       pairs: the number of pairs.
     """
 
     accuracy: float
-    stderr: float
+    stderr: float | None
     pairs: int
 
 
@@ -39,7 +39,8 @@ def over_pairs(outcomes: np.ndarray) -> Accuracy:
       outcomes: [N], N > 0; see `judged`.
     """
     mean, deviation, pairs = float(outcomes.mean()), float(outcomes.std()), len(outcomes)
-    return Accuracy(100 * mean, 100 * deviation / math.sqrt(pairs), pairs)
+    error = 100 * deviation / math.sqrt(pairs) if pairs > 1 else None
+    return Accuracy(100 * mean, error, pairs)
 
 
 def by_name(outcomes: np.ndarray, names: Sequence[str]) -> dict[str, Accuracy]:
@@ -58,9 +59,9 @@ def by_name(outcomes: np.ndarray, names: Sequence[str]) -> dict[str, Accuracy]:
 def over_paradigms(paradigms: Mapping[str, Accuracy]) -> Accuracy:
     """The mean over paradigms, which all have the same weight, as in BLiMP (arXiv 1912.00582).
 
-    Its standard error is that of other pairs of the same paradigms.
+    Its standard error is that of other pairs of the same paradigms; None if one has a single pair.
     """
-    count = len(paradigms)
+    count, pairs = len(paradigms), sum(each.pairs for each in paradigms.values())
     mean = sum(each.accuracy for each in paradigms.values()) / count
-    variance = sum(each.stderr**2 for each in paradigms.values()) / count**2
-    return Accuracy(mean, math.sqrt(variance), sum(each.pairs for each in paradigms.values()))
+    errors = [each.stderr for each in paradigms.values() if each.stderr is not None]
+    return Accuracy(mean, math.hypot(*errors) / count if len(errors) == count else None, pairs)

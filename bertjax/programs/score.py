@@ -40,8 +40,8 @@ def run(
       "model", "data", "masking" (None for a model that reads left to right), "most" and "pairs",
       the number of pairs; "overall", the accuracy as the mean over paradigms; "over_pairs", the
       mean over pairs; and "fields", "phenomena" and "paradigms", name -> accuracy. An accuracy is
-      {"accuracy": percent, "stderr": percent, "pairs": number}. A pair whose sentences have the
-      same score counts half.
+      {"accuracy": percent, "stderr": percent or None, "pairs": number}: see `Accuracy`. A pair
+      whose sentences have the same score counts half.
 
     Raises:
       InputError: there is no such model, or it predicts no tokens; the data cannot be read; a
@@ -95,4 +95,5 @@ def _print_table(pairs: list[Pair], right: np.ndarray, paradigms: dict[str, Accu
     width = max(map(len, lines))
     print(f"{'':{width}}   accuracy, %    pairs")
     for name, found in lines.items():
-        print(f"{name:{width}}  {found.accuracy:5.1f} ± {found.stderr:4.1f}  {found.pairs:7,}")
+        error = "" if found.stderr is None else f"± {found.stderr:4.1f}"
+        print(f"{name:{width}}  {found.accuracy:5.1f} {error:6}  {found.pairs:7,}")

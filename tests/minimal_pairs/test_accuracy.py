@@ -25,6 +25,7 @@ def test_standard_errors():
     assert over_pairs(right).stderr == pytest.approx(100 * math.sqrt(share * (1 - share) / 7))
     halves = np.array([1.0, 0.5, 0.0, 0.5, 0.5])
     assert over_pairs(halves) == Accuracy(50.0, pytest.approx(100 * math.sqrt(0.1 / 5)), 5)
+    assert over_pairs(right[:1]) == Accuracy(100.0, None, 1)
 
 
 def test_names_and_paradigms():
@@ -37,6 +38,8 @@ def test_names_and_paradigms():
     assert overall.accuracy == pytest.approx((75 + 100 / 3) / 2)
     assert overall.stderr == pytest.approx(math.hypot(found["a"].stderr, found["b"].stderr) / 2)
     assert overall.pairs == 5
+    one = {"c": Accuracy(100.0, None, 1)}
+    assert over_paradigms(found | one) == Accuracy(pytest.approx((75 + 400 / 3) / 3), None, 6)
 
 
 @pytest.mark.parametrize(

@@ -285,13 +285,6 @@ def test_config_and_override(folder):
         assert _run(folder, *order).stdout == "steps 7\n"
 
 
-def test_help_names_the_flags_of_a_config():
-    command = [sys.executable, REPOSITORY / "launch" / "pretrain.py", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "--config.KEY=VALUE changes a value" in " ".join(result.stdout.split())
-
-
 @pytest.mark.parametrize("key", ["step", "model.layer", "steps.more"])
 def test_unknown_config_key(folder, key):
     result = _run(folder, "--config=config.py", f"--config.{key}=7")

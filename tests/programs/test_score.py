@@ -31,22 +31,22 @@ def test_a_run_knows_its_language(request, data, tmp_path, capsys, name, masking
     assert result.items() >= given.items() and result["pairs"] == 15
     right = {"accuracy": 100.0, "stderr": 0.0}
     assert result["paradigms"] == {
-        "equal": {"accuracy": 50.0, "stderr": 0.0, "pairs": 1},
+        "equal": {"accuracy": 50.0, "stderr": None, "pairs": 1},
         "seven_words": right | {"pairs": 5},
         "four_words": right | {"pairs": 9},
     }
     assert result["phenomena"] == {"repetition": right | {"pairs": 14}}
     assert result["fields"] == {"syntax": right | {"pairs": 14}}
-    overall = {"accuracy": pytest.approx(250 / 3), "stderr": 0.0, "pairs": 15}
+    overall = {"accuracy": pytest.approx(250 / 3), "stderr": None, "pairs": 15}
     assert result["overall"] == overall
     assert result["over_pairs"]["accuracy"] == pytest.approx(100 * 14.5 / 15)
     deviation = math.sqrt((14 * (0.5 / 15) ** 2 + (14.5 / 15 - 0.5) ** 2) / 15)
     assert result["over_pairs"]["stderr"] == pytest.approx(100 * deviation / math.sqrt(15))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[-4:] == [
-        ["equal", "50.0", "±", "0.0", "1"],
+        ["equal", "50.0", "1"],
         ["repetition", "100.0", "±", "0.0", "14"],
-        ["mean", "over", "3", "paradigms", "83.3", "±", "0.0", "15"],
+        ["mean", "over", "3", "paradigms", "83.3", "15"],
         ["mean", "over", "pairs", "96.7", "±", f"{100 * deviation / math.sqrt(15):.1f}", "15"],
     ]
 
