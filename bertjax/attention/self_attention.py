@@ -12,7 +12,7 @@ from bertjax.attention.probabilities import ATTENTION, probabilities
 from bertjax.base import axes
 from bertjax.layers.dense import Dense, Precision
 from bertjax.layers.dropout import dropout_seed
-from bertjax.layers.rotary import Rotation
+from bertjax.layers.rotary import Rotation, rotated
 
 
 class SelfAttention(nn.Module):
@@ -68,7 +68,8 @@ class SelfAttention(nn.Module):
         if self.is_mutable_collection(ATTENTION):
             self.sow(ATTENTION, "probabilities", probabilities(qkv, mask, self.pattern, rotation))
         if self.has_variable("cache", "keys"):
-            return dense(heads, embed, self.output_init, name="output")(self._go_on(qkv, mask.keys))
+            context = self._go_on(qkv, mask.keys, rotation)
+            return dense(heads, embed, self.output_init, name="output")(context)
         dropping = self.rate > 0 and not deterministic
         drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
 
@@ -84,7 +85,7 @@ class SelfAttention(nn.Module):
         )
         return dense(heads, embed, self.output_init, name="output")(context)
 
-    def _go_on(self, qkv: jax.Array, mask: jax.Array) -> jax.Array:
+    def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:
         """The attention of one token to itself and to those before it, which are in the cache.
 
         Args:
@@ -95,10 +96,13 @@ class SelfAttention(nn.Module):
           [B, 1, N, H].
         """
         rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
+        qkv = qkv if rotation is None else rotated(qkv, rotation)
         query, *new = (qkv[:, :, number] for number in range(3))
         seen = []
         for name, each in zip(("keys", "values"), new, strict=True):
             cached: nn.Variable[jax.Array] = self.variable("cache", name)
             cached.value = cached.value.at[rows, place].set(each[:, 0])
             seen.append(cached.value)
+        if self.pattern.window is not None:
+            mask = mask * (jnp.arange(mask.shape[1]) >= place[:, None] - self.pattern.window)
         return attention(query, *seen, mask=mask, implementation=self.implementation)

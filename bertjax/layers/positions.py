@@ -1,4 +1,4 @@
-"""The positions of tokens in rows of packed documents."""
+"""The positions of tokens in rows of packed documents, and of tokens that are read one by one."""
 
 import jax
 import jax.numpy as jnp
@@ -15,3 +15,8 @@ def positions_of(segment_ids: jax.Array) -> jax.Array:
     begins = segment_ids[:, 1:] != segment_ids[:, :-1]
     begins = jnp.pad(begins, ((0, 0), (1, 0)), constant_values=True)
     return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
+
+
+def last_positions(mask: jax.Array) -> jax.Array:
+    """The position of the last token of each row: int [B, T], 1 on its tokens -> int [B, 1]."""
+    return mask.sum(1, keepdims=True) - 1

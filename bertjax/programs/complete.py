@@ -32,13 +32,14 @@ def run(
     """Prints, and returns, the texts with their continuations.
 
     Args:
-      model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER.
+      model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER; of a run with the objective "hybrid"
+        it is the part that reads left to right.
       texts, tokens, temperature, top_p, seed: see `complete`.
 
     Raises:
       InputError: no such model; or as `complete`.
     """
-    pretrained = open_model(model)
+    pretrained = open_model(model, kinds.CAUSAL_LM)
     completed = complete(pretrained, texts, tokens, temperature, top_p, seed)
     found = [pretrained.tokenizer.decode(ids) for ids in completed]
     print("\n\n".join(found))
@@ -82,8 +83,8 @@ def complete(
     if not (spec.causal and family_of(spec).goes_on):
         raise InputError(
             f"{pretrained.origin}: a {pretrained.class_name}, which does not write texts token by "
-            "token: take a model that was trained with config.objective='left_to_right' and "
-            "config.model.encoder='gpt2', or a published GPT-2"
+            "token: take a model that was trained with config.objective='left_to_right' or "
+            "'hybrid', such as one of config.model.encoder='gpt2', or a published GPT-2"
         )
     before, length = list(tokenizer.template.before), spec.max_position_embeddings
     encoded = tokenizer.encode(texts, special=True)
@@ -105,7 +106,7 @@ def complete(
         pretrained.params,
         given,
         begun,
-        np.minimum(begun + tokens, length),
+        np.minimum(begun + min(tokens, length), length),
         tokenizer.roles.get("eos", tokenizer.roles.get("sep", -1)),
         jnp.float32(temperature),
         jnp.float32(top_p),

@@ -45,7 +45,7 @@ def run(
         check_json_output(output)
     if corpus is None and not is_run(model):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")
-    given = open_model(model)
+    given = open_model(model, kinds.CAUSAL_LM)
     corpora = [corpus] if corpus else list(load_run(model).recipe.corpus)
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=given.tokenizer.identity)
     stream = Stream(store, given.tokenizer.end_id)

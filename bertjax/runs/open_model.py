@@ -32,7 +32,7 @@ from bertjax.runs.run_folder import (
 from bertjax.text.characters import Characters
 
 
-def open_model(source: str) -> Pretrained:
+def open_model(source: str, kind: str = "") -> Pretrained:
     """Reads a model to the host.
 
     Args:
@@ -40,13 +40,15 @@ def open_model(source: str) -> Pretrained:
         "hf:" and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and
         the folder of a release of google-research/bert; "elmo:" and a folder of bilm-tf or
         AllenNLP. SOURCE#0,2,4 has only these layers of it.
+      kind: one of `bertjax.encoders.kinds`: of a run whose model has several parts, the one of this
+        kind is opened. "", or none is of it: the one that all programs open.
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.
     """
     if chosen := re.fullmatch(r"(.+)#(\d{1,9}(?:,\d{1,9})*)", source):
-        return with_layers(open_model(chosen[1]), list(map(int, chosen[2].split(","))))
-    kind, _, name = source.partition(":")
+        return with_layers(open_model(chosen[1], kind), list(map(int, chosen[2].split(","))))
+    form, _, name = source.partition(":")
     if is_fine_tuned(source):
         if source_of(source)[1] is not None:
             raise InputError(f"{source}: a run of fine-tuning, which keeps only its best model")
@@ -67,10 +69,12 @@ def open_model(source: str) -> Pretrained:
             )
         return read_hugging_face(Path(source) / MODEL_FOLDER, source)
     if is_run(source):
-        return of_run(load_run(source), source)
-    if kind == "hf":
+        run = load_run(source)
+        parts = (part for part, its_kind in run.objective.others.items() if its_kind == kind)
+        return of_run(run, source, next(parts, ""))
+    if form == "hf":
         return read_hugging_face(model_folder(name), source)
-    if kind == "elmo":
+    if form == "elmo":
         return read_elmo(Path(name), source)
     return read_release(Path(name), source)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -15,8 +16,8 @@ from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.programs import pretrain, score
-from bertjax.runs.open_model import of_run
+from bertjax.programs import complete, pretrain, score
+from bertjax.runs import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
 from bertjax.sharding.mesh import MeshSpec
@@ -161,6 +162,14 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), params, others)
 
 
+@pytest.mark.parametrize("kind, part", [("", ""), (kinds.MASKED_LM, ""), (kinds.CAUSAL_LM, CAUSAL)])
+def test_a_kind_opens_its_part(monkeypatch, kind, part):
+    monkeypatch.setattr(open_model, "is_fine_tuned", lambda source: False)
+    monkeypatch.setattr(open_model, "load_run", lambda source: SimpleNamespace(objective=HYBRID))
+    monkeypatch.setattr(open_model, "of_run", lambda run, source, part: part)
+    assert open_model.open_model("run", kind) == part
+
+
 @pytest.mark.slow
 def test_a_run(tiny_corpus, tmp_path):
     """Its model is opened as a masked LM, or as a causal one with the same parameters.
@@ -179,14 +188,15 @@ def test_a_run(tiny_corpus, tmp_path):
     last = [row for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"][-1]
     assert last["loss"] == pytest.approx(0.75 * last["mlm_loss"] + 0.25 * last["causal_loss"])
     run = load_run(tmp_path / "run")
-    masked, causal = of_run(run, "run"), of_run(run, "run", CAUSAL)
+    masked, causal = open_model.of_run(run, "run"), open_model.of_run(run, "run", CAUSAL)
     assert (masked.kind, masked.spec.causal) == (kinds.MASKED_LM, False)
     assert (causal.kind, causal.spec.causal) == (kinds.CAUSAL_LM, True)
     jax.tree.map(np.testing.assert_array_equal, masked.params, causal.params)
-    first = of_run(load_run(f"{tmp_path / 'run'}@9"), "run")  # the end of phase 1
+    first = open_model.of_run(load_run(f"{tmp_path / 'run'}@9"), "run")  # the end of phase 1
     assert first.kind == kinds.CAUSAL_LM
     assert jax.tree.structure(first.params) == jax.tree.structure(causal.params)
     write_minimal_pairs(tmp_path / "words.jsonl")
+    assert len(complete.run(str(tmp_path / "run"), ["moo"], 3)) == 1
     given = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
     assert score.run(*given)["masking"] == "token"
     assert score.run(*given, part=CAUSAL)["masking"] is None

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.encoders import kinds
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs
 from bertjax.programs import complete as program
 from bertjax.programs.complete import complete, nucleus
+from tests.encoders import modernbert_models
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
 from tests.helpers.small_models import PIECES, SPEC, small_model
 
@@ -96,17 +98,28 @@ def test_the_nucleus_has_the_fewest_tokens_that_reach_its_probability():
     assert np.flatnonzero(nucleus(logits, jnp.float32(0.9))[1] > least).tolist() == [0]
 
 
-def test_a_bert_that_reads_left_to_right(tmp_path):
+def _bert(vocabulary):
+    return small_model(vocabulary, "BertLMHeadModel", dataclasses.replace(SPEC, causal=True))
+
+
+def _modernbert(vocabulary):
+    """Its second layer sees three tokens back."""
+    spec = dataclasses.replace(modernbert_models.SPEC, causal=True, num_hidden_layers=2)
+    return modernbert_models.small_model(vocabulary, kinds.CAUSAL_LM, spec)
+
+
+@pytest.mark.parametrize("make", [_bert, _modernbert])
+def test_a_bert_that_reads_left_to_right(tmp_path, make):
     """Its texts stand in their special tokens; each token follows from all before it."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
-    model = small_model(vocabulary, "BertLMHeadModel", dataclasses.replace(SPEC, causal=True))
+    model = make(vocabulary)
     tokenizer = model.tokenizer
-    (found,) = complete(model, ["the cat"], 6)
+    (found,) = complete(model, ["the cat"], 2**31 - 1)
     best = _logits(model, [tokenizer.cls_id, *found]).argmax(-1)
-    assert found[:2] == tokenizer.encode(["the cat"])[0] and len(found) > 3
+    assert found[:2] == tokenizer.encode(["the cat"])[0] and len(found) > 8
     assert best[2:-1].tolist() == found[2:]
-    assert len(found) == 8 or best[-1] == tokenizer.sep_id
+    assert len(found) + 1 == model.spec.max_position_embeddings or best[-1] == tokenizer.sep_id
 
 
 def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
@@ -121,5 +134,5 @@ def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
             complete(model, PROMPTS, **wrong)
     with pytest.raises(InputError, match="tokens, and the model takes 23"):
         complete(model, ["cat " * 40])
-    monkeypatch.setattr(program, "open_model", lambda source: model)
+    monkeypatch.setattr(program, "open_model", lambda source, kind: model)
     assert program.run("here", PROMPTS[:2], 4) == capsys.readouterr().out.rstrip("\n").split("\n\n")

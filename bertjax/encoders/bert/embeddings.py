@@ -12,7 +12,7 @@ from bertjax.layers.dense import parameter
 from bertjax.layers.dropout import Dropout
 from bertjax.layers.embedding import look_up
 from bertjax.layers.norm import LayerNorm
-from bertjax.layers.positions import positions_of
+from bertjax.layers.positions import last_positions, positions_of
 
 
 class Embeddings(nn.Module):
@@ -65,7 +65,7 @@ class Embeddings(nn.Module):
         position_ids, segment_ids = inputs.get("position_ids"), inputs.get("segment_ids")
         length = inputs["input_ids"].shape[1]
         if inputs["input_mask"].shape[1] != length:  # the tokens before are in a cache
-            return self.position[inputs["input_mask"].sum(1, keepdims=True) - 1]
+            return self.position[last_positions(inputs["input_mask"])]
         if position_ids is not None:
             return self.position[position_ids]
         if segment_ids is None:

@@ -20,7 +20,7 @@ from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.dropout import Dropout
 from bertjax.layers.embedding import look_up
 from bertjax.layers.norm import LayerNorm
-from bertjax.layers.positions import positions_of
+from bertjax.layers.positions import last_positions, positions_of
 from bertjax.layers.rotary import Rotation, rotation
 
 Initializer = nn.initializers.Initializer
@@ -179,10 +179,15 @@ class ModernBert(nn.Module):
     def hidden_states(
         self, inputs: Mapping[str, jax.Array], *, deterministic: bool
     ) -> list[jax.Array]:
-        """The embeddings, then the outputs of layers 1 to L, of which the last is normalized."""
+        """The embeddings, then the outputs of layers 1 to L, of which the last is normalized.
+
+        With a cache (`bertjax.encoders.cache`), S is 1.
+        """
         input_ids, segment_ids = inputs["input_ids"], inputs.get("segment_ids")
         positions = jnp.arange(input_ids.shape[1])
-        if segment_ids is not None and self.spec.positions == LEARNED:
+        if inputs["input_mask"].shape[1] != len(positions):  # the tokens before are in a cache
+            positions = last_positions(inputs["input_mask"])
+        elif segment_ids is not None and self.spec.positions == LEARNED:
             positions = positions_of(segment_ids)  # rotary ones are relative: any start will do
         x = self.embeddings(input_ids, positions, deterministic)
         mask = Mask(inputs["input_mask"], segment_ids)

@@ -24,6 +24,7 @@ MODERNBERT = EncoderFamily(
     readout=readout,
     masked_lm=MaskedLanguageModel,
     token_head=PredictionHead,
+    goes_on=True,
     hugging_face=HUGGING_FACE,
     scopes=(
         (r"/attention/(qkv|output)/", "attention projections"),
