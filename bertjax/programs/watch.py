@@ -2,6 +2,7 @@
 
 import glob
 import http.server
+import re
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -22,6 +23,7 @@ PAGE = "watch.html"
 _MOST_TOKENS = 64  # of a text whose attention is shown
 _SECONDS = 5.0  # between two looks of a served page
 _HERE = "127.0.0.1"
+_OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?", re.IGNORECASE)
 
 
 def run(
@@ -128,7 +130,11 @@ class _Watched:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers with the page, and with its state."""
+    """Answers with the page, and with its state, where it is asked by a name of this machine.
+
+    Otherwise a page of another site, whose name begins to mean this machine, could read this one
+    (DNS rebinding).
+    """
 
     def __init__(self, watched: _Watched, *arguments: object):
         self._watched = watched
@@ -136,6 +142,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answers GET / and GET /state."""
+        if not _OUR_NAMES.fullmatch(self.headers.get("Host", "")):
+            self.send_error(HTTPStatus.FORBIDDEN, f"open http://{_HERE} or http://localhost")
+            return
         if self.path not in ("/", "/state"):
             self.send_error(HTTPStatus.NOT_FOUND)
             return

@@ -152,8 +152,9 @@ def served(run):
     thread.join()
 
 
-def _get(url):
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+def _get(url, **headers):
+    asked = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
@@ -174,6 +175,11 @@ def test_a_served_page_is_renewed(run, served):
     assert Page((run / "watch.html").read_text()).curve(0, "training")[0][-1] == 200
     with pytest.raises(urllib.error.HTTPError, match="404"):
         _get(served + "config.json")
+    for name in ("localhost", "LOCALHOST:9000", "127.0.0.1:80"):  # as through a tunnel
+        assert _get(served + "state", Host=name) == again.data["state"]
+    for name in ("evil.example", "localhost.evil.example", "evil.example:8000", "", "127.0.0.12"):
+        with pytest.raises(urllib.error.HTTPError, match="403: open http://127.0.0.1 or http://lo"):
+            _get(served + "state", Host=name)
     (run / "health.json").write_text("{damaged")
     with pytest.raises(urllib.error.HTTPError, match="503") as error:
         _get(served)
