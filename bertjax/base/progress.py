@@ -49,6 +49,7 @@ class Progress:
         self._format = dict(unit=unit, unit_scale=scale, prefix=description, ncols=0)
         self._total, self._initial, self._count = total, initial, initial
         self._start = self._last_line = time.monotonic()
+        self._left_out = 0.0
         self._note = ""
 
     def update(self, units: int = 1, note: str = "") -> None:
@@ -61,12 +62,21 @@ class Progress:
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._print_line()
 
+    def leave_out(self, seconds: float) -> None:
+        """Says that the last seconds, such as those of a compilation, are no part of the rate."""
+        self._left_out += seconds
+        if self._terminal:
+            self._bar.last_print_t += seconds  # where tqdm begins the time of the next units
+
     def _print_line(self) -> None:
         self._last_line = time.monotonic()
+        passed = self._last_line - self._start
+        measured = passed - self._left_out
         line = tqdm.format_meter(
             self._count,
             self._total,
-            self._last_line - self._start,
+            passed,
+            rate=(self._count - self._initial) / measured if measured > 0 else None,
             initial=self._initial,
             postfix=self._note,
             bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",

@@ -320,7 +320,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _compiling(self, phase: Phase, session: "_Session", clock: "_Clock") -> Iterator[None]:
-        """Stops the clock, and prints how long the block takes if it is the first of a phase."""
+        """Keeps the block out of all rates; prints its time if it is the first of a phase."""
         kind = id(self.experiment_of(phase.model, phase.objective)), phase.name
         progress = session.progress if kind not in self._announced else None
         self._announced.add(kind)
@@ -329,8 +329,11 @@ class Trainer:
             progress.say(f"{phase.name}: compiling the step")
         with clock.paused():
             yield
+        seconds = time.perf_counter() - begin
+        if session.progress:
+            session.progress.leave_out(seconds)
         if progress:
-            progress.say(f"{phase.name}: compiled in {time.perf_counter() - begin:.0f} s")
+            progress.say(f"{phase.name}: compiled in {seconds:.0f} s")
 
     def _read(
         self, sums: Sums, step: int, phase: Phase, session: "_Session", clock: "_Clock"

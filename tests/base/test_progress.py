@@ -29,6 +29,27 @@ def test_a_line_every_ten_seconds(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("reading:   7% 7/100 [00:30<")
 
 
+def test_a_compilation_is_no_part_of_the_rate(monkeypatch, capsys):
+    now = iter([0.0, *[97.0] * 9])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    bar = progress.Progress("training", 85, " steps")
+    bar.leave_out(90.0)
+    bar.update(7)
+    bar.close()
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "training:   8% 7/85 [01:37<01:18,  1.00 steps/s]"
+
+
+def test_a_bar_leaves_a_compilation_out(monkeypatch):
+    """The rate of a bar is that of its last units."""
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    bar = progress.Progress("training", 85, " steps")
+    monkeypatch.setattr(bar._bar, "_time", lambda: bar._bar.start_t + 97.0)
+    bar.leave_out(90.0)
+    bar.update(7)
+    assert bar._bar.format_dict["rate"] == 1.0
+
+
 def test_many_items_are_tracked_and_few_are_not(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_MANY", 3)
     for items in ("ab", "abc"):

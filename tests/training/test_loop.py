@@ -12,6 +12,7 @@ import pytest
 
 from bertjax.base import signals
 from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
@@ -113,7 +114,7 @@ def test_a_line_is_the_mean_over_all_its_steps():
         assert "mfu" not in line  # the peak of a CPU is not known
 
 
-def test_phases(capsys):
+def test_phases(capsys, monkeypatch):
     """Each phase has batches from 0, and ends with a line, an evaluation and a checkpoint."""
     asked = {"phase 1": [], "phase 2": []}
 
@@ -128,6 +129,8 @@ def test_phases(capsys):
         toy.phase(0, 5, make("phase 1")),
         toy.phase(5, 8, make("phase 2"), name="phase 2", accumulate=2),
     ]
+    left_out = []
+    monkeypatch.setattr(Progress, "leave_out", lambda _, seconds: left_out.append(seconds))
     state, complete, recorder = _train(phases, toy.intervals())
     assert complete
     assert int(state.step) == 8
@@ -140,6 +143,8 @@ def test_phases(capsys):
         f"{name}: compil{end}" for name in asked for end in ("ing the step", r"ed in \d+ s")
     ]
     assert len(said) == 4 and all(map(re.fullmatch, patterns, said)), said
+    ends = [f"compiled in {seconds:.0f} s" for seconds in left_out]
+    assert ends == [line.partition(": ")[2] for line in said[1::2]]
     both = [(step, what) for step in (5, 8) for what in ("train", "heldout", "save")]
     assert recorder.events == [*both, "waited"]
 
