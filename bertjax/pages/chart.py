@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from bertjax.pages.html import Html, element, table
 _WIDTH, _HEIGHT = 760, 300  # units of the picture
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 22, 30  # its margins
 _ROOM = 130  # of a mark's name
+_SHORTEST = 40  # of a level that begins at the end
 _SAME = 1e-3  # relative
 _COLORS = 8  # of page.css
 _DASHES = (None, "7 3", "2 3")  # when the colors begin again
@@ -104,12 +105,15 @@ class Chart:
             for mine, theirs in zip(self.curves, other.curves, strict=True)
         )
 
-    def html(self, number: int, most: int) -> tuple[Html, dict[str, Any]]:
+    def html(
+        self, number: int, most: int, places: Mapping[str, int]
+    ) -> tuple[Html, dict[str, Any]]:
         """The chart, and the data that page.js shows at the pointer.
 
         Args:
           number: of the chart in its page.
           most: the most points of a curve.
+          places: the number of each curve's name in the page; it chooses the color.
 
         Returns:
           The figure; and "view" (the steps and values at the borders of the picture), "box" (these
@@ -123,7 +127,7 @@ class Chart:
             element("title", f"{self.title} over {self.over}"),
             *self._behind(view),
             *_axes(view),
-            *(_line(curve, place, view) for place, curve in enumerate(thin)),
+            *(each for curve in thin for each in _drawn(curve, places[curve.name], view)),
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
             role="img",
             data_chart=number,
@@ -132,7 +136,7 @@ class Chart:
             "figure",
             element("h3", self.title),
             drawn,
-            element("p", *self._legend(), class_="legend"),
+            element("p", *self._legend(places), class_="legend"),
             element("p", "", class_="here", role="status"),
             self._figures(),
         )
@@ -183,15 +187,15 @@ class Chart:
                 free = x + _ROOM
         for level in self.levels:
             x, y = _place(view, max(level.begin, left), level.value)
+            x = min(x, _WIDTH - _RIGHT - _SHORTEST)
             found.append(element("path", d=f"M{x} {y}H{_WIDTH - _RIGHT}", class_="level"))
             label = f"{level.name} {level.value:.2f}"
             found.append(element("text", label, x=_WIDTH - 16, y=y - 4, text_anchor="end"))
         return found
 
-    def _legend(self) -> list[Html]:
+    def _legend(self, places: Mapping[str, int]) -> list[Html]:
         found = [
-            element("span", _swatch(place), f" {curve.name}")
-            for place, curve in enumerate(self.curves)
+            element("span", _swatch(places[curve.name]), f" {curve.name}") for curve in self.curves
         ]
         for band in self.bands:
             swatch = element("i", class_="swatch band")
@@ -216,28 +220,28 @@ class Chart:
 
 def _swatch(place: int) -> Html:
     """A piece of the line of a curve."""
-    line = element("path", d="M0 6H26", **_style(place))
+    line = element("path", d="M0 6H26", **_style("curve", place))
     return element("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
 
 
-def _style(place: int) -> dict[str, Any]:
-    dashes = _DASHES[place // _COLORS % len(_DASHES)]
-    return dict(class_=f"curve c{place % _COLORS}", stroke_dasharray=dashes)
+def _style(kind: str, place: int) -> dict[str, Any]:
+    dashes = _DASHES[place // _COLORS % len(_DASHES)] if kind == "curve" else None
+    return dict(class_=f"{kind} c{place % _COLORS}", stroke_dasharray=dashes)
 
 
-def _line(curve: Curve, place: int, view: tuple[float, float, float, float]) -> Html:
-    """The path of a curve, with a gap where a value is not finite, and a dot if it is one point."""
-    path, pen = [], "M"
+def _drawn(curve: Curve, place: int, view: tuple[float, float, float, float]) -> list[Html]:
+    """The path of a curve, with gaps where a value is not finite; points between gaps are dots."""
+    pieces: list[list[str]] = [[]]
     for step, value in zip(curve.steps, curve.values, strict=True):
         if math.isfinite(value):
             x, y = _place(view, step, value)
-            path.append(f"{pen}{x} {y}")
-            pen = "L"
-        else:
-            pen = "M"
-    if len(path) == 1:
-        path.append("h.01")
-    return element("path", d="".join(path), **_style(place))
+            pieces[-1].append(f"{x} {y}")
+        elif pieces[-1]:
+            pieces.append([])
+    line = "".join(f"M{'L'.join(piece)}" for piece in pieces if len(piece) > 1)
+    dots = "".join(f"M{piece[0]}h.01" for piece in pieces if len(piece) == 1)
+    kinds = (("curve", line), ("dots", dots))
+    return [element("path", d=path, **_style(kind, place)) for kind, path in kinds if path]
 
 
 def _place(

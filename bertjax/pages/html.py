@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _EMPTY = {"img", "meta"}  # elements without content
+_COLUMNS = 8  # of a table of records; more do not fit
 
 
 class Html(str):
@@ -72,9 +73,19 @@ def _cell(value: Any) -> Html:
 
 
 def records(caption: str, found: Sequence[Mapping[str, Any]]) -> Html:
-    """A table with a row for each record, and a column for each key of any."""
-    names = list(dict.fromkeys(key for record in found for key in record))
-    return table(caption, names, [[record.get(name) for name in names] for record in found])
+    """A table with a row for each record, and a column for each key of any that has a value.
+
+    If the keys are too many for columns, and more than the records, each key has a row instead.
+    """
+    keys = dict.fromkeys(key for record in found for key in record)
+    names = [name for name in keys if any(each.get(name) not in (None, "") for each in found)]
+    rows = [[record.get(name) for name in names] for record in found if names]
+    if len(names) > max(_COLUMNS, len(found)):
+        rows = [
+            [name, *column] for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        ]
+        return table(caption, ["", *map(str, range(1, len(found) + 1))], rows)
+    return table(caption, names, rows)
 
 
 def details(summary: str, *content: Any) -> Html:

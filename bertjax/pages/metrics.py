@@ -22,6 +22,11 @@ _NO_CURVES = ("step", "tokens", "flops")
 _NO_ENDS = ("_stderr", "_perplexity")
 _FIRST, _RATES = ("loss",), ("learning_rate", "tokens_per_second")
 _WORDS = {TRAIN: "training", HELDOUT: "held-out"}
+_TITLES = {
+    "grad_norm": "grad_norm: the norm of the gradient before it is clipped",
+    "host_wait": "host_wait: the share of the time in which the device waits for a batch",
+    "mfu": "mfu: the share of the device's peak",
+}
 
 
 class Lines(NamedTuple):
@@ -79,15 +84,15 @@ def _all_charts(lines: Sequence[Lines], health: RunHealth | None, over: str) -> 
     names = _names(lines, first)
     apart = {in_language(language, name) for language in languages for name in names}
     for name in (name for name in names if name not in apart):
-        found = list(_curves(on, name))
+        title, found = _TITLES.get(name, name), list(_curves(on, name))
         if len(lines) == 1:
             judged = health if name == first[0] else None
             behind = (list(_levels(judged, *on[0])), list(_bands(judged))) if judged else ()
-            yield from _chart(name, [curve for _, curve in found], marks, *behind)
+            yield from _chart(title, [curve for _, curve in found], marks, *behind)
         else:
             for split in dict.fromkeys(split for split, _ in found):
-                title = f"{name}, {_WORDS.get(split, split)}"
-                yield from _chart(title, [curve for each, curve in found if each == split])
+                of_split = [curve for each, curve in found if each == split]
+                yield from _chart(f"{title}, {_WORDS.get(split, split)}", of_split)
         if health and languages and name == first[0]:
             yield from _by_language(*on[0], health, marks)
 
@@ -130,14 +135,15 @@ def _chart(
 
 
 def _levels(health: RunHealth, lines: Lines, place: Place) -> Iterator[Level]:
-    """Yields the headline of a guess without context, and that of a run that diverges now."""
+    """Yields the headline of a guess without context, and that of a run that diverges.
+
+    The latter holds from the best evaluation on; before it, it was higher.
+    """
     if (baseline := health.health.unigram_baseline) is not None:
         yield Level("unigram baseline", baseline)
-    if (above := health.health.diverging_above(lines.rows)) is not None:
-        begins = [steps.start for *_, steps in health.recipe.steps()]
-        last = lines.rows[-1]["step"]
-        begin = max(step for step in begins if step < last)
-        yield Level("diverging above", above, place(begin))
+    if border := health.health.diverging_above(lines.rows):
+        step, above = border
+        yield Level("diverging above", above, place(step))
 
 
 def _bands(health: RunHealth) -> Iterator[Band]:

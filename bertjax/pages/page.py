@@ -37,14 +37,15 @@ def page(
       state: what the page was made from; where it is served, another state means a newer page.
       renews: the seconds between two looks at the state; 0: it is a file, and none is served.
     """
-    curves = sum(len(chart.curves) for section in sections for chart in section.charts)
-    most = min(max(_POINTS // max(curves, 1), _FEWEST), _MOST)
+    curves = [each.name for part in sections for chart in part.charts for each in chart.curves]
+    most = min(max(_POINTS // max(len(curves), 1), _FEWEST), _MOST)
+    places = {name: place for place, name in enumerate(dict.fromkeys(curves))}
     charts: list[Mapping[str, Any]] = []
     body: list[Html] = []
     for section in sections:
         drawn = []
         for chart in section.charts:
-            figure, data = chart.html(len(charts), most)
+            figure, data = chart.html(len(charts), most, places)
             drawn.append(figure)
             charts.append(data)
         heading = element("h2", section.title)

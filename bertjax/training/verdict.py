@@ -102,15 +102,17 @@ class Health:
             or self._beside_baseline(held_out[-1])
         )
 
-    def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> float | None:
-        """The headline (nats) above which evaluations of the last phase mean that it diverges.
+    def diverging_above(self, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float] | None:
+        """The best evaluation of the last phase, and the border of those that come after it.
 
-        None: no evaluation yet has a finite one.
+        Returns:
+          Its step; and the headline (nats) above which later ones mean that the run diverges. None:
+          no evaluation yet has a finite one.
         """
         rows = [row for row in rows if self.objective.headline in row and row["split"] == HELDOUT]
-        losses = filter(math.isfinite, map(self._loss, self._of_last_stage(rows)))
-        best = min(losses, default=None)
-        return None if best is None else best + _RISE
+        finite = [row for row in self._of_last_stage(rows) if math.isfinite(self._loss(row))]
+        best = min(finite, key=self._loss, default=None)
+        return best and (best["step"], self._loss(best) + _RISE)
 
     def _of_last_stage(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The lines of the stage of the last evaluation."""

@@ -35,8 +35,46 @@ def test_steps_out_of_order_and_values_that_are_not_finite():
     curve = Curve.of("a", [(3, 1.0), (1, math.inf), (2, math.nan), (4, 2.0), (5, -math.inf)])
     shown = drawn(Chart("loss", [curve, Curve.of("b", [(2, math.nan)])]))
     assert shown.curve(0, "a") == ([1, 2, 3, 4, 5], [None, None, 1, 2, None])
-    assert [len(path) for path in shown.paths()] == [2, 0]
+    assert [len(path) for path in shown.paths()] == [2]
     assert "b not finite" in shown.text
+
+
+def test_gaps_and_points_between_them():
+    """No line crosses a gap, and a point that no line reaches is a dot that can be seen."""
+    values = [7.0, 5.0, math.nan, 4.0, math.nan, math.inf, 2.0, 3.0, 1.0]
+    text = page("", [Section("", [], [Chart("loss", [Curve.of("a", list(enumerate(values)))])])])
+    shown = Page(text)
+    x0, x1, y0, y1 = shown.data["charts"][0]["box"]
+    left, right, low, high = shown.data["charts"][0]["view"]
+    at = [
+        f"{x0 + (n - left) / (right - left) * (x1 - x0):.1f}"
+        f" {y0 - (values[n] - low) / (high - low) * (y0 - y1):.1f}"
+        for n in (0, 1, 3, 6, 7, 8)
+    ]
+    drawn = {a["class"]: a["d"] for _, a in shown.elements if "c0" in (a.get("class") or "")}
+    assert drawn.pop("dots c0") == f"M{at[2]}h.01"
+    lines = [a["d"] for _, a in shown.elements if a.get("class") == "curve c0"]
+    assert lines == [f"M{at[0]}L{at[1]}M{at[3]}L{at[4]}L{at[5]}", "M0 6H26"]
+    assert ".dots { stroke-width: 7; }" in text
+
+
+def test_a_name_has_one_color_in_a_page():
+    """Also where a chart lacks the curves before it; the legend has the same."""
+
+    def chart(*names):
+        return Chart("loss", [Curve.of(name, [(0, 1.0), (1, 2.0)]) for name in names])
+
+    names = [f"run {n}" for n in range(10)]
+    shown = drawn(chart(*names), chart("run 9", "run 2"), chart("other", "run 2"))
+    styles = [
+        (a["class"], a.get("stroke-dasharray"), a["d"] == "M0 6H26")
+        for name, a in shown.elements
+        if name == "path" and a["class"].startswith("curve")
+    ]
+    style = {name: (f"curve c{n % 8}", "7 3" if n > 7 else None) for n, name in enumerate(names)}
+    style["other"] = ("curve c2", "7 3")
+    order = [names, ["run 9", "run 2"], ["other", "run 2"]]
+    assert styles == [(*style[n], key) for each in order for key in (False, True) for n in each]
 
 
 def test_a_long_curve_keeps_its_ends_and_extremes():
@@ -68,7 +106,7 @@ def test_levels_bands_and_marks():
     chart = Chart(
         "loss",
         [Curve.of("a", [(0, 6.0), (100, 4.0)])],
-        [Level("baseline", 5.0), Level("late", 4.5, begin=50)],
+        [Level("baseline", 5.0), Level("late", 4.5, begin=50), Level("end", 4.7, begin=100)],
         [Band("good", -math.inf, 4.85), Band("far off", 90.0, math.inf)],
         [Mark("one", 0), Mark("two", 60)],
     )
@@ -85,6 +123,7 @@ def test_levels_bands_and_marks():
     assert float(band["y"]) + float(band["height"]) == pytest.approx(y0, abs=0.06)
     assert lines["level"][0] == f"M{x0:.1f} {y[5.0]:.1f}H{x1}"
     assert lines["level"][1].startswith(f"M{(x0 + x1) / 2:.1f} ")
+    assert lines["level"][2].startswith(f"M{x1 - 40} ")  # it can be seen
     assert lines["mark"][1].startswith(f"M{x0 + 0.6 * (x1 - x0):.1f} ")
     assert "baseline 5.00" in shown.text and "two" in shown.text
 
@@ -99,8 +138,9 @@ def test_odd_ranges(values):
 
 def test_a_single_point_is_a_dot():
     shown = drawn(Chart("loss", [Curve.of("a", [(7, 5.0)])]))
-    (path,) = [a["d"] for name, a in shown.elements if name == "path" and "h.01" in a["d"]]
-    assert path.startswith("M")
+    (path,) = [a["d"] for _, a in shown.elements if a.get("class") == "dots c0"]
+    x0, x1, y0, y1 = shown.data["charts"][0]["box"]
+    assert path == f"M{x1:.1f} {(y0 + y1) / 2:.1f}h.01" and shown.paths() == []
 
 
 def test_charts_that_look_alike():

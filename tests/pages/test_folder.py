@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import shutil
 
 import pytest
@@ -39,12 +40,19 @@ def lines_of(steps, offset=0.0):
         loss = 7.0 - 0.01 * step + offset
         common = {"loss": loss + 0.69, "mlm_loss": loss, "tokens": 512 * step, "flops": 1e9}
         rate = {"learning_rate": 1e-3 * n, "tokens_per_second": 1000.0 + n, "host_wait": 0.5}
+        rate["grad_norm"] = 2.0 + n
         rows.append({"step": step, "split": "train", **common, **rate})
         if n % 2:
             accuracy = {"mlm_accuracy": 0.3 + n / 100, "mlm_accuracy_stderr": 0.01}
             accuracy["nsp_random_answers"] = 0.5
             rows.append({"step": step, "split": "heldout", **common, **accuracy})
     return rows
+
+
+def mark_of_verdict(shown):
+    """The class of the first paragraph that has one, behind the page's own."""
+    (mark, *_) = [a["class"] for name, a in shown.elements if name == "p" and "class" in a]
+    return mark
 
 
 def test_a_run_of_pre_training(tmp_path):
@@ -58,12 +66,14 @@ def test_a_run_of_pre_training(tmp_path):
                 steps, values = shown.curve(number, word)
                 assert steps == [step for step, _ in mine]
                 assert values == pytest.approx([value for _, value in mine], rel=1e-6)
+    assert "grad_norm: the norm of the gradient" in shown.text
     names = [{curve["name"] for curve in chart["curves"]} for chart in shown.data["charts"]]
     both = {"training", "held-out"}
-    assert names == [both, both, *[{"training"}] * 3, *[{"held-out"}] * 2]
+    assert names == [both, both, *[{"training"}] * 4, *[{"held-out"}] * 2]
     assert "healthy: held-out mlm_loss 6.00 (unigram baseline 6.50)" in shown.text
     assert "unigram baseline 6.50" in shown.text and "healthy: it uses the context" in shown.text
     assert "diverging above 6.50" in shown.text  # the best of phase 2, 6.00, and half a nat
+    assert mark_of_verdict(shown) == "note good"
     assert "phase 1: 16 x 32" in shown.text
     assert "optimizer.learning_rate 0.01" in shown.text
     names = "last at step lowest at step highest at step"
@@ -73,7 +83,7 @@ def test_a_run_of_pre_training(tmp_path):
 def test_a_loss_that_says_the_same_is_drawn_once(tmp_path):
     rows = [row | {"loss": row["mlm_loss"] + 1e-6} for row in lines_of(range(10, 60, 10))]
     shown = show(write_run(tmp_path / "run", rows))
-    assert len(shown.data["charts"]) == 6 and "loss last" not in shown.text.replace("mlm_loss", "")
+    assert len(shown.data["charts"]) == 7 and "loss last" not in shown.text.replace("mlm_loss", "")
 
 
 def test_held_out_losses_by_language(tmp_path):
@@ -93,6 +103,7 @@ def test_a_run_that_diverged(tmp_path):
     rows = lines_of([10, 20]) + [{"step": 30, "split": "train", "loss": math.nan, "mlm_loss": 9.0}]
     shown = show(write_run(tmp_path / "run", rows, diverged="step 31: the loss is nan"))
     assert "diverging: step 31: the loss is nan" in shown.text
+    assert mark_of_verdict(shown) == "note bad"
     assert shown.curve(1, "training")[1][-1] is None
 
 
@@ -100,6 +111,26 @@ def test_a_run_that_has_only_begun(tmp_path):
     shown = show(write_run(tmp_path / "run", []))
     assert "There is no line of metrics.jsonl yet." in shown.text
     assert "unknown: no evaluation yet" in shown.text and shown.data["charts"] == []
+    assert mark_of_verdict(shown) == "note"
+
+
+def test_where_the_border_of_divergence_begins(tmp_path):
+    """At the best evaluation of its phase, which is the second one here; it is lower before."""
+    held_out = ((20, 3.0), (80, 6.25), (85, 6.0), (90, 6.2), (100, 6.1))
+    rows = [{"step": s, "split": "heldout", "loss": v, "mlm_loss": v} for s, v in held_out]
+    shown = show(write_run(tmp_path / "run", rows))
+    lines = [a["d"] for _, a in shown.elements if a.get("class") == "level"]
+    x0, x1, y0, y1 = shown.data["charts"][0]["box"]
+    _, _, low, high = shown.data["charts"][0]["view"]
+    y = f"{y0 - (6.5 - low) / (high - low) * (y0 - y1):.1f}"  # of the baseline, and of 6.0 + 0.5
+    assert lines == [f"M{x0:.1f} {y}H{x1}", f"M{x0 + 0.85 * (x1 - x0):.1f} {y}H{x1}"]
+
+
+def test_a_run_with_a_line_of_each_kind(tmp_path):
+    """Points are no curves; the lines are there as they are, and the verdict is."""
+    shown = show(write_run(tmp_path / "run", lines_of([10, 20])[1:]))
+    assert shown.data["charts"] == [] and "the lines of metrics.jsonl, too few" in shown.text
+    assert " step 20 20 split train heldout loss 7.49 7.49 mlm_loss 6.8 6.8 " in shown.text
 
 
 def test_a_damaged_line_at_the_end(tmp_path, caplog):
@@ -125,6 +156,12 @@ def test_several_runs_are_compared(tmp_path):
     assert shown.curve(1, "one")[0] == [20, 40]
     assert shown.text.count("unigram baseline 6.50") == 2  # in the verdicts
     assert "loss, training" in shown.text and "loss, held-out" in shown.text
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    runs = [write_run(tmp_path / n / "run", lines_of(range(10, 60, 10))) for n in ("a", "b/c")]
+    shown = show(*runs)
+    assert [each["name"] for each in shown.data["charts"][0]["curves"]] == ["a/run", "b/c/run"]
 
 
 def test_runs_over_minutes_and_tokens(tmp_path):
@@ -174,7 +211,7 @@ def test_a_run_of_fine_tuning(tmp_path):
     run = tmp_path / "run"
     trials = write_results(run)
     before = show(run)
-    assert "trials that are done trial dev.accuracy seed0 70 seed1 71" in before.text
+    assert "trials that are done trial dev accuracy seed0 70 seed1 71" in before.text
     results = {"task": EVIL, "metric": "accuracy", "dev": trials[1]["dev"], "trials": trials}
     results["predictions"] = {"dev.jsonl": "a digest"}
     (run / "results.json").write_text(json.dumps(results))
@@ -185,11 +222,41 @@ def test_a_run_of_fine_tuning(tmp_path):
     after = show(run)
     assert state_of([run]) != "" and before.data["charts"] == after.data["charts"]
     assert after.curve(0, "seed1") == ([2, 4, 6], pytest.approx([1.5, 1.25, 1.1666667]))
-    assert f"task {EVIL} metric accuracy dev.dev.accuracy 71" in after.text
-    assert "trials seed seconds dev.dev.accuracy 0 3.5 70 1 3.5 71" in after.text
-    assert f"text label probabilities.1 damaged {EVIL} 1 0.75 {{damaged" in after.text
-    assert "predictions.dev" not in after.text and "x" * 398 + "…" in after.text
+    assert f"task {EVIL} metric accuracy dev accuracy 71" in after.text
+    assert "trials seed seconds dev accuracy 0 3.5 70 1 3.5 71" in after.text
+    assert f'text label probabilities damaged {EVIL} 1 {{"1": 0.75}} {{damaged' in after.text
+    assert "a digest" not in after.text and "x" * 398 + "…" in after.text
     assert [name for name, _ in after.elements].count("script") == 2
+
+
+def test_a_run_over_fixed_features(tmp_path):
+    """It has a folder for each choice of layers; many scores are rows, means have deviations."""
+    run = tmp_path / "run"
+    write_results(run, ())
+    kinds = [f"{metric}_{kind}" for kind in ("LOC", "PER", "ORG") for metric in ("f1", "recall")]
+    found = {}
+    for place, choice in enumerate(("embeddings", "last")):
+        trials = write_results(run / choice, (place, 2))
+        scores = {name: 50.5 + n for n, name in enumerate(["f1", "recall", *kinds])}
+        spread = {name: {"mean": value, "deviation": 0.0} for name, value in scores.items()}
+        spread["f1"]["deviation"] = None
+        found[choice] = {"task": "NER", "dev": {"dev": scores}, "trials": trials}
+        found[choice] |= {"data": {"test": "digest"}, "predictions": {"a.txt": "digest"}}
+        found[choice]["summary"] = [{"epochs": n, "dev": {"dev": spread}} for n in (3, 4)]
+        (run / choice / "predictions").mkdir()
+        (run / choice / "predictions" / "a.txt").write_text(f"moo {choice}\n")
+        (run / choice / "config.json").unlink()
+    before = show(run)
+    done = "embeddings seed0 70 embeddings seed2 72 last seed1 71 last seed2 72"
+    assert f"trials that are done trial dev accuracy {done}" in before.text
+    (run / "results.json").write_text(json.dumps(found))
+    shown = show(run)
+    names = ["embeddings seed0", "embeddings seed2", "last seed1", "last seed2"]
+    assert [each["name"] for each in shown.data["charts"][0]["curves"]] == names
+    assert "Scores of embeddings" in shown.text and "Scores of last" in shown.text
+    assert "task NER dev f1 50.5 dev recall 51.5 dev f1_LOC 52.5" in shown.text
+    assert "summary 1 2 epochs 3 4 dev f1 50.5 50.5 dev recall 51.5 ± 0 51.5 ± 0" in shown.text
+    assert "last a.txt: the first 1 lines moo last" in shown.text and "digest" not in shown.text
 
 
 def test_evaluations_and_pictures(tmp_path):
@@ -245,7 +312,18 @@ def test_the_state_changes_with_each_file(tmp_path):
     states.append(state_of([run]))
     (run / "evaluation.json").write_text("{}")
     states.append(state_of([run]))
+    about = (run / "evaluation.json").stat()
+    for written, later in (("[]", 1), ("{ }", 0)):  # of the same size, and of the same time
+        (run / "evaluation.json").write_text(written)
+        os.utime(run / "evaluation.json", ns=(0, about.st_mtime_ns + later))
+        states.append(state_of([run]))
+    (run / "evaluation.json").rename(run / "grammar.json")
+    states.append(state_of([run]))
+    for name in ("trials", "last/trials"):
+        (run / name / "seed0").mkdir(parents=True)
+        (run / name / "seed0" / "metrics.jsonl").write_text("{}")
+        states.append(state_of([run]))
     (run / "watch.html").write_text("the page itself changes nothing")
-    assert state_of([run]) == states[-1] and len(set(states)) == 3
+    assert state_of([run]) == states[-1] and len(set(states)) == len(states) == 8
     shutil.rmtree(run)
     assert state_of([run]) not in states

@@ -62,3 +62,19 @@ def test_records_with_other_keys():
         page("", [Section("", [records("all", [{"a": 1, "b": 2.5}, {"b": 3, "c": "x"}])])])
     )
     assert "all a b c 1 2.5 3 x" in shown.text
+
+
+def test_records_with_many_keys():
+    """A key is a row if there are more of them than columns fit, and than records."""
+    keys, nothing = [f"k{n}" for n in range(9)], {"empty": "", "none": None}
+    one = {key: n for n, key in enumerate(keys)}
+
+    def text(*found):
+        return Page(page("", [Section("", [records("all", [*found])])])).text
+
+    turned = " ".join(f"{key} {n} {n + 1}" for n, key in enumerate(keys))
+    assert text(one | nothing, {key: n + 1 for n, key in enumerate(keys)}) == f"all 1 2 {turned}"
+    assert text(nothing, {}) == "all"
+    eight = {key: one[key] for key in keys[:8]} | nothing
+    assert text(eight) == "all k0 k1 k2 k3 k4 k5 k6 k7 0 1 2 3 4 5 6 7"
+    assert text(*[one] * 9) == f"all {' '.join(keys)}" + " 0 1 2 3 4 5 6 7 8" * 9

@@ -129,10 +129,13 @@ def test_the_borders_that_a_chart_shows():
     two = Health(MaskedLM(), (PhaseSteps(300, 100), PhaseSteps(600, 100)), 0, BASELINE)
     rows = both(range(100, 600, 100), (5.0, 4.0, 3.0, 4.5, 4.4))
     assert two.healthy_below == pytest.approx(6.35)
-    assert two.diverging_above(rows) == pytest.approx(4.9)
-    assert two.diverging_above(rows[:6]) == pytest.approx(3.5)
+    assert two.diverging_above(rows) == (500, pytest.approx(4.9))
+    assert two.diverging_above(rows[:4]) == (200, pytest.approx(4.5))
+    assert two.diverging_above(rows[:6]) == (300, pytest.approx(3.5))
     rows.append(held_out(600, math.nan))
-    assert two.diverging_above(rows) == pytest.approx(4.9)
+    assert two.diverging_above(rows) == (500, pytest.approx(4.9))
+    rows.append(held_out(601, 4.5))
+    assert two.diverging_above(rows) == (500, pytest.approx(4.9))
     assert two.diverging_above([train(1, 5.0)]) is None
     assert Health(MaskedLM(), two.stages, 0, None).healthy_below is None
 
