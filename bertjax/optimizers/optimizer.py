@@ -18,11 +18,15 @@ Axes = Callable[[], Any]
 
 
 def decays(params: optax.Params) -> object:
-    """A tree of bool like `params`: True where weight decay applies."""
+    """A tree of bool like `params`: True where weight decay applies.
+
+    All but biases and the scales of norms decay. What XLNet adds to queries decays, too
+    ("content_bias", ...), as in `AdamWeightDecayOptimizer` of zihangdai/xlnet.
+    """
 
     def is_decayed(path: jax.tree_util.KeyPath, _: Any) -> bool:
         names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-        return names[-1] not in ("bias", "scale")
+        return not names[-1].startswith(("bias", "scale"))
 
     return jax.tree_util.tree_map_with_path(is_decayed, params)
 

@@ -26,8 +26,8 @@ class OptimizerSpec:
       warmup_proportion: in place of `warmup_steps`, the share of the run's updates.
       decay_steps: the updates in which "wsd" falls to 0; 0: the rate never falls.
       beta1, beta2, epsilon: Adam's parameters.
-      weight_decay: an update subtracts the rate times this from a weight, as a share of it. Only
-        matrices and embeddings decay, not LayerNorm or biases.
+      weight_decay: an update subtracts the rate times this from a weight, as a share of it. The
+        scales of norms and biases do not decay, except XLNet's biases of queries.
       clip_norm: the gradient's global norm is cut to this. stable_adamw does not clip.
       bias_correction: False for the reference's form of Adam; stable_adamw is defined with it.
 

@@ -11,7 +11,11 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base import axes
 from bertjax.encoders.bert.spec import BertSpec
+from bertjax.encoders.elmo.spec import ElmoSpec
+from bertjax.encoders.xlnet.spec import XlnetSpec
+from bertjax.objectives.both_directions import BothDirections
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
+from bertjax.objectives.permutation import PermutationLM
 from bertjax.optimizers.muon import of_matrices
 from bertjax.optimizers.optimizer import decays, make_optimizer
 from bertjax.optimizers.schedule import make_schedule
@@ -220,6 +224,27 @@ def test_what_decays_in_the_model():
         f"{name}/kernel" for name in ("pooler/dense", "masked_lm/transform", "next_sentence_head")
     ]
     assert {name for name, yes in decayed.items() if yes} == {*layers, *embeddings, *heads}
+
+
+def test_what_decays_in_the_other_families():
+    """XLNet's biases of queries decay, as in zihangdai/xlnet (`include_in_weight_decay`)."""
+    sizes = dict(hidden_size=24, num_hidden_layers=1, num_attention_heads=3, intermediate_size=56)
+    elmo = dict(vocab_size=19, hidden_size=14, cell_size=11, filters=((1, 3), (4, 6)))
+    xlnet = PermutationLM().model(XlnetSpec(vocab_size=97, **sizes))
+    models = (xlnet, BothDirections().model(ElmoSpec(num_hidden_layers=1, **elmo)))
+    trees = [nn.unbox(jax.eval_shape(each.init, jax.random.key(0))) for each in models]
+    small = {
+        name
+        for tree in trees
+        for name, yes in flatten_dict(decays(tree), sep="/").items()
+        if yes and not any(of_weights in name for of_weights in ("kernel", "token", "characters"))
+    }
+    layer = "xlnet/encoder/layer_0/attention"
+    assert small == {
+        *(f"{layer}/{name}" for name in ("content_bias", "distance_bias", "text_bias", "text")),
+        "xlnet/embeddings/unknown",
+        *(f"elmo/encoder/layer_0/{way}/projection" for way in ("forward", "backward")),
+    }
 
 
 def test_adamw():
