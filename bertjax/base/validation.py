@@ -9,6 +9,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, NotRequired, TypedDict, TypeVar
 
 import msgspec
@@ -31,6 +32,9 @@ _MOST = {
     **dict.fromkeys(("num_hidden_layers", "depth", "buckets", "answer_steps"), 1_000),
     **dict.fromkeys(("epochs", "restarts", "max_answer_length", "n_best"), 1_000),
 }
+
+# A number of a file, as most languages write it. Python reads more: "1_000", "nan", other digits.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 _shown = reprlib.Repr()
 _shown.maxstring = 80
@@ -123,6 +127,30 @@ def _fits(problem: str, value: Any) -> bool:
     name = type(value).__name__
     names = {"dict": "object", "list": "array", "NoneType": "null"}
     return problem.endswith(f"got `{names.get(name, name)}`")
+
+
+def real(value: Any) -> float | None:
+    """The number that a text of a file, or a value of JSON or Parquet, is.
+
+    Returns:
+      None if it is no number, or not a finite one of float32.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        return None
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number that is too great
+        return None
+    return number if abs(number) <= _LARGEST else None
+
+
+def whole(value: Any) -> int | None:
+    """The whole number that a value is: see `real`. None if it is none, or not one of int32."""
+    number = real(value)
+    fits = number is not None and number.is_integer() and abs(number) < _WHOLE
+    return int(number) if number is not None and fits else None
 
 
 def check_numbers(name: str, value: Any) -> None:

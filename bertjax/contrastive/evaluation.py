@@ -19,12 +19,12 @@ from bertjax.contrastive.vectors import PairScorer, Vectorizer, own_similarities
 from bertjax.similarity.choices import pair_scores, triplet_accuracy
 from bertjax.similarity.examples import Columns, Example, read_dev
 from bertjax.similarity.likeness import ScoredPair, correlations, read_pairs
-from bertjax.similarity.rankings import METRICS, score_run
+from bertjax.similarity.rankings import METRICS, score_run, without_queries
 from bertjax.similarity.retrieval import RetrievalSet, read_retrieval
 from bertjax.training.model import Params
 
 PAIRS, LIKENESS, RETRIEVAL = KINDS = ("pairs", "likeness", "retrieval")
-_DEPTH = 100  # documents that are found for a query
+_DEPTH = 100 + 1  # documents that are found for a query; one may be the query itself
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -137,7 +137,8 @@ class _Retrieval(Evaluation):
             query: {names[n]: float(score) for n, score in zip(*found, strict=True)}
             for query, found in zip(queries, zip(numbers, alike, strict=True), strict=True)
         }
-        return score_run(run, self.collection.judgements, METRICS).mean
+        judgements = self.collection.judgements
+        return score_run(without_queries(run, judgements), judgements, METRICS).mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
+from bertjax.base.validation import whole
 from bertjax.corpus.sources import lines
 
 _ID, _FORM, _UPOS, _HEAD, _COLUMNS = 0, 1, 3, 6, 10
@@ -102,18 +103,18 @@ def _sentences(path: Path) -> Iterator[list[tuple[int, list[str]]]]:
 def _tree(rows: Sequence[tuple[int, list[str]]], path: Path) -> Tree:
     where, heads = f"{path} line {rows[0][0]}", []
     for place, (number, columns) in enumerate(rows, start=1):
-        head = columns[_HEAD]
-        if int(columns[_ID]) != place:
+        head = whole(columns[_HEAD])
+        if whole(columns[_ID]) != place:
             raise InputError(
-                f"{path} line {number}: the word has the number {columns[_ID]}, and is the "
+                f"{path} line {number}: the word has the number {columns[_ID]:.80}, and is the "
                 f"{place}th of its sentence: number the words from 1"
             )
-        if not head.isdecimal() or int(head) > len(rows):
+        if head is None or not 0 <= head <= len(rows):
             raise InputError(
-                f"{path} line {number}: its head is {head!r}: it must be the number of a word of "
-                "the sentence, or 0 for the root: take a file with dependencies"
+                f"{path} line {number}: its head is {columns[_HEAD]!r:.80}: it must be the number "
+                "of a word of the sentence, or 0 for the root: take a file with dependencies"
             )
-        heads.append(int(head) - 1)
+        heads.append(head - 1)
     if heads.count(-1) != 1:
         raise InputError(f"{where}: {heads.count(-1)} words have the head 0: a tree has one root")
     _check_no_circle(heads, where)

@@ -15,7 +15,6 @@ Published files have a tab between columns, and their quotes mean nothing. Files
 (.gz .xz .bz2 .zst).
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -112,10 +111,7 @@ def _published_rows(path: Path, form: _Format) -> Iterator[FileRow]:
 
 
 def _pair(row: FileRow, form: _Format) -> ScoredPair:
-    score = row.real(form.score)
-    if not math.isfinite(score):
-        raise InputError(f"{row.where}: {form.score!r} is {score}, not a finite number")
-    source = str(row.fields.get(form.source, ""))
+    score, source = row.real(form.score), str(row.fields.get(form.source, ""))
     return ScoredPair(row.text(form.text), row.text(form.text_b), score, source)
 
 

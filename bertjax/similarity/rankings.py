@@ -87,6 +87,23 @@ def score_run(run: Run, judgements: Judgements, metrics: Iterable[str] = METRICS
     return RankingScores(mean, by_query)
 
 
+def without_queries(run: Run, judgements: Judgements) -> dict[str, dict[str, float]]:
+    """A run in which no query finds itself: the document with the query's id is left out.
+
+    In ArguAna, each query is one of the documents. BEIR leaves out that document, and so does MTEB
+    (`ignore_identical_ids`). If the document is judged relevant, the ids are equal by chance, and
+    it stays.
+    """
+    return {
+        query: {
+            name: score
+            for name, score in found.items()
+            if name != query or judgements.get(query, {}).get(name, 0) > 0
+        }
+        for query, found in run.items()
+    }
+
+
 def _parsed(metric: str) -> tuple[_Measure, int | None]:
     name, at, depth = metric.partition("@")
     if name not in _MEASURES or (at and not (depth.isdecimal() and int(depth))):

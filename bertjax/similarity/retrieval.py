@@ -17,19 +17,19 @@ All files may be compressed (.gz .xz .bz2 .zst).
 """
 
 import dataclasses
-import re
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder
+from bertjax.base.validation import whole
 from bertjax.tasks import official_files
 from bertjax.tasks.rows import FORMATS, FileRow, read_rows
 
 _DEFAULT_SPLIT = "test"
 _DOCUMENTS = ("corpus.jsonl", *("documents" + suffix for suffix in FORMATS))
 _QUERIES = tuple("queries" + suffix for suffix in FORMATS)
-_WHOLE = re.compile("[+-]?[0-9]+")
+_ONE_VERSION = "take texts and judgements of one version of the collection"
 
 Judgements = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 
@@ -58,15 +58,16 @@ def read_retrieval(source: str) -> RetrievalSet:
 
     Raises:
       InputError: a file is missing, damaged or has malformed rows; an id occurs twice; a query has
-        no text; a grade is not a whole number; a judgement names an unknown query or document, or
-        contradicts an earlier one; there is no judgement.
+        no text; a grade is not a whole number; a judgement names an unknown query, or contradicts
+        an earlier one; there is no judgement, or none of a document that is there.
     """
     folder, split = _folder_and_split(source)
     documents = {name: _document(row) for name, row in _by_id(folder, *_DOCUMENTS)}
     queries = {name: row.text("text").strip() for name, row in _by_id(folder, *_QUERIES)}
-    judgements = _judgements(folder, split, queries, documents)
+    judgements = _judgements(folder, split, queries)
     if not judgements:
         raise InputError(f"{source}: no judgement in the split {split!r}")
+    _check_documents(source, documents, judgements)
     judged = {name: text for name, text in queries.items() if name in judgements}
     if len(judged) < len(queries):
         print(
@@ -76,6 +77,12 @@ def read_retrieval(source: str) -> RetrievalSet:
         )
     if empty := sum(not text for text in documents.values()):
         print(f"{folder}: {empty:,} of {len(documents):,} documents are empty", flush=True)
+    if same := sum(name in documents for name in judged):
+        print(
+            f"{folder}: {same:,} of {len(judged):,} queries have the id of a document, which is "
+            "not counted as found, unless it is judged relevant",
+            flush=True,
+        )
     return RetrievalSet(judged, documents, judgements)
 
 
@@ -105,26 +112,40 @@ def _document(row: FileRow) -> str:
     return f"{title} {row.string('text')}".strip()
 
 
-def _judgements(
-    folder: Path, split: str, queries: Container[str], documents: Container[str]
-) -> dict[str, dict[str, int]]:
+def _judgements(folder: Path, split: str, queries: Container[str]) -> dict[str, dict[str, int]]:
     result: dict[str, dict[str, int]] = {}
-    for where, query, document, grade in _judgement_lines(folder / "qrels", split):
-        for name, known, kind in ((query, queries, "queries"), (document, documents, "documents")):
-            if name not in known:
-                raise InputError(
-                    f"{where}: {name!r} is not among the {kind}: take texts and judgements of one "
-                    "version of the collection"
-                )
-        if not _WHOLE.fullmatch(grade):
-            raise InputError(f"{where}: the grade {grade!r} is not a whole number")
+    for where, query, document, written in _judgement_lines(folder / "qrels", split):
+        if query not in queries:
+            raise InputError(f"{where}: {query!r} is not among the queries: {_ONE_VERSION}")
+        if (grade := whole(written)) is None:
+            raise InputError(f"{where}: the grade {written!r:.80} is not a whole number")
         judged = result.setdefault(query, {})
-        if judged.setdefault(document, int(grade)) != int(grade):
+        if judged.setdefault(document, grade) != grade:
             raise InputError(
                 f"{where}: the query {query!r} and the document {document!r} have the grade "
                 f"{grade}, but {judged[document]} in an earlier line"
             )
     return result
+
+
+def _check_documents(source: str, documents: Container[str], judgements: Judgements) -> None:
+    """Says how many judgements are of documents that are not there, as one of ArguAna's is.
+
+    They stay: a relevant document that cannot be found counts as one that is not found.
+    """
+    judged = [name for grades in judgements.values() for name in grades]
+    absent = [name for name in judged if name not in documents]
+    if len(absent) == len(judged):
+        raise InputError(
+            f"{source}: no judged document is among the documents ({absent[0]!r} is not): "
+            f"{_ONE_VERSION}"
+        )
+    if absent:
+        print(
+            f"{source}: {len(absent):,} of {len(judged):,} judgements are of documents that are "
+            f"not there, such as {absent[0]!r}: the relevant ones count as not found",
+            flush=True,
+        )
 
 
 def _judgement_lines(folder: Path, split: str) -> Iterator[tuple[str, str, str, str]]:

@@ -1,7 +1,6 @@
 """GLUE (section 4.1): its nine tasks and the diagnostic set, from its TSV files or TFDS."""
 
 import dataclasses
-import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
+from bertjax.base.validation import real
 from bertjax.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.classification import (
@@ -231,11 +231,7 @@ class Glue(Task):
     def _label(self, value: str, where: str) -> str | float:
         classes, numbered = self._set.classes, self._set.numbered
         if not classes:
-            try:
-                number = float(value)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number):
+            if (number := real(value)) is None:
                 raise InputError(f"{where}: {self._set.label} {value!r} is not a number")
             return self._score(number, where)
         known = {str(n) if numbered else name: name for n, name in enumerate(classes)}

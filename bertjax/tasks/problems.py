@@ -4,12 +4,13 @@ import abc
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.validation import whole
 from bertjax.tasks import scores, squad
 from bertjax.tasks.classification import (
     STEP_DROPOUT,
@@ -28,7 +29,7 @@ from bertjax.tasks.task import TRAIN, Family
 BALANCED = "balanced"  # of class_weights
 DEV = ("dev",)
 _LABELLED = (TRAIN, *DEV)  # the splits whose labels are read
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+_NUMBER, _WHOLE = re.compile(r"[+-]?\d+(\.\d*)?"), re.compile("-?[0-9]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +253,8 @@ def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
     first: dict[str, tuple[str, str]] = {}
     for label, where in labels:
         key = " ".join(label.split())
-        key = str(Decimal(key).normalize()) if _NUMBER.fullmatch(key) else key
+        if _NUMBER.fullmatch(key):
+            key = str(Decimal(key).normalize(Context(prec=len(key))))
         other, there = first.setdefault(key, (label, where))
         if other != label:
             raise InputError(
@@ -264,9 +266,9 @@ def _check_alike(labels: Iterable[tuple[str, str]]) -> None:
 def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
     """Sorts labels: first whole numbers by value, then the others in alphabetical order."""
 
-    def key(label: str) -> tuple[bool, int, str]:
-        number = label.removeprefix("-").isdecimal()
-        return not number, int(label) if number else 0, label
+    def key(label: str) -> tuple[bool, Decimal, str]:
+        is_number = _WHOLE.fullmatch(label) is not None
+        return not is_number, Decimal(label if is_number else 0), label
 
     return tuple(sorted(labels, key=key))
 
@@ -444,10 +446,9 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _start(row: FileRow, column: str, value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{row.where}: {column!r} is {value!r:.80}, not a whole number") from None
+    if (start := whole(value)) is None:
+        raise InputError(f"{row.where}: {column!r} is {value!r:.80}, not a whole number")
+    return start
 
 
 PROBLEMS: dict[str, type[Problem]] = {

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
+from bertjax.base.validation import real
 from bertjax.corpus.json_lines import LONE_SURROGATE
 from bertjax.corpus.line_files import COMPRESSED
 from bertjax.corpus.parquet_files import open_parquet
@@ -109,16 +110,29 @@ class FileRow(NamedTuple):
         return labels
 
     def real(self, column: str) -> float:
-        """The number of a column.
+        """The number of a column: see `bertjax.base.validation.real`.
 
         Raises:
           InputError: the column is missing or has no number.
         """
         value = self.value(column)
-        try:
-            return float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number") from None
+        if (number := real(value)) is None:
+            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a number")
+        return number
+
+    def reals(self, column: str) -> tuple[float, ...]:
+        """The numbers of a column, which holds a list of them, or one.
+
+        Raises:
+          InputError: the column is missing or has another value.
+        """
+        value = self.value(column)
+        if not isinstance(value, list):
+            return (self.real(column),)
+        numbers = tuple(number for number in map(real, value) if number is not None)
+        if len(numbers) < len(value):
+            raise InputError(f"{self.where}: {column!r} is {value!r:.80}, not a list of numbers")
+        return numbers
 
     def probabilities(self, column: str) -> dict[str, float]:
         """The object of a column, with a number for each class.
@@ -127,12 +141,14 @@ class FileRow(NamedTuple):
           InputError: the column is missing or has another value.
         """
         value = self.value(column)
-        if not isinstance(value, dict) or not all(type(x) in (int, float) for x in value.values()):
+        items = value.items() if isinstance(value, dict) else ()
+        numbers = {name: number for name, each in items if (number := real(each)) is not None}
+        if not isinstance(value, dict) or len(numbers) < len(value):
             raise InputError(
                 f"{self.where}: {column!r} is {value!r:.80}, not an object with a probability of "
                 "each class, as launch/predict.py writes it"
             )
-        return value
+        return numbers
 
     def whole(self, column: str, stop: int) -> int:
         """The integer of a column, from 0 to stop-1.

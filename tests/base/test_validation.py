@@ -4,12 +4,21 @@ import dataclasses
 import json
 import math
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import check_numbers, converted, optional, parsed, record
+from bertjax.base.validation import (
+    check_numbers,
+    converted,
+    optional,
+    parsed,
+    real,
+    record,
+    whole,
+)
 
 TOKEN = str | record(content=str)
 KIND = optional(
@@ -160,3 +169,21 @@ def test_every_number_of_a_config_is_checked():
     config["a"] = ()
     check_numbers("config", config)
     check_numbers("--learn_vocabulary", None)
+
+
+def test_numbers_of_files():
+    """Python's own readers take more: signs between digits, other digits, truth, no number."""
+    read = {"1": 1, " -2.50": -2.5, "+.5": 0.5, "7.": 7, "1e3": 1000, 3: 3, -1.5: -1.5}
+    read[Decimal("0.25")] = 0.25
+    assert [real(text) for text in read] == list(read.values())
+    bad = ["", "x", "1_000", "１", "nan", "inf", "1e39", "1,5", "0x1", "1 2", True, None, [1]]
+    bad += [float("nan"), float("inf"), 10**400, "9" * 5000, 1e39]
+    assert all(real(value) is None for value in bad)
+    assert [whole(value) for value in ("3", "3.0", 3.0, "-4", 2**31 - 1)] == [
+        3,
+        3,
+        3,
+        -4,
+        2**31 - 1,
+    ]
+    assert all(whole(value) is None for value in (*bad, "1.5", 1.5, 2**31, "9" * 30))

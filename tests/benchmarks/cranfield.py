@@ -4,7 +4,8 @@
 
 DIR has cran.all.1400, cran.qry and cranqrel, perhaps compressed. The texts are as follows.
 
-* The judgements number the queries by their order, 1 to 225, not by the number after `.I`.
+* The judgements number the queries by their order, 1 to 225, not by the number after `.I`. Here
+  they are q1 to q225, because the document with a query's number is not the query.
 * A document's text repeats its title, which stands only in the title here. Documents 471 and 995
   are empty and stay, because 995 is judged.
 * Copies of the collection have further documents and queries at the end of their files, without a
@@ -57,7 +58,7 @@ def convert(source: Path, output: Path) -> None:
         text = text.removeprefix(title).strip()
         documents.append({"_id": record[".I"], "title": title, "text": text})
     queries = [
-        {"_id": str(number), "text": record[".W"]}
+        {"_id": f"q{number}", "text": record[".W"]}
         for number, record in enumerate(records(source, "cran.qry"), start=1)
     ]
     judgements = ["query-id\tcorpus-id\tscore"]
@@ -65,7 +66,7 @@ def convert(source: Path, output: Path) -> None:
         query, document, code = line.split()
         if code not in _GRADES:
             raise InputError(f"{source}/cranqrel line {number}: unknown code {code!r}")
-        judgements.append(f"{query}\t{document}\t{_GRADES[code]}")
+        judgements.append(f"q{query}\t{document}\t{_GRADES[code]}")
     with new_folder(output) as folder:
         (folder / "qrels").mkdir()
         (folder / "qrels" / "test.tsv").write_text("\n".join(judgements) + "\n")

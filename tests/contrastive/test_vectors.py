@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.contrastive.evaluation import of_examples, read_evaluation
+from bertjax.contrastive.evaluation import ByVectors, of_examples, read_evaluation
 from bertjax.contrastive.opened import open_vectors
 from bertjax.contrastive.vectors import TextVectors, own_similarities, search
 from bertjax.heads.embedding import Embedding, pooled
@@ -88,6 +88,16 @@ class _ByLetters:
         return order, np.take_along_axis(every, order, 1)
 
 
+class _Letters:
+    """Makes vectors of the letters of texts."""
+
+    def __init__(self):
+        self.embedding, self.placement = Embedding(), data_parallel()
+
+    def vectors(self, params, texts, *, query, what):
+        return TextVectors(np.array([[c in text for c in "abxyz"] for text in texts], np.float32))
+
+
 def _scores(examples):
     evaluation = of_examples("x", examples)
     return evaluation.headline, evaluation.scores(_ByLetters(), None)
@@ -110,6 +120,20 @@ def test_pairs_are_scored_as_fits():
     headline, scores = _scores([Example("ab", ("abx",)), Example("xy", ("cd",))])
     assert headline == "ndcg@10"
     assert scores["mrr@10"] == 75 and scores["recall@100"] == 100
+
+
+def test_a_query_does_not_find_itself(tmp_path):
+    """As in ArguAna, where the queries are documents; then one document more is found."""
+    documents = {"a": "ab", "b": "abx", "c": "xyz"} | {f"d{n}": "ab" for n in range(99)}
+    rows = {"corpus": documents, "queries": {"a": "ab"}}
+    for name, texts in rows.items():
+        lines = (json.dumps({"_id": each, "text": text}) for each, text in texts.items())
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1.0\n")
+    evaluation = read_evaluation(f"retrieval:{tmp_path}", Columns())
+    scores = evaluation.scores(ByVectors(_Letters()), None)
+    assert scores["recall@100"] == 100 and scores["map@100"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("spec", ["sts.csv", "pairs:", "likely:sts.csv"])

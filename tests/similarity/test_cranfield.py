@@ -56,8 +56,8 @@ def test_a_small_collection(tmp_path, monkeypatch):
         "2": "",
         "3": "other title text",
     }
-    assert found.queries == {"1": "what heat conduction .", "2": "which lift ."}
-    assert found.judgements == {"1": {"3": 4, "2": 1}, "2": {"1": 0, "3": 2}}
+    assert found.queries == {"q1": "what heat conduction .", "q2": "which lift ."}
+    assert found.judgements == {"q1": {"3": 4, "2": 1}, "q2": {"1": 0, "3": 2}}
 
 
 def test_an_unknown_code(tmp_path):
@@ -72,7 +72,7 @@ def test_the_collection(shared_data, tmp_path):
     found = read_retrieval(str(tmp_path / "beir"))
     assert (len(found.documents), len(found.queries)) == (1400, 225)
     assert [name for name, text in found.documents.items() if not text] == ["471", "995"]
-    assert found.queries["3"].startswith("what problems of heat conduction")  # its number is 004
+    assert found.queries["q3"].startswith("what problems of heat conduction")  # its number is 004
     grades = [grade for judged in found.judgements.values() for grade in judged.values()]
     assert [grades.count(grade) for grade in (4, 3, 2, 1, 0)] == [128, 387, 734, 363, 225]
     assert all(max(judged.values()) > 0 for judged in found.judgements.values())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.similarity.rankings import ranking, score_run
+from bertjax.similarity.rankings import ranking, score_run, without_queries
 
 JUDGEMENTS = {
     "q": {"a": 3, "b": 1, "c": 2, "d": 0, "e": -1},
@@ -54,6 +54,22 @@ def test_the_default_metrics():
     }
 
 
+def test_the_document_that_is_the_query_is_left_out():
+    """By its id; a document with the same id that is judged relevant is another text."""
+    run = {
+        "a": {"a": 3.0, "b": 2.0, "c": 1.0},
+        "b": {"b": 2.0, "a": 1.0},
+        "c": {"d": 1.0, "c": 2.0},
+    }
+    judgements = {"a": {"b": 1, "a": 0}, "b": {"b": 2}}
+    left = {"a": {"b": 2.0, "c": 1.0}, "b": {"b": 2.0, "a": 1.0}, "c": {"d": 1.0}}
+    assert without_queries(run, judgements) == left
+    assert score_run(run, judgements, ["ndcg@10"]).mean == {
+        "ndcg@10": pytest.approx(100 * (1 / log2(3) + 1) / 2)
+    }
+    assert score_run(left, judgements, ["ndcg@10"]).mean == {"ndcg@10": 100}
+
+
 def test_ties_go_to_the_greater_id():
     assert ranking({"9": 1.0, "10": 1.0, "é": 1.0, "a": 1.0, "z": 2.0}) == [
         "z",
@@ -93,14 +109,15 @@ def test_as_trec_eval(seed):
 
     rng = np.random.default_rng(seed)
     names = [f"{prefix}{number}" for prefix in "dDé" for number in range(17)]
-    judgements, run = {}, {}
-    for query in map(str, range(31)):
+    judgements, given = {}, {}
+    own = rng.choice(names, 9, replace=False).tolist()  # queries that are documents, too
+    for query in [*map(str, range(22)), *own]:
         judged = rng.choice(names, rng.integers(1, 24), replace=False).tolist()
         # pytrec_eval crashes if the highest grade of a query is below -1.
-        judgements[query] = {name: int(rng.integers(-1, 4)) for name in judged}
+        judgements[query] = {name: int(rng.integers(-1, 4)) for name in judged if name != query}
         found = rng.choice(names, rng.integers(1, 43), replace=False).tolist()
         scores = rng.integers(0, 9, len(found)) / 7 + rng.choice([0, 1e-9], len(found))
-        run[query] = dict(zip(found, scores.tolist(), strict=True))
+        given[query] = dict(zip(found, scores.tolist(), strict=True))
     theirs = {}  # our name -> theirs
     for name, (whole, cut) in PEERS.items():
         theirs |= {name: whole} if whole else {}
@@ -108,6 +125,9 @@ def test_as_trec_eval(seed):
     depths = ",".join(map(str, CUTS))
     wanted = {whole for whole, _ in PEERS.values() if whole}
     wanted |= {f"{cut}.{depths}" for _, cut in PEERS.values() if cut}
+    run = without_queries(given, judgements)
+    # What `EvaluateRetrieval.evaluate` of BEIR does before pytrec_eval.
+    assert run == {q: {n: s for n, s in each.items() if n != q} for q, each in given.items()}
     peer = pytrec_eval.RelevanceEvaluator(judgements, wanted).evaluate(run)
     found = score_run(run, judgements, theirs)
     for query, scores in found.by_query.items():

@@ -69,12 +69,32 @@ def test_files_of_the_user_with_judgements_of_trec(tmp_path):
     assert (found.queries, found.judgements) == ({"7": "one; two"}, {"7": {"B": 3, "A": -2}})
 
 
+def test_what_published_collections_have(tmp_path, capsys):
+    """Grades with a point, a judged document that is not there, a document that is a query."""
+    documents = [*CORPUS, {"_id": "q1", "text": "why?"}]
+    judgements = HEAD + "q1\td3\t2.0\nq1\td9\t1\nq2\td1\t1e0\n"
+    found = read_retrieval(write(tmp_path, documents, QUERIES[:2], judgements))
+    assert found.judgements == {"q1": {"d3": 2, "d9": 1}, "q2": {"d1": 1}}
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}: 1 of 3 judgements are of documents that are not there, such as 'd9': the "
+        "relevant ones count as not found",
+        f"{tmp_path}: 1 of 5 documents are empty",
+        f"{tmp_path}: 1 of 2 queries have the id of a document, which is not counted as found, "
+        "unless it is judged relevant",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"qrels": HEAD + "q1\td3\t1\nq1\td9\t1\n"}, "test.tsv line 3: 'd9' is not among the docu"),
+        (
+            {"qrels": HEAD + "q1\td9\t1\n"},
+            "no judged document is among the documents .'d9' is not.: take texts",
+        ),
         ({"qrels": HEAD + "q9\td3\t1\n"}, "test.tsv line 2: 'q9' is not among the queries"),
         ({"qrels": HEAD + "q1\td3\t1.5\n"}, "test.tsv line 2: the grade '1.5' is not a whole num"),
+        ({"qrels": HEAD + "q1\td3\t1_0\n"}, "the grade '1_0' is not a whole number"),
+        ({"qrels": HEAD + f"q1\td3\t{'9' * 5000}\n"}, "the grade '9{79} is not a whole number"),
         ({"qrels": HEAD + "q1\td3\n"}, "test.tsv line 2: 2 columns, but 3 in the first line"),
         ({"qrels": HEAD + "q1\td3\t\n"}, "test.tsv line 2: 'score' is empty"),
         (
