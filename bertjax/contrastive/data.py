@@ -36,10 +36,13 @@ class TrainingData:
         """Reads the sources of a recipe.
 
         Raises:
-          InputError: see `read_examples`; also if a source lacks what the loss needs.
+          InputError: see `read_examples`; also if a source lacks what the loss needs, or has scores
+            that it cannot learn.
         """
         texts = Texts()
-        read = tuple(read_examples(name, recipe.columns, texts) for name, _ in recipe.data)
+        read = tuple(
+            read_examples(name, recipe.columns, texts, recipe.problem_of) for name, _ in recipe.data
+        )
         for source in read:
             _check(source, recipe)
         weights = [weight for _, weight in recipe.data]

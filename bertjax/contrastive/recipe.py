@@ -1,7 +1,8 @@
 """Checks a config of contrastive training completely, and converts it to settings."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from bertjax.base.errors import InputError
@@ -25,9 +26,11 @@ _SHORTEST = 8  # tokens of a text, at most
 
 
 def is_similarity(config: Config) -> bool:
-    """Whether a config is one of contrastive training."""
-    task = plain_config(config).get("task")
-    return isinstance(task, Mapping) and task.get("kind") in TASK_KINDS
+    """Whether a config is one of contrastive training, perhaps with an unknown kind of task."""
+    plain = plain_config(config)
+    task = plain.get("task")
+    known = isinstance(task, Mapping) and task.get("kind") in TASK_KINDS
+    return known or "loss" in plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +204,11 @@ class SimilarityRecipe:
             dimensions=self.dimensions,
             sparsity=self.sparsity,
         )
+
+    def problem_of(self, scores: Sequence[float]) -> str:
+        """Why the scores of a query's passages cannot be learned: see `SimilarityLoss.problem`."""
+        limits = self.embedding.likenesses if self.embedding else (-math.inf, math.inf)
+        return self.loss.problem(scores, *limits)
 
     def lengths(self, spec: EncoderSpec) -> tuple[int, int]:
         """The most tokens of a query and of a passage; of a reranker, both times of a pair."""

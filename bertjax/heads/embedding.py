@@ -84,6 +84,18 @@ class Embedding:
         return self.similarity or _SIMILARITIES[self.kind][0]
 
     @property
+    def likenesses(self) -> tuple[float, float]:
+        """The limits of the similarity."""
+        of_length_1 = self.normalize and self.kind == DENSE
+        return {
+            "cosine": (-1, 1),
+            "dot": (-1, 1) if of_length_1 else (-math.inf, math.inf),
+            "euclidean": (-2 if of_length_1 else -math.inf, 0),
+            "angle": (0, math.inf),
+            "maxsim": (-math.inf, math.inf),
+        }[self.compared_by]
+
+    @property
     def in_words(self) -> str:
         """What vectors these are: "dense, mean, of length 1, compared by cosine"."""
         what = [self.kind]

@@ -7,7 +7,7 @@ and some take those with all passages of the batch. In a batch, `query_key` [B] 
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import jax
@@ -18,6 +18,7 @@ from bertjax.training.objective import LossWeights
 
 Every = Callable[[], jax.Array]  # makes the similarities of all queries with all passages
 _NEVER = -1e9  # the similarity with a passage that is not compared
+_ROUNDING = 1e-5  # by which a teacher's scores may be beyond their limits
 
 
 class SimilarityLoss(abc.ABC):
@@ -56,6 +57,19 @@ class SimilarityLoss(abc.ABC):
     def weights(self, batch: Arrays) -> LossWeights:
         """The weight of each value; a number if there is one value."""
         return batch["is_real_example"]
+
+    def problem(self, scores: Sequence[float], least: float, most: float) -> str:
+        """Why it cannot learn the scores of a query's passages, and what to do; "": it can.
+
+        Args:
+          least, most: the limits of the similarity that learns them.
+        """
+        return ""
+
+    def _outside(self, scores: Sequence[float], least: float, most: float) -> str:
+        if all(least - _ROUNDING <= score <= most + _ROUNDING for score in scores):
+            return ""
+        return f"config.loss.name={self.name!r} takes scores from {least:g} to {most:g}: scale them"
 
 
 def _positive(**values: float) -> None:
@@ -146,6 +160,10 @@ class Squared(SimilarityLoss):
     ) -> dict[str, jax.Array]:
         return {"task_loss": _mean_present(jnp.square(own - batch["scores"]), batch)}
 
+    def problem(self, scores: Sequence[float], least: float, most: float) -> str:
+        problem = self._outside(scores, least, most)
+        return problem and f"{problem}, or take 'cosent', for which only their order counts"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoSent(SimilarityLoss):
@@ -219,6 +237,15 @@ class MarginSquared(SimilarityLoss):
         error = (own[:, :1] - own[:, 1:]) - (score[:, :1] - score[:, 1:])
         return {"task_loss": _mean_present(jnp.square(error), batch, 1)}
 
+    def problem(self, scores: Sequence[float], least: float, most: float) -> str:
+        if all(abs(scores[0] - score) <= most - least + _ROUNDING for score in scores):
+            return ""
+        return (
+            f"config.loss.name={self.name!r} takes scores that differ from that of the right "
+            f"passage by at most {most - least:g}: scale them, or allow greater similarities with "
+            "config.task.similarity='dot' and config.task.normalize=False"
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distribution(SimilarityLoss):
@@ -259,6 +286,9 @@ class Binary(SimilarityLoss):
         loss = jax.nn.softplus(own) - score * own
         right = ((own > 0) == (score > 0.5)).astype(jnp.float32)
         return {"task_loss": _mean_present(loss, batch), "accuracy": _mean_present(right, batch)}
+
+    def problem(self, scores: Sequence[float], least: float, most: float) -> str:
+        return self._outside(scores, 0, 1)
 
 
 def _mean_present(values: jax.Array, batch: Arrays, first: int = 0) -> jax.Array:

@@ -13,9 +13,8 @@ SOURCE is one of `bertjax.corpus.sources`, as "text:wiki/*.txt".
 
 import dataclasses
 import itertools
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -105,15 +104,22 @@ class Texts:
         return list(self._numbers)
 
 
-def read_examples(spec: str, columns: Columns, texts: Texts) -> Examples:
+Problem = Callable[[Sequence[float]], str]  # of the scores of a query's passages; "": none
+
+
+def read_examples(
+    spec: str, columns: Columns, texts: Texts, problem_of: Problem = lambda scores: ""
+) -> Examples:
     """The training examples of a source.
 
     Args:
       spec: the source, see the top of this file.
       texts: gets its texts.
+      problem_of: says why scores cannot be learned.
 
     Raises:
-      InputError: a file is missing, or has an error; a text is empty; there is nothing to compare.
+      InputError: a file is missing, or has an error; a text is empty; a score is no number, or has
+        a problem; there is nothing to compare.
     """
     made, _, source = spec.partition(":")
     if made in _MADE:
@@ -121,7 +127,7 @@ def read_examples(spec: str, columns: Columns, texts: Texts) -> Examples:
         return _numbered(spec, rows, texts)
     table = list(_table(spec, TRAIN))
     if columns.query in table[0].fields or columns.label not in table[0].fields:
-        return _numbered(spec, (_example(row, columns) for row in table), texts)
+        return _numbered(spec, (_example(row, columns, problem_of) for row in table), texts)
     return _labelled(spec, table, columns, texts)
 
 
@@ -150,6 +156,11 @@ def _names(split: str) -> tuple[str, ...]:
 
 def _table(spec: str, split: str) -> Iterator[FileRow]:
     path = Path(spec)
+    if not path.is_dir() and not official_files.exists(path.parent, path.name):
+        raise InputError(
+            f"{spec}: no such folder or file: name one, or write {', '.join(_MADE)}:SOURCE, such "
+            "as titles:text:wiki/*.txt"
+        )
     folder, names = (path, _names(split)) if path.is_dir() else (path.parent, (path.name,))
     rows = read_rows(folder, *names)
     first = next(rows, None)
@@ -158,29 +169,18 @@ def _table(spec: str, split: str) -> Iterator[FileRow]:
     return itertools.chain([first], rows)
 
 
-def _example(row: FileRow, columns: Columns) -> Example:
+def _example(row: FileRow, columns: Columns, problem_of: Problem = lambda scores: "") -> Example:
     passages = [row.text(columns.passage), *_negatives(row, columns.negative)]
     if columns.score not in row.fields:
         return Example(row.text(columns.query), tuple(passages))
-    given = row.value(columns.score)
-    if isinstance(given, list):
-        if not all(isinstance(each, int | float) and math.isfinite(each) for each in given):
-            raise InputError(
-                f"{row.where}: {columns.score!r} is {given!r:.80}, not a list of numbers"
-            )
-        if len(given) != len(passages):
-            raise InputError(
-                f"{row.where}: {columns.score!r} has {len(given)} numbers for {len(passages)} "
-                "passages: give one for each, the right one first"
-            )
-        scores = tuple(float(each) for each in given)
-    elif len(passages) == 1:
-        scores = (row.real(columns.score),)
-    else:
+    scores, given = row.reals(columns.score), row.value(columns.score)
+    if len(scores) != len(passages):
         raise InputError(
-            f"{row.where}: {columns.score!r} is {given!r:.80}, one number for {len(passages)} "
-            "passages: give a list of one for each"
+            f"{row.where}: {columns.score!r} is {given!r:.80}: {len(scores)} for {len(passages)} "
+            "passages: give a list of one number for each, the right one first"
         )
+    if problem := problem_of(scores):
+        raise InputError(f"{row.where}: {columns.score!r} is {given!r:.80}: {problem}")
     return Example(row.text(columns.query), tuple(passages), scores)
 
 
@@ -193,7 +193,10 @@ def _negatives(row: FileRow, name: str) -> Iterator[str]:
     for column in (name, *itertools.takewhile(row.fields.__contains__, numbered)):
         value = row.fields.get(column)
         if isinstance(value, list):
-            yield from row.texts(column)
+            texts = row.texts(column)
+            if not all(map(str.strip, texts)):
+                raise InputError(f"{row.where}: {column!r} has an empty text: leave it out")
+            yield from texts
         elif value not in (None, ""):
             yield row.text(column)
 

@@ -83,12 +83,11 @@ def read_pairs(source: str) -> list[ScoredPair]:
         many or too few columns; a text is empty; a score is not a finite number.
     """
     name, _, rest = source.partition(":")
-    if name in FORMATS and rest:
-        path, form = Path(rest), FORMATS[name]
-        rows = _published_rows(path, form)
-    else:
-        path, form = Path(source), _TABLE
-        rows = read_rows(path.parent, path.name)
+    published = name in FORMATS and bool(rest)
+    path, form = Path(rest if published else source), FORMATS[name] if published else _TABLE
+    if not official_files.exists(path.parent, path.name):
+        raise InputError(f"{source}: no such file: name one, or FORMAT:FILE ({', '.join(FORMATS)})")
+    rows = _published_rows(path, form) if published else read_rows(path.parent, path.name)
     pairs = [_pair(row, form) for row in rows]
     if not pairs:
         raise InputError(f"{path}: no row in it")

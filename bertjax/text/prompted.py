@@ -40,17 +40,25 @@ def prompted(
       max_length: the most tokens of a text, with special tokens; the end of longer texts is cut.
 
     Raises:
-      InputError: no room for the special tokens; half a surrogate pair in a text.
+      InputError: no room for the special tokens, or for a text behind the prompt; half a surrogate
+        pair in a text.
     """
     template = tokenizer.template
     room = max_length - template.specials(pair=False)
     if room < 0:
         raise InputError(f"at most {max_length} tokens: no room for the special tokens of a text")
     skipped = 0
-    if prompt and not count_prompt:
+    if prompt:
         (ids,) = tokenizer.encode([prompt])
-        alone = template.sequence(ids[:room]).ids  # as sentence-transformers counts them
-        skipped = len(alone) - any(each in tokenizer.special_ids for each in alone[-1:])
+        if len(ids) >= room:
+            raise InputError(
+                f"the prompt {prompt!r:.80} has {len(ids)} tokens, and of the at most {max_length} "
+                f"of a text {room} are not special: no token of the text is left: take a shorter "
+                "prompt, or a greater config.task.query_length or passage_length"
+            )
+        alone = template.sequence(ids).ids  # as sentence-transformers counts them
+        at_end = any(each in tokenizer.special_ids for each in alone[-1:])
+        skipped = 0 if count_prompt else len(alone) - at_end
     encoded = []
     for ids in tokenizer.encode([prompt + text for text in texts]):
         tokens, types = (np.array(each, np.int32) for each in template.sequence(ids[:room]))

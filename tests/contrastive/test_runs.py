@@ -169,6 +169,13 @@ def test_what_a_reranker_has_not(name, weights, tmp_path):
         SimilarityRecipe.from_config(config)
 
 
+def test_an_unknown_kind_of_vectors_is_not_taken_for_a_task(tmp_path):
+    config = finetune_embeddings.get_config()
+    config.task.kind = "x"
+    with pytest.raises(InputError, match="config.task.kind='x': must be one of dense, late, spars"):
+        finetune.run(config, str(tmp_path))
+
+
 def test_unknown_loss():
     with pytest.raises(InputError, match="'x' is no loss: take one of ranking"):
         similarity_config("x")

@@ -1,11 +1,23 @@
 """Texts that belong together, from tables and from plain text."""
 
 import json
+import re
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.contrastive.recipe import SimilarityRecipe
+from bertjax.heads.embedding import Embedding
+from bertjax.objectives.similarity_losses import (
+    Binary,
+    CoSent,
+    Distribution,
+    MarginSquared,
+    Squared,
+)
 from bertjax.similarity.examples import Columns, Example, Texts, has_dev, read_dev, read_examples
 
 COLUMNS = Columns()
@@ -83,15 +95,31 @@ _BAD = {
     "no such column": ([{"query": "a", "text": "b"}], "line 1: no column 'passage'"),
     "a number for two": (
         [{"query": "a", "passage": "b", "negative": "c", "score": 1}],
-        "line 1: 'score' is 1, one number for 2 passages",
+        "line 1: 'score' is 1: 1 for 2 passages: give a list of one number for each",
     ),
     "too few numbers": (
         [{"query": "a", "passage": "b", "negative": "c", "score": [1]}],
-        "line 1: 'score' has 1 numbers for 2 passages",
+        r"line 1: 'score' is \[1\]: 1 for 2 passages",
     ),
     "a score that is none": (
         [{"query": "a", "passage": "b", "score": ["x"]}],
         r"line 1: 'score' is \['x'\], not a list of numbers",
+    ),
+    "an empty wrong passage": (
+        [{"query": "a", "passage": "b", "negative": ["c", " "]}],
+        "line 1: 'negative' has an empty text",
+    ),
+    "truth for a number": (
+        [{"query": "a", "passage": "b", "score": [True]}],
+        r"line 1: 'score' is \[True\], not a list of numbers",
+    ),
+    "no number": (
+        [{"query": "a", "passage": "b", "score": float("nan")}],
+        "line 1: 'score' is nan, not a number",
+    ),
+    "more than any number": (
+        [{"query": "a", "passage": "b", "negative": "c", "score": [1, 10**400]}],
+        r"line 1: 'score' is \[1, 10*, not a list of numbers",
     ),
     "some scores": (
         [{"query": "a", "passage": "b", "score": 1}, {"query": "a", "passage": "b"}],
@@ -117,3 +145,39 @@ def test_text_without_pairs(tmp_path):
     (tmp_path / "a.txt").write_text("One\n\nTwo\n")
     with pytest.raises(InputError, match="no two texts in it that belong together"):
         _read(f"titles:text:{tmp_path}/a.txt")
+
+
+def test_a_source_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="^pairz: no such folder or file: name one, or write titl"):
+        _read("pairz")
+
+
+@pytest.mark.parametrize(
+    "loss, similarity, good, bad, message",
+    [
+        (Squared(), "cosine", [1.000001, -1], 7, "takes scores from -1 to 1: scale them, or"),
+        (Squared(), "dot", [0.5], 1.1, "takes scores from -1 to 1"),  # of length 1
+        (Squared(), "euclidean", [-2, 0], 0.5, "takes scores from -2 to 0"),
+        (Binary(), "cosine", [0, 0.25, 1], 2, "takes scores from 0 to 1: scale them"),
+        (Binary(), "", [1, 0], -0.5, "takes scores from 0 to 1"),
+        (MarginSquared(), "cosine", [9.5, 7.5], 11.75, ".*by at most 2: scale them, or allow"),
+        (Squared(), "", [70, -3], None, ""),
+        (MarginSquared(), "", [30, -3], None, ""),
+        (CoSent(), "cosine", [5, 0], None, ""),
+        (Distribution(), "cosine", [5, -30], None, ""),
+    ],
+)
+def test_scores_that_a_loss_cannot_learn(loss, similarity, good, bad, message, tmp_path):
+    """Without a similarity it is a reranker, whose scores have no limits."""
+    embedding = Embedding(similarity=similarity) if similarity else None
+    recipe = SimpleNamespace(loss=loss, embedding=embedding)
+    problem_of = partial(SimilarityRecipe.problem_of, recipe)
+    assert problem_of(good) == ""
+    if bad is None:
+        return
+    rows = [{"query": "a", "passage": "b", "negative": ["c"] * len(good[1:]), "score": good}]
+    rows.append({**rows[0], "score": [*good[:-1], bad]})
+    folder = _write(tmp_path, "train.jsonl", rows)
+    at = f"train.jsonl line 2: 'score' is {re.escape(str([*good[:-1], bad]))}: config.loss.name="
+    with pytest.raises(InputError, match=f"{at}'{loss.name}' {message}"):
+        read_examples(folder, COLUMNS, Texts(), problem_of)

@@ -44,7 +44,7 @@ def test_formats(tmp_path, form, name, text, expected):
         ("sick:", SICK, "a.tsv: no row in it"),
         ("sick:", "", "a.tsv: no row in it"),
         ("", "text\tscore\na\t1\n", "line 2: no column 'text_b'"),
-        ("other:", "", "no such folder"),
+        ("other:", "", "^other:.*a.tsv: no such file: name one, or FORMAT:FILE .sts, sick, sts-b"),
     ],
 )
 def test_errors_name_the_place(tmp_path, form, text, message):

@@ -44,9 +44,10 @@ def test_the_end_of_a_long_text_is_cut(tokenizer):
     (one,) = prompted(TEXTS[:1], tokenizer, prompt="query: ", count_prompt=False, max_length=5)
     assert [tokenizer.tokens[each] for each in one.ids] == "[CLS] query : cat [SEP]".split()
     assert one.counted.tolist() == [0, 0, 0, 1, 1]
-    # A prompt that fills the sequence leaves the last special token.
-    (one,) = prompted(["cat"], tokenizer, prompt="query: ", count_prompt=False, max_length=3)
-    assert (one.ids.tolist(), one.counted.tolist()) == ([2, 11, 3], [0, 0, 1])
+    # A prompt that fills the sequence would make all texts alike.
+    for count, most in ((True, 4), (False, 3)):
+        with pytest.raises(InputError, match="the prompt 'query: ' has 2 tokens, and of the at mo"):
+            prompted(["cat"], tokenizer, prompt="query: ", count_prompt=count, max_length=most)
     with pytest.raises(InputError, match="at most 1 tokens: no room for the special tokens"):
         prompted(["cat"], tokenizer, max_length=1)
 
