@@ -1,10 +1,12 @@
 """Reads rows with named columns from a CSV, TSV, JSON-lines or Parquet file.
 
   .csv    quotes as in RFC 4180: a field in quotes may hold commas, quotes ("") and line ends. The
-          first of comma, semicolon, tab and | that is in the first line separates the columns
+          first of comma, semicolon, tab and | that is in the first line separates the columns, or
+          what a line such as "sep=;" before it names
   .tsv    no quotes, as in GLUE's files: a field may hold neither tabs nor line ends
   .jsonl  an object on each line, whose fields may also be lists
-  .parquet  columns of texts, numbers or lists
+  .parquet  columns of texts, numbers or lists; of classes the names, where the library datasets
+            has written them (`datasets.ClassLabel`)
 
 The first line of a CSV or TSV file has the names of the columns. Empty lines are skipped. Files
 of the first three kinds may be compressed.
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
-from bertjax.base.validation import real
+from bertjax.base.validation import converted, optional, parsed, real
 from bertjax.corpus.json_lines import LONE_SURROGATE
 from bertjax.corpus.line_files import COMPRESSED
 from bertjax.corpus.parquet_files import open_parquet
@@ -31,6 +33,7 @@ _LONGEST_FIELD = 2**31 - 1  # for CSV; Python's default is shorter than many doc
 _DELIMITERS = ",;\t|"  # of CSV
 _QUOTED = re.compile('"[^"]*"')
 _FIRST_LINE = re.compile(r'\s*(?:"[^"]*"|[^"\r\n])*')
+_SEPARATOR = re.compile('sep=([^\r\n"])\r?\n')  # before the first line, as Excel reads it
 _OBJECT = re.compile(r'\s*\{\s*"')
 
 
@@ -88,6 +91,11 @@ class FileRow(NamedTuple):
           InputError: the column is missing or has another value.
         """
         value = self.value(column)
+        if value is None:
+            raise InputError(
+                f"{self.where}: {column!r} has no label (in a data set of the hub, -1 means that): "
+                "leave such rows out"
+            )
         return str(value) if isinstance(value, int) else self.text(column)
 
     def labels(self, column: str, separator: str) -> tuple[str, ...]:
@@ -216,8 +224,12 @@ def _csv(path: Path) -> _Fields:
     assert first is not None  # an empty text matches, too
     header = _QUOTED.sub("", first[0])
     delimiter = next((each for each in _DELIMITERS if each in header), ",")
+    given = _SEPARATOR.match(text)
+    delimiter = given[1] if given else delimiter
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
+        if given:
+            next(reader)
         yield from _named(path, ((reader.line_num, values) for values in reader))
     except csv.Error as error:
         raise InputError(
@@ -252,10 +264,44 @@ def _jsonl(path: Path) -> _Fields:
 
 def _parquet(path: Path) -> _Fields:
     with open_parquet(str(path)) as file:
+        named = _class_names(path, (file.schema_arrow.metadata or {}).get(b"huggingface"))
         batches = file.iter_batches()
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
         for number, fields in enumerate(rows, start=1):
-            yield f"{path} row {number}", fields
+            where = f"{path} row {number}"
+            for column, names in named.items():
+                fields[column] = _class(fields[column], names, f"{where}: {column!r}")
+            yield where, fields
+
+
+def _class_names(path: Path, about: bytes | None) -> dict[str, list[str]]:
+    """Column -> the names of its classes, which the library datasets keeps in the file's schema.
+
+    Args:
+      about: its JSON about the columns; None: it has not written the file.
+    """
+    if about is None:
+        return {}
+    origin = f"{path}, 'huggingface' in its schema"
+    kind = optional(info=optional(features=dict[str, Any]))
+    features = (parsed(about, kind, origin, "write it again").get("info") or {}).get("features")
+    found = {}
+    for column, feature in (features or {}).items():
+        each = feature.get("feature", feature) if isinstance(feature, dict) else feature  # a list's
+        if isinstance(each, dict) and each.get("_type") == "ClassLabel":
+            found[column] = converted(each.get("names"), list[str], f"{origin}: names of {column}")
+    return found
+
+
+def _class(value: Any, names: list[str], where: str) -> Any:
+    """The name of a class by its number, or those of a list; None for -1, which is no label."""
+    if isinstance(value, list):
+        return [_class(each, names, where) for each in value]
+    if value is None or value == -1:
+        return None
+    if value not in range(len(names)):
+        raise InputError(f"{where} is {value!r:.80}, and the schema names {len(names)} classes")
+    return names[value]
 
 
 def looks_like_json(line: str) -> bool:

@@ -55,6 +55,10 @@ def test_formats_of_text(tmp_path):
     assert fields("g.csv") == [(0, {"n": "1", "text": "a;b, c"})]
     assert fields("h.csv") == [(0, {"n": "1", "text": "a | b"})]
     assert fields("i.csv") == [(0, {"text": "a;b", "n;m": "1"})]
+    write(tmp_path, j_csv="sep=;\r\na,b;n\r\nx;1\r\n", k_csv="sep=;\na;b\n1\n")
+    assert fields("j.csv") == [(0, {"a,b": "x", "n": "1"})]
+    with pytest.raises(InputError, match="k.csv line 3: 1 columns, but 2 in the first line"):
+        fields("k.csv")
     long = "x" * 200_000
     write(tmp_path, long_csv=f"text\n{long}\n")
     assert fields("long.csv") == [(0, {"text": long})]
@@ -78,9 +82,53 @@ def test_parquet(tmp_path):
         {"text": "b", "labels": [], "n": None},
     ]
     assert rows[1].where.endswith("a.parquet row 2")
+    # Other forms of a column of texts.
+    columns = {
+        "text": arrow.array(["é", "b", "é"]).dictionary_encode(),
+        "view": arrow.array(["a", "b" * 20, None], arrow.string_view()),
+        "large": arrow.array([["x"], ["y", "z"], []], arrow.large_list(arrow.large_string())),
+    }
+    parquet.write_table(arrow.table(columns), tmp_path / "c.parquet")
+    assert [tuple(row.fields.values()) for row in read_rows(tmp_path, "c.parquet")] == [
+        ("é", "a", ["x"]),
+        ("b", "b" * 20, ["y", "z"]),
+        ("é", None, []),
+    ]
     (tmp_path / "b.parquet").write_text("text")
     with pytest.raises(InputError, match="b.parquet: not a Parquet file, or damaged"):
         list(read_rows(tmp_path, "b.parquet"))
+
+
+def write_of_hub(path, labels, **more):
+    """A Parquet file as the library datasets writes it, with classes by their numbers."""
+    names = {"_type": "ClassLabel", "names": ["neg", "pos", "mixed"]}
+    features = {"text": {"_type": "Value", "dtype": "string"}, "label": names}
+    features["tags"] = {"_type": "List", "feature": names}
+    columns = {"text": list("abcde")[: len(labels)], "label": labels}
+    columns["tags"] = [[label, 0] for label in labels]
+    about = json.dumps({"info": {"features": features}} | more)
+    table = arrow.table(columns).replace_schema_metadata({"huggingface": about})
+    parquet.write_table(table, path)
+
+
+def test_classes_of_the_hub_have_their_names(tmp_path):
+    write_of_hub(tmp_path / "train.parquet", [2, 0, 1])
+    write_of_hub(tmp_path / "dev.parquet", [1, -1])
+    write_of_hub(tmp_path / "test.parquet", [-1, -1])
+    write_of_hub(tmp_path / "odd.parquet", [1, 3])
+    task = Table(str(tmp_path))
+    assert [example.label for example in task.read(TRAIN)] == ["mixed", "neg", "pos"]
+    assert task.family.classes == ("mixed", "neg", "pos")
+    (row, *_) = read_rows(tmp_path, "train.parquet")
+    assert row.fields["tags"] == ["mixed", "neg"]
+    assert [example.label for example in task.read("test")] == [None, None]
+    with pytest.raises(InputError, match="dev.parquet row 2: 'label' has no label .*-1 means that"):
+        task.read("dev")
+    with pytest.raises(InputError, match="odd.parquet row 2: 'label' is 3, and the schema names 3"):
+        Table(str(tmp_path), train="odd.parquet").read(TRAIN)
+    write_of_hub(tmp_path / "bad.parquet", [1], info=3)
+    with pytest.raises(InputError, match="bad.parquet, 'huggingface' in its schema: damaged"):
+        next(read_rows(tmp_path, "bad.parquet"))
 
 
 def test_classification(tmp_path):
