@@ -11,7 +11,7 @@ _INPUT = flags.DEFINE_string(
     "input",
     None,
     'A text file (.gz .xz .bz2 .zst too), a text on each line, "A ||| B" for a pair; or '
-    "jsonl:GLOB#field, or parquet:GLOB#column.",
+    "jsonl:GLOB#field, or parquet:GLOB#column, whose texts are no pairs.",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "A .parquet or .npz file, which is not yet there.")
 _FEATURES = flags.DEFINE_enum(

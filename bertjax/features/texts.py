@@ -127,11 +127,17 @@ class TextEncoder:
     def __init__(self, tokenizer: Tokenizer, kind: str, max_length: int):
         self._tokenizer, self._kind, self._max_length = tokenizer, kind, max_length
 
-    def encode(self, texts: Iterable[str], at_once: int = 1000) -> Iterator[EncodedText]:
-        """Encodes texts, `at_once` of them together."""
+    def encode(
+        self, texts: Iterable[str], at_once: int = 1000, *, pairs: bool = True
+    ) -> Iterator[EncodedText]:
+        """Encodes texts, `at_once` of them together.
+
+        Args:
+          pairs: whether "A ||| B" is a pair of texts.
+        """
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
-            parts = (text.rpartition(SEPARATOR) for text in some)
+            parts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
             pairs = [[a, b] if bar else [b] for a, bar, b in parts]
             halves = self._halves(list(chain.from_iterable(pairs)))
             for pair in pairs:

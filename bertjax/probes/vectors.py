@@ -17,7 +17,6 @@ from bertjax.features.texts import EncodedText
 from bertjax.heads.architectures import text_inputs
 from bertjax.interop.pretrained import Pretrained
 from bertjax.probes.trees import Tree
-from bertjax.text.pairs import SEPARATOR
 from bertjax.training.model import Model
 
 _AT_ONCE = 256  # sentences
@@ -40,7 +39,8 @@ def encoded(trees: Sequence[Tree], extractor: Extractor, longest: int) -> Senten
       InputError: a word has no character but white space.
     """
     found = Sentences([], [])
-    for tree, text in zip(trees, extractor.encoder.encode(map(_text, trees)), strict=True):
+    encoded = extractor.encoder.encode(map(_text, trees), pairs=False)
+    for tree, text in zip(trees, encoded, strict=True):
         if text.length <= longest:
             if text.vectors != len(tree.words):
                 raise InputError(f"{tree.where}: a word of white space alone: remove it")
@@ -75,9 +75,8 @@ def word_vectors(texts: Sequence[EncodedText], extractor: Extractor, path: Path)
 
 
 def _text(tree: Tree) -> str:
-    """The words with spaces between them; a word has no space, and no text is a pair."""
-    bar = SEPARATOR.strip()
-    return " ".join("".join(word.split()).replace(bar, bar[0]) for word in tree.words)
+    """The words with spaces between them; a word has no space."""
+    return " ".join("".join(word.split()) for word in tree.words)
 
 
 def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:

@@ -41,7 +41,7 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     pretrained = open_model(model)
     print(pretrained.summary())
     extractor = Extractor(pretrained, Options(features=WORDS))
-    encoded = list(extractor.encoder.encode(texts))
+    encoded = list(extractor.encoder.encode(texts, pairs=False))
     for text, each in zip(texts, encoded, strict=True):
         extractor.check(each, repr(text))
     with Progress("Features", len(texts), " texts") as progress:

@@ -17,6 +17,7 @@ from bertjax.features.compute import Extractor, Options
 from bertjax.features.result import Parts, check_output
 from bertjax.features.texts import POOLED, read_texts, unit_of
 from bertjax.runs.open_model import open_model
+from bertjax.text.pairs import SEPARATOR
 
 # The approximate numbers of tokens and of floats of the result in a part.
 _PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
@@ -29,7 +30,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
     Args:
       model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.open_model`.
-      source: see `bertjax.features.texts.read_texts`; "A ||| B" is a pair of texts.
+      source: see `bertjax.features.texts.read_texts`; a line "A ||| B" is a pair of texts.
       output: a file in a form of `bertjax.features.result`.
       options: those that are None are the model's own: `Options.of_model`.
 
@@ -65,13 +66,13 @@ def extract(extractor: Extractor, source: str, output: Path) -> None:
             ),
         ) as progress,
     ):
-        texts = read_texts(source)
+        texts, pairs = read_texts(source), _has_pairs(source)
         for number, count in enumerate(parts):
             mine = islice(texts, count)
             if number in folder and not streams:
                 deque(mine, maxlen=0)  # skips them
                 continue
-            encoded = list(extractor.encoder.encode(mine))
+            encoded = list(extractor.encoder.encode(mine, pairs=pairs))
             vectors = extractor.vectors(encoded, progress)
             if number in folder:  # it was needed for the states after it
                 continue
@@ -93,17 +94,21 @@ class _Survey(NamedTuple):
     Attributes:
       digest: a hash of all texts.
       lengths: int32 [N], the tokens of each text after the cut.
+      pairs: the number of texts "A ||| B" that are pairs.
       cut: the number of texts that are cut.
       empty_words: the number of words without any piece, which get a zero vector.
     """
 
     digest: str
     lengths: np.ndarray
+    pairs: int
     cut: int
     empty_words: int
 
     def __str__(self) -> str:
         text = f"{len(self.lengths):,} texts, {self.lengths.sum():,} tokens"
+        if self.pairs:
+            text += f"; {self.pairs:,} texts are pairs (A{SEPARATOR}B)"
         if self.cut:
             text += f"; {self.cut:,} texts cut off at the end"
         if self.empty_words:
@@ -113,16 +118,20 @@ class _Survey(NamedTuple):
 
 def _survey(source: str, extractor: Extractor) -> _Survey:
     """Reads and encodes all texts once, so that errors are found before the computation."""
-    digest = hashlib.sha256()
+    digest, pairs = hashlib.sha256(), 0
 
     def hashed() -> Iterator[str]:
+        nonlocal pairs
         for text in read_texts(source):
+            pairs += has_pairs and SEPARATOR in text
             digest.update(f"{len(text)} {text}".encode())
             yield text
 
     lengths, cut, empty_words, unit = [], 0, 0, unit_of(source)
+    has_pairs = _has_pairs(source)
     with Progress("Reading", None, " texts") as progress:
-        for number, text in enumerate(extractor.encoder.encode(hashed()), start=1):
+        encoded = extractor.encoder.encode(hashed(), pairs=has_pairs)
+        for number, text in enumerate(encoded, start=1):
             extractor.check(text, f"{source} {unit} {number}")
             lengths.append(len(text.ids))
             cut += text.length > len(text.ids)
@@ -130,7 +139,12 @@ def _survey(source: str, extractor: Extractor) -> _Survey:
             progress.update()
     if not lengths:
         raise InputError(f"--input={source}: no text in it")
-    return _Survey(digest.hexdigest(), np.array(lengths, np.int32), cut, empty_words)
+    return _Survey(digest.hexdigest(), np.array(lengths, np.int32), pairs, cut, empty_words)
+
+
+def _has_pairs(source: str) -> bool:
+    """Whether "A ||| B" is a pair: a line is written for this program, a record is a text."""
+    return unit_of(source) == "line"
 
 
 def _cut_into_parts(lengths: np.ndarray, width: int, pooled: bool, streams: int) -> list[int]:

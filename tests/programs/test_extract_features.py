@@ -283,7 +283,7 @@ def test_sources_of_every_kind(model, tmp_path):
     import pyarrow as arrow
     from pyarrow.parquet import write_table
 
-    texts = ["the cat sat", "", "on ||| the mat"]
+    texts = ["the cat sat", "", "on the mat"]
     wanted = read(run(model, tmp_path, Options("mean"), texts))
     lines = write(tmp_path, texts).read_bytes()
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(lines))
@@ -296,6 +296,21 @@ def test_sources_of_every_kind(model, tmp_path):
     for number, source in enumerate(sources):
         extract(Extractor(model, Options("mean")), source, tmp_path / f"{number}.npz")
         np.testing.assert_array_equal(read(tmp_path / f"{number}.npz"), wanted)
+
+
+def test_a_line_may_be_a_pair_and_a_record_is_one_text(model, tmp_path, capsys):
+    text = "on ||| the mat"
+    (pair,) = read(run(model, tmp_path, Options("mean"), [text]))
+    assert "1 texts, 6 tokens; 1 texts are pairs (A ||| B)\n" in capsys.readouterr().out
+    write(tmp_path, [json.dumps({"x": text})], "a.jsonl")
+    extractor = Extractor(model, Options("mean"))
+    extract(extractor, f"jsonl:{tmp_path}/a.jsonl#x", tmp_path / "a.npz")
+    assert "pairs" not in capsys.readouterr().out
+    (record,) = read(tmp_path / "a.npz")
+    (one,) = extractor.encoder.encode([text], pairs=False)
+    assert model.tokenizer.sep_id not in one.ids[:-1] and not one.token_types.any()
+    np.testing.assert_array_equal(record, extractor.vectors([one])[0])
+    assert abs(record - pair).max() > 0.01
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
