@@ -31,8 +31,11 @@ def main(_) -> None:
     from bertjax.programs import evaluate, evaluate_similarity, masked_text, perplexity
 
     if _ON.value:
+        commandline.refuse("--on is given", "corpus", "same_text", "batches", "stride")
         evaluate_similarity.run(_MODEL.value, _ON.value, _OUTPUT.value)
         return
+    if _SAME_TEXT.value:
+        commandline.refuse("--same_text is given", "batches", "stride", "output")
     if _SAME_TEXT.value and "," in _MODEL.value:
         masked_text.compare(_MODEL.value.split(","), (_CORPUS.value or "").split(","))
         return
@@ -40,8 +43,10 @@ def main(_) -> None:
         masked_text.run(_MODEL.value, _CORPUS.value)
         return
     if _STRIDE.value is not None:
+        commandline.refuse("--stride is given", "batches")
         perplexity.run(_MODEL.value, _CORPUS.value, _STRIDE.value, _OUTPUT.value)
         return
+    commandline.refuse("neither --on nor --stride is given", "output")
     evaluate.run(_MODEL.value, _CORPUS.value, _BATCHES.value)
 
 

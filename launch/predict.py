@@ -30,9 +30,12 @@ def main(_) -> None:
     from bertjax.runs.open_model import makes_vectors
 
     if makes_vectors(_MODEL.value):
+        if _DOCUMENTS.value is None:
+            commandline.refuse("no --documents are given, among which it would search", "nearest")
         given = _MODEL.value, _INPUT.value, _OUTPUT.value
         predict_vectors.run(*given, _DOCUMENTS.value, _NEAREST.value)
         return
+    commandline.refuse(f"{_MODEL.value} makes no vectors of texts", "documents", "nearest")
     predict.run(_MODEL.value, _INPUT.value, _OUTPUT.value)
 
 

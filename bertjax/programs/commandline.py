@@ -167,6 +167,17 @@ def _refuse_sums(argv: Sequence[str]) -> None:
             )
 
 
+def refuse(why: str, *names: str) -> None:
+    """Raises InputError if one of these flags is given, which would be ignored.
+
+    Args:
+      why: why they mean nothing.
+    """
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise InputError(f"--{name} would be ignored, because {why}: leave it out")
+
+
 def _with_arguments(
     main: Callable[[list[str]], int | None], names: str, argv: Sequence[str]
 ) -> int | None:

@@ -18,7 +18,7 @@ from bertjax.tasks.official_files import ending
 from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 
 STANDARD = "-"  # standard input, or output
-_STANDARD_INPUT = "standard input"  # in messages
+STANDARD_INPUT = "standard input"  # in messages
 
 _Line = tuple[str, str]  # a line and its place, for messages
 
@@ -46,12 +46,12 @@ def run(model: str, source: str, output: str) -> None:
     for flag, name, stream in (("input", source, sys.stdin), ("output", output, sys.stdout)):
         if name == STANDARD and stream is None:
             raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
-    origin = _STANDARD_INPUT if source == STANDARD else source
-    lines = _lines(source, origin)
+    origin = STANDARD_INPUT if source == STANDARD else source
+    lines = lines_of(source, origin)
     fine_tuned = open_fine_tuned(model)
     print(fine_tuned.summary, file=sys.stderr)
     if source != STANDARD:  # errors in a file are found before the first answer
-        for _ in _examples(fine_tuned, _lines(source, origin)):
+        for _ in _examples(fine_tuned, lines_of(source, origin)):
             pass
     # A user who types the lines waits for each answer.
     typed = source == STANDARD and sys.stdin.isatty()
@@ -80,7 +80,7 @@ def check_output(output: str) -> None:
         raise InputError(f"--output={output}: no folder {target.parent}: make it")
 
 
-def _lines(source: str, origin: str) -> Iterable[_Line]:
+def lines_of(source: str, origin: str) -> Iterable[_Line]:
     """The lines of the input; a row of a table is the JSON object of its columns.
 
     Raises:
@@ -119,7 +119,7 @@ def predictions(
             if example is None:
                 yield {}
             else:
-                yield _with(further, model.family.show(example, next(found), model.settings))
+                yield with_further(further, model.family.show(example, next(found), model.settings))
     for tokens, count in model.cut.items():
         if count:
             texts = f"{count:,} text{'s' * (count > 1)}"
@@ -145,7 +145,7 @@ def _examples(model: FineTuned, lines: Iterable[_Line]) -> Iterator[tuple[Any, d
         yield family.parse(json.dumps(used, ensure_ascii=False) if used else line, where), fields
 
 
-def _with(further: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def with_further(further: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """An answer, with the other fields of its line before it."""
     renamed = {}
     for name, value in further.items():

@@ -4,7 +4,8 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,19 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.contrastive.opened import Opened, open_vectors
 from bertjax.contrastive.vectors import TextVectors, Vectorizer, search
-from bertjax.features.texts import read_texts
+from bertjax.features.texts import unit_of
 from bertjax.heads.embedding import LATE, SPARSE
-from bertjax.programs.predict import STANDARD, check_output
+from bertjax.programs.predict import (
+    STANDARD,
+    STANDARD_INPUT,
+    check_output,
+    lines_of,
+    with_further,
+)
+from bertjax.tasks.rows import json_object, looks_like_json
 
 _LEAST = 1e-6  # smaller weights of sparse vectors are left out
+_FORM = '{"text": "..."}'
 
 
 def run(model: str, source: str, output: str, documents: str | None, nearest: int) -> None:
@@ -24,23 +33,26 @@ def run(model: str, source: str, output: str, documents: str | None, nearest: in
 
     It has the text, and its vector: a list of numbers, of lists for late interaction, or an object
     of pieces and weights for sparse vectors. With `documents`, it has the nearest of these instead.
-    An empty line has an empty object.
+    An empty line has an empty object. Other fields of an object or a row are copied.
 
     Args:
       model: RUN, hf:FOLDER or hf:NAME of a model of vectors.
-      source: a text file, or "-". The texts are queries.
+      source: a text file, or "-": a line is a text, or {"text": "..."}; or a .csv or .tsv with a
+        column of texts. The texts are queries.
       output: a file, whole or absent; or "-".
-      documents: a text file to search, or None. Empty lines are left out.
+      documents: such a file to search, or None. Empty lines are left out.
       nearest: how many documents to find for each text.
 
     Raises:
-      InputError: the model or a file is missing; the output exists.
+      InputError: the model or a file is missing; a line is JSON of another form; the output exists.
     """
     check_output(output)
-    texts = list(sys.stdin.read().splitlines() if source == STANDARD else read_texts(source))
+    texts = _texts(source)
     among = {}
     if documents:
-        among = {n: text for n, text in enumerate(read_texts(documents), 1) if text.strip()}
+        if unit_of(documents) == "line" and not Path(documents).is_file():
+            raise InputError(f"--documents={documents}: no such file")
+        among = {n: given for n, given in enumerate(_texts(documents), 1) if given.text}
         if not among:
             raise InputError(f"--documents={documents}: no text in it")
     with contextlib.redirect_stdout(sys.stderr):
@@ -49,15 +61,37 @@ def run(model: str, source: str, output: str, documents: str | None, nearest: in
         file: IO = sys.stdout
         if output != STANDARD:
             file = stack.enter_context(atomic_write(output, "w"))
-        there = [text for text in texts if text.strip()]
+        there = [given.text for given in texts if given.text]
         answers = _answers(opened, there, among, nearest) if there else iter(())
-        for text in texts:
-            answer = {"text": text, **next(answers)} if text.strip() else {}
+        for text, further in texts:
+            answer = with_further(further, {"text": text, **next(answers)}) if text else {}
             print(json.dumps(answer, ensure_ascii=False), file=file)
 
 
+class _Given(NamedTuple):
+    """A text, "" for an empty line, and what else its line has."""
+
+    text: str
+    further: dict[str, Any]
+
+
+def _texts(source: str) -> list[_Given]:
+    origin = STANDARD_INPUT if source == STANDARD else source
+    return [_given(line, where) for line, where in lines_of(source, origin)]
+
+
+def _given(line: str, where: str) -> _Given:
+    if not looks_like_json(line):
+        return _Given(line if line.strip() else "", {})
+    further = json_object(line, where, _FORM)
+    text = further.pop("text", None)
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{where}: {line.strip()[:80]}: no text, or an empty one: write {_FORM}")
+    return _Given(text, further)
+
+
 def _answers(
-    opened: Opened, texts: list[str], among: dict[int, str], nearest: int
+    opened: Opened, texts: list[str], among: dict[int, _Given], nearest: int
 ) -> Iterator[dict[str, Any]]:
     """Yields the answer for each text.
 
@@ -80,18 +114,20 @@ def _answers(
         return
     lines = list(among)
     documents = vectorizer.vectors(
-        opened.params, list(among.values()), query=False, what="vectors of documents"
+        opened.params,
+        [given.text for given in among.values()],
+        query=False,
+        what="vectors of documents",
     )
     compared_by = opened.embedding.compared_by
-    for numbers, scores in zip(
-        *search(vectors, documents, compared_by, nearest, opened.placement), strict=True
-    ):
-        yield {
-            "nearest": [
-                {"line": lines[n], "score": float(score), "text": among[lines[n]]}
-                for n, score in zip(numbers, scores, strict=True)
-            ]
-        }
+    found = search(vectors, documents, compared_by, nearest, opened.placement)
+    for numbers, scores in zip(*found, strict=True):
+        each = zip([lines[n] for n in numbers], scores.tolist(), strict=True)
+        yield {"nearest": [_near(line, score, *among[line]) for line, score in each]}
+
+
+def _near(line: int, score: float, text: str, further: dict[str, Any]) -> dict[str, Any]:
+    return with_further(further, {"line": line, "score": score, "text": text})
 
 
 def _shown(vectors: TextVectors, opened: Opened) -> Iterator[Any]:

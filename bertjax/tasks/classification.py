@@ -316,7 +316,10 @@ def parse_pair(line: str, where: str, pairs: bool | None) -> TextPair:
     if pairs and b is None:
         raise InputError(f"{shown}: one text, but the model learned from two: write 'A ||| B'")
     if pairs is False and b is not None:
-        raise InputError(f"{shown}: two texts, but the model learned from one")
+        raise InputError(
+            f"{shown}: two texts, but the model learned from one: write a text that has "
+            f'{SEPARATOR.strip()} in it as {{"text": "..."}}'
+        )
     return TextPair(where, a, b, None, where)
 
 

@@ -34,7 +34,7 @@ _DELIMITERS = ",;\t|"  # of CSV
 _QUOTED = re.compile('"[^"]*"')
 _FIRST_LINE = re.compile(r'\s*(?:"[^"]*"|[^"\r\n])*')
 _SEPARATOR = re.compile('sep=([^\r\n"])\r?\n')  # before the first line, as Excel reads it
-_OBJECT = re.compile(r'\s*\{\s*"')
+_OBJECT = re.compile(r"""\s*\[?\s*\{\s*("|'?\w+'?\s*:)""")
 
 
 class FileRow(NamedTuple):
@@ -305,7 +305,11 @@ def _class(value: Any, names: list[str], where: str) -> Any:
 
 
 def looks_like_json(line: str) -> bool:
-    """Whether a line begins like a JSON object with a field, and not like a text in braces."""
+    """Whether a line begins like a JSON object with a field, and not like a text in braces.
+
+    The field may lack its quotes, or have Python's, and the object may be in a list: then it is not
+    JSON as it should be, but not a text either.
+    """
     return bool(_OBJECT.match(line))
 
 

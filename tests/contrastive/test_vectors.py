@@ -136,6 +136,20 @@ def test_a_query_does_not_find_itself(tmp_path):
     assert scores["recall@100"] == 100 and scores["map@100"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{"text": "cat"', "{'text': 'cat'}", '{text: "cat"}', '[{"text": "cat"}]', '{"a": "b"}'],
+)
+def test_a_line_of_broken_json_is_no_text(line, tmp_path):
+    (tmp_path / "in.txt").write_text(f"cat\n{line}\n")
+    given = "hf:none", str(tmp_path / "in.txt"), str(tmp_path / "out")
+    with pytest.raises(InputError, match='in.txt line 2: .*write {"text": "..."}'):
+        predict_vectors.run(*given, None, 1)
+    (tmp_path / "in.txt").write_text("cat\n")
+    with pytest.raises(InputError, match="^--documents=absent.txt: no such file"):
+        predict_vectors.run(*given, "absent.txt", 1)
+
+
 @pytest.mark.parametrize("spec", ["sts.csv", "pairs:", "likely:sts.csv"])
 def test_bad_names_of_data(spec):
     with pytest.raises(InputError, match="must be pairs:DIR, likeness:FILE or retrieval:DIR"):
@@ -160,16 +174,20 @@ def vectors(tmp_path):
 
 @pytest.mark.slow
 def test_nearest_documents_and_scores(vectors, tmp_path, capsys):
-    (tmp_path / "in.txt").write_text("cat\n\na dog .\n")
-    (tmp_path / "docs.txt").write_text("house\n\ncat of the house\nblue\n")
+    (tmp_path / "in.txt").write_text('cat\n\n{"text": "a dog .", "id": 7}\n')
+    documents = {1: "house", 2: "{cat} of the house", 3: "blue"}
+    rows = (f"{text},d{number}\n" for number, text in documents.items())
+    (tmp_path / "docs.csv").write_text("text,id\n" + "".join(rows))
     output = tmp_path / "out.jsonl"
     predict_vectors.run(
-        vectors, str(tmp_path / "in.txt"), str(output), str(tmp_path / "docs.txt"), 2
+        vectors, str(tmp_path / "in.txt"), str(output), str(tmp_path / "docs.csv"), 2
     )
     first, empty, last = map(json.loads, output.read_text().splitlines())
     assert empty == {} and [x["text"] for x in (first, last)] == ["cat", "a dog ."]
+    assert (last["id"], set(first)) == (7, {"text", "nearest"})
     assert [len(x["nearest"]) for x in (first, last)] == [2, 2]
-    assert {x["line"] for x in first["nearest"]} <= {1, 3, 4}
+    for each in first["nearest"]:
+        assert (each["text"], each["id"]) == (documents[each["line"]], f"d{each['line']}")
     one, two = (each["score"] for each in first["nearest"])
     assert one >= two
     whole = tmp_path / "vectors.jsonl"

@@ -437,10 +437,26 @@ def test_a_number_of_thousands_of_digits_is_part_of_a_name(tmp_path, sign):
         open_model(f"{tmp_path}{sign}{'9' * 5000}")
 
 
-def test_the_readers_doors_print_one_line(tmp_path, repository):
-    door = repository / "launch" / "fill_mask.py"
-    command = [sys.executable, door, f"--model={tmp_path / 'run'}", "--text=no blank"]
+@pytest.mark.parametrize(
+    ("door", "flags", "message"),
+    [
+        ("fill_mask", ["--text=no blank"], "error: no [MASK] in 'no blank': put it"),
+        (
+            "evaluate",
+            ["--on=likeness:sts.csv", "--same_text"],
+            "error: --same_text would be ignored, because --on is given: leave it out",
+        ),
+        (
+            "predict",
+            ["--documents=articles.txt"],
+            "error: --documents would be ignored, because {run} makes no vectors of texts",
+        ),
+    ],
+)
+def test_the_readers_doors_print_one_line(tmp_path, repository, door, flags, message):
+    run = tmp_path / "run"
+    command = [sys.executable, repository / "launch" / f"{door}.py", f"--model={run}", *flags]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith("error: no [MASK] in 'no blank': put it")
+    assert result.stderr.splitlines()[-1].startswith(message.format(run=run))
     assert "Traceback" not in result.stderr

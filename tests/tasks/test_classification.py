@@ -127,7 +127,11 @@ def test_parse(line, a, b):
 
 
 @pytest.mark.parametrize(
-    "line", ['{"not json', '{"text": 1}', '{"a": "b"}', '{"text": "a", "texts_b": "b"}']
+    "line",
+    [
+        *('{"not json', '{"text": 1}', '{"a": "b"}', '{"text": "a", "texts_b": "b"}'),
+        *('{"text": "a"', "{'text': 'a'}", '{text: "a"}', '[{"text": "a"}]', ' { text : "a"}'),
+    ],
 )
 def test_bad_lines(line):
     with pytest.raises(InputError, match='line 3: .*write {"text"'):
