@@ -17,6 +17,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.computation import plain
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.encoders.storage import to_plain
+from bertjax.fine_tuning.task_family import about_reranker
 from bertjax.heads.embedding import SCALE, model_kind
 from bertjax.interop.pretrained import Pretrained
 from bertjax.optimizers.optimizer import make_optimizer
@@ -149,7 +150,7 @@ class SimilarityJob:
         )
         if embedding is None:
             length, _ = self.recipe.lengths(spec)
-            about = {"problem_type": "regression", "max_length": length}
+            about = about_reranker(length, self.recipe.loss.name)
             return dataclasses.replace(model, task=about)
         # A pooler was not trained, and stays as it was.
         kept = {name: tree for name, tree in self.given.params.items() if name == "pooler"}

@@ -13,7 +13,7 @@ from bertjax.base.errors import InputError
 from bertjax.fine_tuning.data import encoder
 from bertjax.fine_tuning.feature_tagger import FeatureTagger, read_tagger
 from bertjax.fine_tuning.model import Predictor, encoder_with_head
-from bertjax.fine_tuning.task_family import task_family_of
+from bertjax.fine_tuning.task_family import in_words, task_family_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.open_model import check_one_task, is_ensemble, is_tagger, open_model
@@ -66,7 +66,8 @@ class OneModel:
           InputError: see `task_family_of`.
         """
         self.family, max_length = task_family_of(pretrained)
-        self.settings, self.summary = pretrained.task, pretrained.summary()
+        self.settings = pretrained.task
+        self.summary = "\n".join(filter(None, [pretrained.summary(), in_words(pretrained.task)]))
         self.columns = pretrained.task.get("columns", {})
         self.cut: Counter[int] = Counter()
         self._encode = encoder(self.family, pretrained, max_length)

@@ -1,6 +1,7 @@
 """The family of a fine-tuned model, which is saved with it and reads new text."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from bertjax.base.errors import InputError
@@ -27,6 +28,12 @@ _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAns
     kinds.TAG_SEQUENCE: TagSequences,
     kinds.QUESTION_ANSWERING: QuestionAnswering,
 }
+RERANKER = "reranker"
+# What the number is that a reranker predicts, by the loss that it has learned by.
+_VALUES = {
+    "binary": "a logit: 1 / (1 + exp(-value)) is the probability that they belong together",
+    "squared": "on the scale of the scores that it has learned",
+}
 _QUESTIONS_LENGTH = 384  # of a window, if the model gives none; from `run_squad.py`
 
 
@@ -47,6 +54,23 @@ def about_task(task: Task, max_length: int) -> dict[str, Any]:
     columns = task.columns if isinstance(task, Table) else {}
     about = remembered(task.family, max_length) | {"name": task.name}
     return about | ({"columns": columns} if columns else {})
+
+
+def about_reranker(max_length: int, loss: str) -> dict[str, Any]:
+    """Makes the content of `Pretrained.task` for a reranker, which reads pairs of texts.
+
+    Args:
+      loss: the name of the loss that it has learned by.
+    """
+    return {**remembered(Regression(pairs=True), max_length), "name": RERANKER, "loss": loss}
+
+
+def in_words(task: Mapping[str, Any]) -> str:
+    """What the predictions of a model mean, where their names do not say it; else ""."""
+    if task.get("name") != RERANKER:
+        return ""
+    scale = _VALUES.get(task.get("loss", ""), "which is comparable among the passages of a query")
+    return f"  value: the greater, the more the texts belong together; {scale}"
 
 
 def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:

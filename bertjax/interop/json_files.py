@@ -29,7 +29,7 @@ _NAMED_TOKENS = {
     **dict.fromkeys(EXTRA_ROLES, list[_TOKEN] | dict[str, _TOKEN]),
 }
 _TASK = optional(
-    **dict(name=str, trial=str, pairs=bool, document_context=bool, unanswerable=bool),
+    **dict(name=str, trial=str, loss=str, pairs=bool, document_context=bool, unanswerable=bool),
     **dict(max_length=int, max_query_length=int, stride=int, choices=int),
     **dict(max_answer_length=int, n_best=int, null_threshold=float, columns=dict[str, str]),
     thresholds=dict[str, float],

@@ -29,6 +29,7 @@ from bertjax.tasks.task import TRAIN, Family
 BALANCED = "balanced"  # of class_weights
 DEV = ("dev",)
 _LABELLED = (TRAIN, *DEV)  # the splits whose labels are read
+_ALIKE = re.compile(r"[A-Z][-_.:/|].+")  # like an entity tag, as B_PER and M-PER
 _NUMBER, _WHOLE = re.compile(r"[+-]?\d+(\.\d*)?"), re.compile("-?[0-9]+")
 
 
@@ -318,12 +319,12 @@ class _Tags(Weighted):
         classes = _in_order(tags_of(training, self._columns.data))
         entity_tags = [tag for tag in classes if tag != OUTSIDE and is_entity_tag(tag)]
         others = [tag for tag in classes if not is_entity_tag(tag)]
-        if OUTSIDE in classes and entity_tags and others:
+        if OUTSIDE in classes and others and (entity_tags or all(map(_ALIKE.fullmatch, others))):
             first = next(s.where for s in training if not set(others).isdisjoint(s.gold))
+            but = f", but {entity_tags[0]!r} is" if entity_tags else ""
             print(
-                f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE), but "
-                f"{entity_tags[0]!r} is: all tags are scored as classes of words. If they mark "
-                "entities, correct it",
+                f"warning: {first}: {others[0]!r} is not an entity tag (O, B-TYPE, I-TYPE){but}: "
+                "all tags are scored as classes of words. If they mark entities, correct it",
                 flush=True,
             )
         return tagging(classes, document_context=False, crf=self._columns.crf)

@@ -9,10 +9,12 @@ from bertjax.base.errors import InputError
 from bertjax.config import similarity_config
 from bertjax.contrastive.job import SimilarityJob
 from bertjax.contrastive.recipe import SimilarityRecipe
+from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import finetune
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import read_results
+from bertjax.tasks.classification import Regression
 from bertjax.training.journal import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
 from tests.helpers.slow_cases import others_slow
@@ -97,6 +99,7 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
     assert model.spec.hidden_size == 24
     if name == "reranker":
         assert model.classes == ("LABEL_0",) and model.task["problem_type"] == "regression"
+        assert task_family_of(model) == (Regression(pairs=True), 13)
     else:
         assert model.embedding and model.embedding.kind == name
     # The same command again has nothing to do.

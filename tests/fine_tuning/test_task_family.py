@@ -13,7 +13,7 @@ from bertjax.encoders import kinds
 from bertjax.encoders.bert.family import BERT
 from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.fine_tuning.model import class_names, encoder_with_head
-from bertjax.fine_tuning.task_family import remembered, task_family_of
+from bertjax.fine_tuning.task_family import about_reranker, remembered, task_family_of
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.serving import write_serving
@@ -88,6 +88,21 @@ def _with_one_output(model):
     head = {name: leaf[..., :1] for name, leaf in model.params["classifier"].items()}
     params = {**model.params, "classifier": head}
     return dataclasses.replace(model, params=params, classes=("LABEL_0",))
+
+
+def test_a_reranker_reads_pairs_and_says_what_its_number_is(make_pretrained, tmp_path):
+    model = _with_one_output(make_pretrained(SEQUENCE, classes=CLASSES))
+    assert OneModel(dataclasses.replace(model, task=remembered(Regression(), 11))).summary == (
+        model.summary()
+    )
+    for loss, value in (("binary", "1 / (1 + exp(-value))"), ("kl", "among the passages of a")):
+        folder = tmp_path / loss
+        folder.mkdir()
+        write_hugging_face(dataclasses.replace(model, task=about_reranker(11, loss)), folder)
+        again = OneModel(read_hugging_face(folder, "again"))
+        assert again.family == Regression(pairs=True) and value in again.summary
+    with pytest.raises(InputError, match="here: a: one text, but the model learned from two"):
+        again.family.parse("a", "here")
 
 
 def _read(model, folder, **config):

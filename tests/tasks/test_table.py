@@ -314,6 +314,13 @@ def test_tags_that_are_nearly_those_of_entities(tmp_path, capsys):
         write(tmp_path, train_jsonl="\n".join(rows) + "\n")
         _ = Table(data, problem="tagging").family
     assert capsys.readouterr().out == ""
+    for first, second in (("B_PER", "I_PER"), ("M-PER", "M-LOC")):  # of other schemes
+        rows = (
+            json.dumps({"words": "a b", "tags": tags}) for tags in (f"O {first}", f"O {second}")
+        )
+        write(tmp_path, train_jsonl="\n".join(rows) + "\n")
+        assert Table(data, problem="tagging").metric == "accuracy"
+        assert "is not an entity tag (O, B-TYPE, I-TYPE): all tags are" in capsys.readouterr().out
 
 
 def test_questions(tmp_path):
