@@ -10,6 +10,12 @@ from bertjax.base.files import sha256_of_file
 from bertjax.fine_tuning.data import name_in
 from bertjax.tasks.task import Task
 
+_OF_TYPE = ("f1", "precision", "recall")  # of each entity type: see `entity_scores`
+_ADVICE = (
+    ": nothing is learned that tells examples apart: take more config.grid.epochs, or another "
+    "config.grid.learning_rate"
+)
+
 
 def scored(
     task: Task, examples: Mapping[str, Sequence[Any]], predictions: Mapping[str, Sequence[Any]]
@@ -61,9 +67,29 @@ def digests(predictions: Path) -> dict[str, str]:
 
 
 def in_a_line(result: Mapping[str, Any]) -> str:
-    """The dev scores of a result of `scored` as one line."""
-    dev = "; ".join(f"{split}: {_figures(scores)}" for split, scores in result["dev"].items())
-    return dev + (f"  DEGENERATE: {result['degenerate']}" if result["degenerate"] else "")
+    """The dev scores of a result of `scored` as one line, without those of single entity types."""
+    each = []
+    for split, scores in result["dev"].items():
+        of_types = {f"{name}_{kind}" for kind in _types(scores) for name in _OF_TYPE}
+        whole = {name: value for name, value in scores.items() if name not in of_types}
+        each.append(f"{split}: {_figures(whole)}")
+    why = result["degenerate"]
+    advice = "" if why.startswith("diverged") else _ADVICE  # its own message has one
+    return "; ".join(each) + (f"  DEGENERATE: {why}{advice}" if why else "")
+
+
+def by_type(result: Mapping[str, Any]) -> list[str]:
+    """The dev scores of each entity type, a line for each."""
+    return [
+        f"{split} {kind}: {_figures({name: scores[f'{name}_{kind}'] for name in _OF_TYPE})}"
+        for split, scores in result["dev"].items()
+        for kind in _types(scores)
+    ]
+
+
+def _types(scores: Mapping[str, float]) -> list[str]:
+    begin = f"{_OF_TYPE[-1]}_"
+    return [name.removeprefix(begin) for name in scores if name.startswith(begin)]
 
 
 def _figures(scores: Mapping[str, float]) -> str:

@@ -16,7 +16,7 @@ from bertjax.fine_tuning.best_model import BestModel
 from bertjax.fine_tuning.data import Split, TaskData, identity_of, name_in
 from bertjax.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.fine_tuning.resampling import write_resampled
-from bertjax.fine_tuning.scores import digests, in_a_line, mean_of, scored
+from bertjax.fine_tuning.scores import by_type, digests, in_a_line, mean_of, scored
 from bertjax.fine_tuning.trials import Trials
 from bertjax.runs.run_folder import (
     PREDICTIONS_FOLDER,
@@ -365,3 +365,5 @@ def _print_results(name: str, results: Mapping[str, Any]) -> None:
             f"{mean}{spread} ({row['restarts']} trials{flagged})"
         )
     print(f"chosen: {Trial(**results['chosen']).name}: {in_a_line(results)}")
+    for line in by_type(results):
+        print(f"  {line}")

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from logging import Formatter, LogRecord
 from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
@@ -115,6 +116,7 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     if flags.FLAGS["verbosity"].using_default_value:
         # absl's default is INFO, at which the libraries log every file that they write.
         logging.set_verbosity(logging.WARNING)
+    logging.get_absl_handler().setFormatter(_Plain())
     _refuse_sums(argv)
     for name in flags.FLAGS:
         if not name.startswith("config."):  # those values are checked with the whole config
@@ -126,6 +128,13 @@ def _config_first(argv: Sequence[str]) -> list[str]:
     """The words with --config=FILE at the beginning, because it defines the flags --config.KEY."""
     end = argv.index("--") if "--" in argv else len(argv)
     return [argv[0], *sorted(argv[1:end], key=lambda word: not _CONFIG.match(word)), *argv[end:]]
+
+
+class _Plain(Formatter):
+    """Shows a record of a log as "warning: MESSAGE", without the line of code that wrote it."""
+
+    def format(self, record: LogRecord) -> str:
+        return f"{record.levelname.lower()}: {super().format(record)}"
 
 
 def _with_path(argument: str) -> str:

@@ -1,5 +1,6 @@
 """Exit codes and messages of a program of launch/, run as a user runs it."""
 
+import logging
 import os
 import pty
 import re
@@ -162,6 +163,12 @@ def _defaults() -> None:
 def test_success_is_0(folder):
     result = _run(folder)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_warning_is_a_plain_line():
+    """absl's own form begins like "W1127 22:03:14.123456 128 data.py:113] "."""
+    record = logging.LogRecord("bertjax.x", logging.WARNING, "data.py", 113, "%s!", ("dev",), None)
+    assert commandline._Plain().format(record) == "warning: dev!"
 
 
 def test_the_code_of_main_is_the_exit_code(folder):
