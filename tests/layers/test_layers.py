@@ -1,5 +1,7 @@
 """Products, biases and activations, with the gradients written out for them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from bertjax.layers.activation import activation
 from bertjax.layers.dense import Precision, add_bias, product
+from tests.helpers.closeness import assert_close
 
 
 def _random(*shape):
@@ -18,14 +21,17 @@ def _integers(*shape):
     return jnp.asarray(np.random.default_rng(shape).integers(-2, 3, shape), jnp.float32)
 
 
-def _assert_same_pull(ours, plain, *inputs, random=_random, tolerance=1e-5):
-    value, pull = jax.vjp(ours, *inputs)
-    expected, expected_pull = jax.vjp(plain, *inputs)
-    np.testing.assert_allclose(value, expected, rtol=tolerance, atol=tolerance)
-    towards = random(*value.shape)
-    for actual, wanted in zip(pull(towards), expected_pull(towards), strict=True):
-        assert actual.dtype == wanted.dtype
-        np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance)
+def _assert_same_pull(ours, plain, *inputs, random=_random, dtype=np.float32):
+    towards = random(*jax.eval_shape(plain, *inputs).shape)
+
+    @partial(jax.jit, static_argnums=0)
+    def value_and_pull(function, *inputs):
+        value, pull = jax.vjp(function, *inputs)
+        return value, pull(towards)
+
+    found, expected = value_and_pull(ours, *inputs), value_and_pull(plain, *inputs)
+    assert [x.dtype for x in jax.tree.leaves(found)] == [x.dtype for x in jax.tree.leaves(expected)]
+    assert_close(found, expected, dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +63,14 @@ def test_the_gradient_of_a_kernel_in_either_dtype():
             y = product("ai,io->ao", x, kernel, Precision("bfloat16", dtype), "bfloat16")
             return y.astype(jnp.float32).sum()
 
-        return jax.grad(total)(kernel)
+        return np.asarray(jax.jit(jax.grad(total))(kernel))
 
     exact = gradient("float32")
-    expected = np.asarray(x.astype(jnp.bfloat16), np.float64).sum(0)[:, None].repeat(2, 1)
-    np.testing.assert_allclose(exact, expected, rtol=1e-4, atol=1e-3)
+    expected = np.asarray(x).astype(jnp.bfloat16).astype(np.float64).sum(0)[:, None].repeat(2, 1)
+    assert_close(exact, expected, terms=4096)
     rounded = gradient("bfloat16")
     assert exact.dtype == rounded.dtype == jnp.float32
-    np.testing.assert_array_equal(rounded, exact.astype(jnp.bfloat16).astype(jnp.float32))
+    np.testing.assert_array_equal(rounded, exact.astype(jnp.bfloat16).astype(np.float32))
     assert (rounded != exact).any()
 
 
@@ -85,7 +91,7 @@ def test_activation(hidden_act, keep_slope):
             lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
             jnp.linspace(-9, 9, 181, dtype=jnp.float64),
             random=lambda *shape: np.random.default_rng(0).normal(size=shape),
-            tolerance=1e-12,
+            dtype=np.float64,
         )
 
 
@@ -93,12 +99,12 @@ def test_the_erf_form_in_bfloat16():
     """There it is computed by tanh, with errors below those of rounding."""
     numbers = [*np.linspace(-9, 9, 5001), -1e30, -100, -9.99, 9.99, 100, 1e30]
     x = jnp.asarray(numbers, jnp.bfloat16)
-    y, pull = jax.vjp(lambda x: activation("gelu", x), x)
-    (slope,) = pull(jnp.ones_like(x))
+    with_slope = jax.value_and_grad(partial(activation, "gelu"))
+    y, slope = jax.jit(jax.vmap(with_slope))(x)
     assert y.dtype == slope.dtype == jnp.bfloat16
     with jax.enable_x64(True):
         wide = jnp.asarray(np.asarray(x, np.float64))
-        exact, pull = jax.vjp(lambda x: jax.nn.gelu(x, approximate=False), wide)
-        (exact_slope,) = pull(jnp.ones_like(wide))
+        of_erf = jax.value_and_grad(partial(jax.nn.gelu, approximate=False))
+        exact, exact_slope = jax.jit(jax.vmap(of_erf))(wide)
     np.testing.assert_allclose(np.asarray(y, np.float64), exact, rtol=2**-8, atol=3e-5)
     np.testing.assert_allclose(np.asarray(slope, np.float64), exact_slope, rtol=2**-8, atol=6e-5)

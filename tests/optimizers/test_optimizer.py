@@ -1,6 +1,7 @@
 """Schedule, decay and updates, compared with the papers' formulas in numpy and with PyTorch."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.runs.recipe import Recipe
 from bertjax.training.state import logical_axes
 from configs import pretrain_modern_base_16, pretrain_modern_large_64, pretrain_modern_small
+from tests.helpers.closeness import assert_close, rounding
 
 TINY = MaskedLMNextSentence().model(BertSpec.named("tiny"))
 STEPS = 20
@@ -46,7 +48,7 @@ GRADS = [_tree(seed, scale=10.0 ** (seed % 3 - 2)) for seed in range(1, 9)]
 
 def _run(spec, params=PARAMS, grads=GRADS):
     optimizer, rate = make_optimizer(spec), make_schedule(spec, STEPS)
-    state = optimizer.init(params)
+    state = jax.jit(optimizer.init)(params)
 
     @jax.jit
     def update(params, state, gradient, learning_rate):
@@ -55,7 +57,13 @@ def _run(spec, params=PARAMS, grads=GRADS):
 
     for count, gradient in enumerate(grads):
         params, state = update(params, state, gradient, rate(count))
-    return params
+    return jax.device_get(params)
+
+
+def _update(optimizer, gradient, params, rate):
+    """The first update, and the state after it."""
+    state = jax.jit(optimizer.init)(params)
+    return jax.device_get(jax.jit(optimizer.update)(gradient, state, params, learning_rate=rate))
 
 
 def _reference(direction, norm_ratio=None):
@@ -81,14 +89,6 @@ def _reference(direction, norm_ratio=None):
     return {outer: {name: flat[outer, name] for name in PARAMS[outer]} for outer in PARAMS}
 
 
-def _assert_close(actual, expected, rtol=2e-5):
-    for outer in expected:
-        for name, leaf in expected[outer].items():
-            np.testing.assert_allclose(
-                actual[outer][name], leaf, rtol=rtol, atol=1e-6, err_msg=f"{outer}/{name}"
-            )
-
-
 def _corrected(m, v, t):
     return (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6)
 
@@ -110,12 +110,12 @@ def test_the_papers_schedule():
         1_000_000: 0.0,
     }
     for step, expected in points.items():
-        assert rate(step) == pytest.approx(expected, rel=1e-5, abs=1e-15), step
+        assert rate(step) == pytest.approx(expected, rel=rounding(1), abs=0), step
 
 
 def test_every_rate_of_a_short_run():
     rate = make_schedule(SPEC, STEPS)
-    np.testing.assert_allclose([rate(t) for t in range(STEPS)], RATES, rtol=1e-6)
+    np.testing.assert_allclose([rate(t) for t in range(STEPS)], RATES, rounding(1))
     assert max(RATES) == 0.01
     assert min(RATES) > 0
 
@@ -123,7 +123,9 @@ def test_every_rate_of_a_short_run():
 def test_no_warm_up():
     rate = make_schedule(dataclasses.replace(SPEC, warmup_steps=0), STEPS)
     np.testing.assert_allclose(
-        [rate(t) for t in range(STEPS)], [0.01 * (STEPS - t) / STEPS for t in range(STEPS)], 1e-6
+        [rate(t) for t in range(STEPS)],
+        [0.01 * (STEPS - t) / STEPS for t in range(STEPS)],
+        rounding(1),
     )
 
 
@@ -132,10 +134,10 @@ def test_warm_up_stable_and_decay():
     spec = dataclasses.replace(SPEC, schedule="wsd", decay_steps=7)
     rate = make_schedule(spec, STEPS)
     rates = np.array([rate(t) for t in range(STEPS + 1)])
-    np.testing.assert_allclose(rates[:3], [0.01 / 3, 0.02 / 3, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(rates[:3], [0.01 / 3, 0.02 / 3, 0.01], rounding(1))
     assert (rates[2:14] == np.float32(0.01)).all()
     falling = [0.01 * (1 - np.sqrt(done / 7)) for done in range(8)]
-    np.testing.assert_allclose(rates[13:], falling, rtol=1e-5, atol=1e-9)
+    assert_close(rates[13:], np.array(falling))
     assert rates[-1] == 0
 
 
@@ -148,7 +150,7 @@ def test_a_warm_up_that_is_a_share_of_the_run():
     """Of 20 steps 0.15 are 3, and of 19 are 2."""
     spec = dataclasses.replace(SPEC, warmup_steps=0, warmup_proportion=0.15)
     rate = make_schedule(spec, STEPS)
-    np.testing.assert_allclose([rate(t) for t in range(STEPS)], RATES, rtol=1e-6)
+    np.testing.assert_allclose([rate(t) for t in range(STEPS)], RATES, rounding(1))
     assert spec.warmup_of(19) == 2
 
 
@@ -248,19 +250,19 @@ def test_what_decays_in_the_other_families():
 
 
 def test_adamw():
-    _assert_close(_run(SPEC), _reference(_corrected))
+    assert_close(_run(SPEC), _reference(_corrected))
 
 
 def test_without_bias_correction_it_is_the_references():
     """The update of google-research/bert optimization.py is next_m / (sqrt(next_v) + epsilon)."""
     spec = dataclasses.replace(SPEC, bias_correction=False)
-    _assert_close(_run(spec), _reference(lambda m, v, t: m / (np.sqrt(v) + 1e-6)))
+    assert_close(_run(spec), _reference(lambda m, v, t: m / (np.sqrt(v) + 1e-6)))
 
 
 def test_lamb():
     """Matrices follow algorithm 2 of arXiv 1904.00962; the rest uses Adam, as in Google's code."""
     spec = dataclasses.replace(SPEC, name="lamb")
-    _assert_close(_run(spec), _reference(_corrected, lambda p, update: p / update))
+    assert_close(_run(spec), _reference(_corrected, lambda p, update: p / update))
 
 
 def test_lamb_moves_a_matrix_that_is_zero():
@@ -268,9 +270,7 @@ def test_lamb_moves_a_matrix_that_is_zero():
     params = {"dense": {"kernel": np.zeros((1, 3), np.float32)}}
     gradient = {"dense": {"kernel": np.array([[1.0, -2.0, 3.0]], np.float32)}}
     after = _run(dataclasses.replace(SPEC, name="lamb"), params, [gradient])
-    np.testing.assert_allclose(
-        after["dense"]["kernel"], [[-RATES[0], RATES[0], -RATES[0]]], rtol=1e-4
-    )
+    assert_close(after["dense"]["kernel"], np.array([[-RATES[0], RATES[0], -RATES[0]]]))
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-4])
@@ -303,7 +303,7 @@ def test_stable_adamw(size):
     expected = {outer: {name: flat[outer, name] for name in PARAMS[outer]} for outer in PARAMS}
     # The gradient's global norm is not cut.
     spec = dataclasses.replace(SPEC, name="stable_adamw", clip_norm=1e-3)
-    _assert_close(_run(spec, grads=grads), expected)
+    assert_close(_run(spec, grads=grads), expected)
 
 
 @pytest.mark.parametrize(
@@ -318,9 +318,8 @@ def test_the_modern_recipes_decay_is_modernberts(config):
     assert left**90_000 == pytest.approx(0.4066, abs=1e-4)
     still = [jax.tree.map(np.zeros_like, PARAMS)] * STEPS
     after = _run(dataclasses.replace(spec, warmup_steps=0, decay_steps=0), grads=still)
-    np.testing.assert_allclose(
-        after["dense"]["kernel"] / PARAMS["dense"]["kernel"], left**STEPS, rtol=2e-6
-    )
+    kept = after["dense"]["kernel"] / PARAMS["dense"]["kernel"]  # what is gone is 2e-4
+    assert_close(kept, np.full_like(kept, left**STEPS), terms=2 * STEPS)
     np.testing.assert_array_equal(after["norm"]["scale"], PARAMS["norm"]["scale"])
 
 
@@ -395,30 +394,34 @@ def test_muon_is_the_papers_on_every_matrix():
     optimizer = make_optimizer(spec, axes=lambda: AXES)
     adamw = make_optimizer(dataclasses.replace(spec, name="adamw"))
     ours = others = _arrays(0)
-    state, adamw_state = optimizer.init(ours), adamw.init(ours)
-    ours_update, adamw_update = map(jax.jit, (optimizer.update, adamw.update))
+    state, adamw_state = jax.jit(lambda p: (optimizer.init(p), adamw.init(p)))(ours)
+
+    def updated(optimizer, gradient, state, params, rate):
+        updates, state = optimizer.update(gradient, state, params, learning_rate=rate)
+        return optax.apply_updates(params, updates), state
+
+    ours_update, adamw_update = (jax.jit(partial(updated, each)) for each in (optimizer, adamw))
     cut = []
     for seed, size in enumerate((1.0, 0.1, 1.0, 0.01), 1):
         gradient = jax.tree.map(lambda g, size=size: size * g, _arrays(seed))
-        share = min(1.0, 5.0 / float(optax.tree.norm(gradient)))
+        share = min(1.0, 5.0 / _norm(gradient))
         cut.append({k: share * g.astype(float) for k, g in _as_matrices(gradient).items()})
         rate = RATES[seed - 1]
-        updates, state = ours_update(gradient, state, ours, learning_rate=rate)
-        ours = optax.apply_updates(ours, updates)
-        updates, adamw_state = adamw_update(gradient, adamw_state, others, learning_rate=rate)
-        others = optax.apply_updates(others, updates)
-    first, expected = _as_matrices(_arrays(0)), _as_matrices(others)
-    for name, leaf in _as_matrices(ours).items():
+        ours, state = ours_update(gradient, state, ours, rate)
+        others, adamw_state = adamw_update(gradient, adamw_state, others, rate)
+    first, expected = _as_matrices(_arrays(0)), _as_matrices(jax.device_get(others))
+    found = _as_matrices(jax.device_get(ours))
+    for name in found:
         if name.startswith("matrix"):
             expected[name] = _muon(first[name], [each[name] for each in cut], decay=0.1)
-        np.testing.assert_allclose(leaf, expected[name], rtol=1e-5, atol=2e-6, err_msg=name)
+    assert_close(found, expected)
 
 
 def test_muons_updates_have_the_size_of_adamws():
     """The RMS of a matrix's update is about 0.2 of the rate (arXiv 2502.16982, section 2.2)."""
     spec = dataclasses.replace(SPEC, name="muon", weight_decay=0.0, warmup_steps=0)
     optimizer, params = make_optimizer(spec, axes=lambda: AXES), _arrays(0)
-    updates, _ = optimizer.update(_arrays(1), optimizer.init(params), params, learning_rate=0.01)
+    updates, _ = _update(optimizer, _arrays(1), params, 0.01)
     for name, leaf in _as_matrices(updates).items():
         if name.startswith("matrix"):
             assert 0.13 < np.sqrt(np.mean(np.square(leaf))) / 0.01 < 0.25, name
@@ -430,7 +433,7 @@ def test_muon_multiplies_in_the_dtype_of_the_model():
     found = {}
     for dtype in ("float32", "bfloat16"):
         optimizer, params = make_optimizer(spec, lambda: AXES, dtype), _arrays(0)
-        updates, _ = optimizer.update(_arrays(1), optimizer.init(params), params, learning_rate=1.0)
+        updates, _ = _update(optimizer, _arrays(1), params, 1.0)
         found[dtype] = _as_matrices(updates)
     for name, exact in found["float32"].items():
         rounded = found["bfloat16"][name]
@@ -457,13 +460,10 @@ def test_muon_finds_the_matrices_of_the_model():
 def test_an_update_is_the_given_rate_times_a_direction():
     """It is no part of the state, so that runs with different rates share what is compiled."""
     optimizer = make_optimizer(SPEC)
-    state = optimizer.init(PARAMS)
-    small, large = (
-        optimizer.update(GRADS[0], state, PARAMS, learning_rate=rate) for rate in (0.01, 0.02)
-    )
-    _assert_close(large[0], jax.tree.map(lambda u: 2 * u, small[0]), rtol=1e-6)
+    small, large = (_update(optimizer, GRADS[0], PARAMS, rate) for rate in (0.01, 0.02))
+    jax.tree.map(np.testing.assert_array_equal, large[0], jax.tree.map(lambda u: 2 * u, small[0]))
     jax.tree.map(np.testing.assert_array_equal, small[1], large[1])
-    assert [int(each.count) for each in (state[-1], small[1][-1])] == [0, 1]
+    assert int(jax.jit(optimizer.init)(PARAMS)[-1].count) == 0 and small[1][-1].count == 1
 
 
 @pytest.mark.peers
@@ -486,16 +486,19 @@ def test_adamw_is_pytorchs():
         for (outer, name), p in weights.items():
             p.grad = torch.tensor(gradient[outer][name])
         optimizer.step()
-    actual = _run(SPEC)
-    for (outer, name), p in weights.items():
-        np.testing.assert_allclose(actual[outer][name], p.detach(), rtol=2e-5, atol=1e-6)
+    expected = {name: p.detach() for name, p in weights.items()}
+    assert_close(flatten_dict(_run(SPEC)), expected)
 
 
 # -------------------------------------------------------------------------------- clipping
 
 
+def _norm(tree) -> float:
+    return float(np.sqrt(sum(np.square(leaf, dtype=float).sum() for leaf in jax.tree.leaves(tree))))
+
+
 def _scaled(gradient, norm: float):
-    factor = norm / float(optax.tree.norm(gradient))
+    factor = norm / _norm(gradient)
     return jax.tree.map(lambda g: (g * factor).astype(np.float32), gradient)
 
 
@@ -505,7 +508,7 @@ def test_clipping_is_of_the_global_norm(norm, cut_to):
     spec = dataclasses.replace(SPEC, clip_norm=1.0)
     optimizer = make_optimizer(spec)
     gradient = _scaled(GRADS[0], norm)
-    _, state = optimizer.update(gradient, optimizer.init(PARAMS), PARAMS, learning_rate=0.01)
+    _, state = _update(optimizer, gradient, PARAMS, 0.01)
     moments = optax.tree.get(state, "mu")
     expected = jax.tree.map(lambda g: 0.1 * g * cut_to / norm, gradient)
-    _assert_close(moments, expected)
+    assert_close(moments, expected)
