@@ -8,6 +8,7 @@ import pytest
 
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.model import Model
+from tests.helpers.closeness import assert_close
 from tests.training import toy
 
 pytestmark = pytest.mark.devices(8)
@@ -50,11 +51,10 @@ def _updated(trainer, accumulate, steps=3):
 def test_each_row_gets_its_own_in_any_number_of_parts(devices, accumulate):
     trainer = _trainer(devices)
     state = _updated(trainer, accumulate)
-    np.testing.assert_allclose(state.carry["memory"], _memory(range(3)), rtol=1e-5, atol=1e-6)
+    assert_close(state.carry["memory"], _memory(range(3)))
     assert state.carry["memory"].sharding == trainer.experiment.state.carry["memory"].sharding
     whole = _updated(_trainer(1), 1)
-    for leaf, expected in zip(*map(jax.tree.leaves, (state.params, whole.params)), strict=True):
-        np.testing.assert_allclose(leaf, expected, rtol=1e-4, atol=1e-5)
+    assert_close(state.params, whole.params, terms=1024)  # after three updates by Adam
 
 
 def test_a_run_that_was_stopped_goes_on_exactly(tmp_path):
@@ -82,5 +82,5 @@ def test_evaluation_begins_with_zeros_and_carries_from_batch_to_batch():
         memory = _memory(range(1000, 1000 + batches))
         error = (memory @ params["w"] + params["b"] - batch["y"]) ** 2
         loss, count = loss + (error * batch["weight"]).sum(), count + batch["weight"].sum()
-        assert found[batches - 1] == pytest.approx(loss / count, rel=1e-5)
+        assert_close(found[batches - 1], loss / count)
     assert found[1] == found[2]

@@ -1,6 +1,7 @@
 """Models of several calls and parts: dropout of each call, frozen parts, shared parameters."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from bertjax.layers.dense import parameter
 from bertjax.training.model import Model, Part
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
+from tests.helpers.closeness import assert_close
 from tests.training import toy
 
 
@@ -69,33 +71,32 @@ def test_parts_share_parameters(path, own):
     """The part that shares has none at these paths; the gradient is the sum of both parts'."""
     other = Part(Scaled(2.0), toy.X, shared={path: "owner"})
     model = Model({"owner": Part(Scaled(0.5), toy.X), "other": other})
-    params = nn.unbox(model.init(jax.random.key(0)))
+    params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))
     assert flatten_dict(params["other"], sep="/").keys() == own
     assert flatten_dict(params["owner"], sep="/").keys() == {"scale", "line/w", "line/b"}
     x, w = toy.batch(0, slice(None))["x"], params["owner"]["line"]["w"]
-    np.testing.assert_allclose(model(params, {"x": x}, part="other")["y"], 2 * x @ w, rtol=1e-5)
+    assert_close(jax.jit(partial(model, part="other"))(params, {"x": x})["y"], 2 * x @ w)
 
     def total(params):
         return sum(model(params, {"x": x}, part=part)["y"].sum() for part in ("owner", "other"))
 
-    gradient = jax.grad(total)(params)["owner"]["line"]["w"]
-    np.testing.assert_allclose(gradient, 2.5 * x.sum(0), rtol=1e-5)
+    gradient = jax.jit(jax.grad(total))(params)["owner"]["line"]["w"]
+    assert_close(gradient, 2.5 * x.sum(0))
 
 
 def test_a_part_adds_its_parameters_to_another_s():
     """It begins as the other, and its gradient changes its own parameters alone."""
     other = Part(Scaled(2.0), toy.X, added={"line": "owner"})
     model = Model({"owner": Part(Scaled(0.5), toy.X), "other": other})
-    params = nn.unbox(model.init(jax.random.key(0)))
+    params = nn.unbox(jax.jit(model.init)(jax.random.key(0)))
     assert not any(leaf.any() for leaf in jax.tree.leaves(params["other"]["line"]))
     assert params["other"]["scale"] == 2
     x, w = toy.batch(0, slice(None))["x"], params["owner"]["line"]["w"]
     params["other"]["line"]["w"] += 0.25
-    np.testing.assert_allclose(
-        model(params, {"x": x}, part="other")["y"], 2 * x @ (w + 0.25), rtol=1e-5
-    )
-    gradient = jax.grad(lambda params: model(params, {"x": x}, part="other")["y"].sum())(params)
-    np.testing.assert_allclose(gradient["other"]["line"]["w"], 2 * x.sum(0), rtol=1e-5)
+    y = partial(model, inputs={"x": x}, part="other")
+    assert_close(jax.jit(y)(params)["y"], 2 * x @ (w + 0.25))
+    gradient = jax.jit(jax.grad(lambda params: y(params)["y"].sum()))(params)
+    assert_close(gradient["other"]["line"]["w"], 2 * x.sum(0))
     assert not any(leaf.any() for leaf in jax.tree.leaves(gradient["owner"]))
 
 
