@@ -4,7 +4,6 @@ import dataclasses
 from functools import partial
 
 import jax
-import numpy as np
 import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
