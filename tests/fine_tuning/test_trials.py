@@ -27,6 +27,7 @@ from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.tasks.encoded import IGNORED, Encoded
 from bertjax.training.journal import TRAIN, read_metrics
 from tests.fine_tuning.random_tasks import FAMILIES, LONGEST, SPEC, random_sequences
+from tests.helpers.closeness import assert_close
 from tests.helpers.task_files import change
 
 pytestmark = pytest.mark.devices(8)
@@ -93,12 +94,11 @@ def _trained(made: trials.Trials, trial: Trial, folder):
     return flatten_dict(jax.device_get(params), sep="/"), losses
 
 
-def _assert_same(one, two, atol: float = 2e-5):
+def _assert_same(one, two):
     (params, losses), (other, other_losses) = one, two
-    np.testing.assert_allclose(losses, other_losses, rtol=1e-4, atol=1e-6)
-    assert params.keys() == other.keys()
-    for name, leaf in params.items():
-        np.testing.assert_allclose(leaf, other[name], atol=atol, err_msg=name)
+    assert_close(losses, other_losses, terms=1024)
+    # A scale of a layer norm is 1; Adam divides rounded gradients by small roots.
+    assert_close(params, other, terms=1024, size=1.0)
 
 
 _SIZES = """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size
@@ -368,4 +368,4 @@ def test_predictions_follow_the_examples(make_trials):
     found = made.predict(params, split, "predicting")
     wanted = alone.predict(alone.experiment.fresh_state(0).params, split, "predicting")
     assert len(set(found)) == 27
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert_close(list(found), list(wanted))
