@@ -239,7 +239,7 @@ def test_a_signal_that_is_taken_ends_nothing_and_a_second_one_does(folder, numbe
         expected = (0, "came True\nagain\n", stopping * 2)
     else:
         expected = (code, "came True\n", stopping + line)
-    errors = re.sub(r"^W.*?\] ", "", result.stderr, flags=re.MULTILINE)  # absl's, of a log
+    errors = re.sub("^warning: ", "", result.stderr, flags=re.MULTILINE)  # of a log
     assert (result.returncode, result.stdout, errors) == expected
 
 
