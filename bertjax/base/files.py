@@ -18,6 +18,18 @@ from bertjax.base.cloud_storage import bucket_errors, checked_path, in_bucket, l
 from bertjax.base.errors import InputError
 from bertjax.base.validation import parsed
 
+
+@contextlib.contextmanager
+def named(path: str | os.PathLike) -> Iterator[None]:
+    """Gives the path to an error of the system in the block that has none, as of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
 # ------------------------------------------------------------------------------- writing
 
 
@@ -49,7 +61,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     except FileNotFoundError as error:  # no such folder, or one in which nothing can be made
         raise _cannot_write(path, error) from error
     try:
-        with file:
+        with named(path), file:
             yield file
             to_disk(file)
         os.replace(temporary, path)
@@ -162,7 +174,9 @@ def read_json(path: Path, kind: Any = dict, *, cure: str) -> dict[str, Any]:
       FileNotFoundError: the file does not exist.
       InputError: it is not UTF-8, not JSON, or not of this type.
     """
-    return parsed(path.read_bytes(), kind, path, cure)
+    with named(path):
+        data = path.read_bytes()
+    return parsed(data, kind, path, cure)
 
 
 # ------------------------------------------------------------------------- names, folders
@@ -187,7 +201,7 @@ def inside(folder: Path, name: Any, origin: str | os.PathLike) -> Path:
 
 def sha256_of_file(path: str | os.PathLike) -> str:
     """The SHA-256 of a file's bytes in hexadecimal, computed in bounded memory."""
-    with open(path, "rb") as file:
+    with named(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -342,8 +356,9 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
                 f"{path}: another process is making it: wait until that ends, or choose another "
                 f"folder. (If no process does, on no host, remove {other})"
             )
-        yield temporary
-        tree_to_disk(temporary)
+        with named(path):
+            yield temporary
+            tree_to_disk(temporary)
         try:
             temporary.rename(path)
         except OSError as error:
@@ -362,8 +377,9 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     temporary = temporary_name(path)
     temporary.mkdir()
     try:
-        yield temporary
-        tree_to_disk(temporary)
+        with named(path):
+            yield temporary
+            tree_to_disk(temporary)
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
         names_to_disk(path.parent)

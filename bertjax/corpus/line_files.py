@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, cast
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import no_file
+from bertjax.base.files import named, no_file
 from bertjax.corpus.remote_files import RemoteFile, find_remote, is_remote, open_remote
 from bertjax.corpus.source import Extent, Range, Skip, Source
 
@@ -126,7 +126,8 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
     decompress = decompressor(name)
     with open_file(name) as file:
         if decompress is None:
-            yield file
+            with named(name):
+                yield file
             return
         import lzma
         import zlib

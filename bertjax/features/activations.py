@@ -21,6 +21,7 @@ from bertjax.base.files import (
     content_named,
     exclusive,
     name_by_content,
+    named,
     read_json,
     size_in_words,
     write_json,
@@ -120,7 +121,7 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
             "windows"
         ]
     if not done:
-        _allocate(partial, shape)
+        allocate(partial, shape)
     array = np.lib.format.open_memmap(partial, "r+")
 
     order = np.argsort(encoded.words)  # the words in the order of their windows
@@ -149,9 +150,14 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
     return path
 
 
-def _allocate(path: Path, shape: tuple[int, ...]) -> None:
-    """Writes an array of zeros, to reserve disk space: a mapped file cannot report a full disk."""
-    np.lib.format.open_memmap(path, "w+", np.float16, shape)
+def allocate(path: Path, shape: tuple[int, ...]) -> None:
+    """Writes a .npy file of float16 zeros: a mapped file itself cannot report a full disk.
+
+    Raises:
+      InputError: the disk has no room for it.
+    """
+    with named(path):
+        np.lib.format.open_memmap(path, "w+", np.float16, shape)
     with open(path, "r+b") as file:
         size = os.fstat(file.fileno()).st_size
         try:

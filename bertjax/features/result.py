@@ -25,6 +25,7 @@ from bertjax.base.files import (
     contents_named,
     exclusive,
     name_by_content,
+    named,
     read_json,
     temporary_name,
     to_disk,
@@ -111,7 +112,7 @@ class Parts:
         table = _table(vectors, tokens)
         temporary = temporary_name(self._path(number))
         try:
-            with open(temporary, "wb") as file:
+            with named(self._folder), open(temporary, "wb") as file:
                 with arrow.ipc.new_file(file, table.schema) as writer:
                     writer.write_table(table)
                 to_disk(file)

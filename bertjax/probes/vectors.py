@@ -12,6 +12,7 @@ from flax import linen as nn
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.encoders import kinds
+from bertjax.features.activations import allocate
 from bertjax.features.compute import Extractor
 from bertjax.features.texts import EncodedText
 from bertjax.heads.architectures import text_inputs
@@ -55,14 +56,15 @@ def word_vectors(texts: Sequence[EncodedText], extractor: Extractor, path: Path)
     Args:
       texts: of `encoded`.
       extractor: for words, of one or more layers.
-      path: a file to keep them in, which is mapped.
+      path: a .npy file to keep them in, which is mapped.
 
     Returns:
       float16 [layers, N, D], of all words, sentence after sentence.
     """
     layers = len(extractor.options.layers)
     shape = layers, sum(text.vectors for text in texts), extractor.width // layers
-    found = np.memmap(path, np.float16, "w+", shape=shape)
+    allocate(path, shape)
+    found = np.lib.format.open_memmap(path, "r+")
     done = 0
     with Progress("vectors of words", len(texts), " sentences") as progress:
         for start in range(0, len(texts), _AT_ONCE):

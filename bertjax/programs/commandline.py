@@ -84,8 +84,8 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
                 flags_parser=lambda argv: _guarded(_parse_flags, argv),
             )
         finally:
-            if sys.stdout:
-                sys.stdout.flush()  # otherwise Python flushes later, and prints an error
+            if error := _failure_of_output():  # otherwise Python flushes later, and prints it
+                _end_with(_for_the_user(error) or str(error))
     except BrokenPipeError:
         if not _reader_has_gone():
             raise
@@ -100,6 +100,19 @@ def _reader_has_gone() -> bool:
     for stream in (1, 2):
         poll.register(stream, 0)
     return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _failure_of_output() -> OSError | None:
+    """The error of standard output if it does not take what was printed, as on a full disk."""
+    try:
+        print(end="", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        error.filename = "standard output"
+        return error
+    return None
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
@@ -207,6 +220,10 @@ def _guarded(function: Callable[[Sequence[str]], T], argv: Sequence[str]) -> T:
         message = _for_the_user(error)
         if message is None:
             raise
+    _end_with(message)
+
+
+def _end_with(message: str) -> NoReturn:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(EXIT_BAD_INPUT)
 
@@ -216,6 +233,8 @@ def _for_the_user(error: Exception) -> str | None:
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)
     if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
+        if error.filename is None:
+            error = _failure_of_output() or error
         path = error.filename2 or error.filename  # the second is where a file was to be moved
         where = f" ({path})" if path else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"

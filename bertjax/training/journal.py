@@ -11,7 +11,7 @@ from typing import Any
 from bertjax.base import figures
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
-from bertjax.base.files import atomic_write, check_folder_name, to_disk
+from bertjax.base.files import atomic_write, check_folder_name, named, to_disk
 from bertjax.base.validation import converted, parsed, record
 from bertjax.training.trackers import Tracker
 from bertjax.training.verdict import HELDOUT, TRAIN, Health, Verdict
@@ -121,13 +121,14 @@ class Journal:
         """Writes one line: the step, the split ("train" or "heldout") and the metrics."""
         row = {"step": step, "split": split, **metrics}
         self._rows.append(row)
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        named = {f"{split}/{name}": value for name, value in metrics.items()}
-        for name, value in named.items():
+        with named(self._local / METRICS_FILE):
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+        by_split = {f"{split}/{name}": value for name, value in metrics.items()}
+        for name, value in by_split.items():
             self._events.add_scalar(name, value, step)
         if self._tracker:
-            self._tracker.log(step, named)
+            self._tracker.log(step, by_split)
         if split == HELDOUT:
             self.draw()
             self._tell(step)
@@ -138,7 +139,8 @@ class Journal:
         """Brings all lines to the disk, where they survive a power cut, or to the bucket."""
         self._published = time.monotonic()
         if not in_bucket(self._folder):
-            to_disk(self._file)
+            with named(self._local / METRICS_FILE):
+                to_disk(self._file)
             return
         self._events.flush()
         for path in self._local.rglob("*"):

@@ -1,5 +1,6 @@
 """Leftovers of killed processes, damaged JSON, untrusted names, locks, and formatted sizes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from bertjax.base.files import (
     inside,
     new_folder,
     read_json,
+    replaced_folder,
     size_in_words,
     write_json,
 )
@@ -236,3 +238,20 @@ def test_a_file_in_a_folder_that_does_not_exist(tmp_path):
     path = tmp_path / "nowhere" / "a.json"
     with pytest.raises(InputError, match=f"{path}: cannot be written .*: choose another folder"):
         write_json(path, {})
+
+
+@pytest.mark.parametrize("write", [atomic_write, new_folder, replaced_folder])
+def test_an_error_of_the_system_has_the_path(tmp_path, write):
+    """A write on a full disk names no file, and the user needs one; other errors stay."""
+    path = tmp_path / "a"
+    for raised, name in (
+        (OSError(errno.ENOSPC, "No space left on device"), str(path)),
+        (OSError(errno.EIO, "Input/output error", "input.txt"), "input.txt"),
+        (OSError("of a library, without a number"), None),
+    ):
+        said = str(raised)
+        with pytest.raises(OSError) as caught, write(path):
+            raise raised
+        assert caught.value is raised and raised.filename == name
+        assert str(raised) == (f"{said}: {name!r}" if name == str(path) else said)
+    assert names(tmp_path) == []

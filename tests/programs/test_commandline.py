@@ -30,9 +30,10 @@ from bertjax.programs import commandline
 from bertjax.base.errors import InputError
 from bertjax.base.signals import catch_signals
 
+_FULL = ("full_output", "full_output_at_once")
 _FAIL = flags.DEFINE_enum(
     *("fail", ""),
-    ["", *"input full_disk full_quota no_right missing_file bug code ctrl_c talk".split()],
+    ["", *"input full_disk full_quota no_right missing_file bug code ctrl_c talk".split(), *_FULL],
     "how",
 )
 _SIGNAL = flags.DEFINE_integer("signal", None, "that comes while the program is at work")
@@ -57,6 +58,8 @@ def main(argv):
         return 3
     if _FAIL.value == "ctrl_c":
         raise KeyboardInterrupt
+    if _FAIL.value in _FULL:
+        print("said", flush=_FAIL.value.endswith("at_once"))
     while _FAIL.value == "talk":
         print("more", flush=True)
     if _SIGNAL.value:
@@ -198,6 +201,14 @@ def test_the_code_of_main_is_the_exit_code(folder):
 def test_what_the_user_can_cure_is_one_line_and_2(folder, fail, line):
     result = _run(folder, f"--fail={fail}")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("fail", ["full_output", "full_output_at_once"])
+def test_a_full_disk_under_the_output(folder, fail):
+    command = f"PYTHONUNBUFFERED= {sys.executable} door.py --fail={fail} >/dev/full"
+    result = _run_shell(folder, command)
+    line = "error: No space left on device (standard output): free some space, then run the command"
+    assert (result.returncode, result.stderr) == (2, f"{line} again\n")
 
 
 def test_ctrl_c_is_one_line(folder):
