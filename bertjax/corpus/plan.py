@@ -168,15 +168,22 @@ def check_documents(plan: Plan) -> None:
     Raises:
       InputError: the sources have too few documents; or a damaged one.
     """
-    documents = dict.fromkeys(SPLITS, 0)
-    for document in islice(chain.from_iterable(map(plan.documents, plan.shards)), _MANY_DOCUMENTS):
-        if document:
-            held_out = is_held_out(document_hash(document), plan.held_out)
-            documents[HELDOUT if held_out else TRAIN] += 1
-            if documents[TRAIN] and (documents[HELDOUT] or not plan.held_out):
-                return
-    if sum(documents.values()) < _MANY_DOCUMENTS:
-        check_splits(plan, documents)
+    documents, hashes = dict.fromkeys(SPLITS, 0), set()
+    found = filter(None, chain.from_iterable(map(plan.documents, plan.shards)))
+    for document in islice(found, _MANY_DOCUMENTS):
+        hashes.add(number := document_hash(document))
+        documents[HELDOUT if is_held_out(number, plan.held_out) else TRAIN] += 1
+        if documents[TRAIN] and (documents[HELDOUT] or not plan.held_out):
+            return
+    total = sum(documents.values())
+    if total == _MANY_DOCUMENTS:
+        return
+    if len(hashes) == 1 < total:
+        raise InputError(
+            f"no {'held-out' if documents[TRAIN] else 'training'} document: all {total:,} "
+            "documents are equal, and equal ones are in one split: give other text, too"
+        )
+    check_splits(plan, documents)
 
 
 def warn_of_missing_blank_lines(plan: Plan) -> None:

@@ -303,6 +303,12 @@ def test_text_without_a_held_out_document(tmp_path):
     with pytest.raises(InputError, match=message):
         run(f"text:{path}", tmp_path / "corpus", held_out=1e-6)
     assert not (tmp_path / "corpus").exists()  # it is noticed before a vocabulary is learned
+    same = tmp_path / "same.txt"
+    same.write_text("The same text.\n\n" * 23)
+    for held_out, split in ((1e-6, "held-out"), (1 - 1e-9, "training")):
+        message = f"no {split} document: all 23 documents are equal, .*: give other text"
+        with pytest.raises(InputError, match=message):
+            run(f"text:{same}", tmp_path / "corpus", held_out=held_out)
     report = run(f"lines:{path}", tmp_path / "corpus")
     lines = sum(map(len, DOCUMENTS))
     assert report["train"]["documents"] + report["heldout"]["documents"] == lines
