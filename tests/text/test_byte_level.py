@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Library
+from tokenizers.pre_tokenizers import ByteLevel
 
 from bertjax.base.errors import InputError
 from bertjax.features.texts import TextEncoder
 from bertjax.programs import fill_mask
+from bertjax.text import byte_level
 from bertjax.text.extension import extends
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -184,6 +186,16 @@ def test_words_are_those_of_the_pre_tokenizer(learned):
         np.testing.assert_array_equal(goes_on[solid], expected[solid], err_msg=repr(text))
         inside += goes_on.sum()
     assert inside > 5000
+
+
+def test_classes_of_characters():
+    """A word goes on with characters of the class of its last one; a mark is no letter."""
+    split = ByteLevel(add_prefix_space=False).pre_tokenize_str
+    classes = {"a": byte_level._LETTER, "1": byte_level._NUMBER, "-": byte_level._OTHER}
+    characters = [*map(chr, range(0x21, 0x860)), *"\u2167\u20ac\u0905\u093e\u094d\u4e2d\U0001f642"]
+    for character in characters:
+        goes_on = [kind for last, kind in classes.items() if len(split(last + character)) == 1]
+        assert [byte_level._class_of(character)] == (goes_on or [0]), repr(character)
 
 
 def test_a_character_in_parts_is_in_one_word(learned):

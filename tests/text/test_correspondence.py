@@ -6,7 +6,7 @@ import pytest
 
 from bertjax.text.byte_level import spelled
 from bertjax.text.correspondence import old_pieces
-from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.special_tokens import ROBERTA, SPECIAL_TOKENS, XLNET
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 from tests.text.test_extension import OLD, unigram
@@ -62,6 +62,19 @@ def test_byte_level_bpe_to_itself_and_from_wordpiece(tmp_path):
     assert found["the"] == ["\u0120the"] and "".join(found["##the"]) == "the"
     assert "".join(found["cased"]) == "\u0120cased" and found[","] == [","]
     assert "".join(found["\u4e2d"]) == spelled(" \u4e2d".encode())
+
+
+def test_of_two_roles_of_a_token_the_first_counts(tmp_path):
+    """RoBERTa's <s> begins sequences as XLNet's <cls> does, though XLNet has a <s>, too."""
+    made = []
+    for name, roles in (("old", XLNET), ("new", ROBERTA)):
+        (tmp_path / name).mkdir()
+        made.append(unigram(tmp_path / name, list(dict.fromkeys(roles.values()))))
+    old, new = made
+    found = corresponding(old, new)
+    assert [found[name] for name in ("<pad>", "<unk>", "<mask>", "<s>", "</s>")] == [
+        *(["<pad>"], ["<unk>"], ["<mask>"], ["<cls>"], ["<sep>"])
+    ]
 
 
 def test_unigram_and_sentencepiece(tmp_path):

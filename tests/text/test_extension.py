@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,12 @@ def modern(folder: Path) -> Tokenizer:
     return Tokenizer.open(folder / "modern.json")
 
 
-def unigram(folder: Path) -> Tokenizer:
+def unigram(folder: Path, names: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
     """A unigram model with a token behind its pieces, which is not among them."""
     letters = sorted({c for text in OLD + NEW for c in text} - {" "})
-    pieces = [*SPECIAL_TOKENS, "\u2581", "\u2581the", "\u2581mat", "toto", *letters]
+    pieces = [*names, "\u2581", "\u2581the", "\u2581mat", "toto", *letters]
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    special = [*enumerate(SPECIAL_TOKENS), (len(pieces), "<extra>")]
+    special = [*enumerate(names), (len(pieces), "<extra>")]
     content = {
         "added_tokens": [
             {"id": number, "content": name, "special": True} | plain for number, name in special
@@ -134,6 +135,25 @@ def test_merges_are_those_that_learning_goes_on_with(tmp_path):
     assert new.tokens[old.vocabulary_size :] == expected
     for word, pieces in words.items():
         assert [new.tokens[i] for i in new.encode([word])[0]] == pieces
+
+
+def test_a_merge_to_a_piece_that_is_there_is_left_out(tmp_path):
+    """Here "abc" comes of "ab" and "c", but the text is cut to "a" and "bc"."""
+    content = json.loads(bpe(tmp_path).vocabulary)
+    single = [
+        piece for piece in sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    ]
+    pieces = [*single[: len(SPECIAL_TOKENS) + 256], "bc", "ab", "abc"]
+    content["model"] |= {
+        "vocab": {piece: number for number, piece in enumerate(pieces)},
+        "merges": [["b", "c"], ["a", "b"], ["ab", "c"]],
+    }
+    (tmp_path / "few.json").write_text(json.dumps(content))
+    old = Tokenizer.open(tmp_path / "few.json")
+    texts = ["xabcz xabcy"] * 7
+    new = extended(old, texts, count_words(texts, old), 3)
+    assert new.tokens[: len(pieces)] == old.tokens == pieces
+    assert new.tokens[len(pieces) :] == ["xa", "xabc", "\u0120xabc"]
 
 
 def test_the_library_gives_the_same_ids(tmp_path):

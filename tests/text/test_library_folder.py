@@ -285,6 +285,20 @@ def test_camembert_is_known_by_its_model(folder):
     assert read_tokenizer(folder).identity == expected.identity
 
 
+@pytest.mark.parametrize("folder", ["camembert"], indirect=True)
+def test_the_mask_of_camembert_takes_the_space_before_it(folder):
+    """Its class says so, also where no file does; but a file may say otherwise."""
+
+    def takes() -> bool:
+        tokens = json.loads(read_tokenizer(folder).vocabulary)["added_tokens"]
+        (mask,) = [token for token in tokens if token["content"] == "<mask>"]
+        return mask["lstrip"]
+
+    assert takes()
+    change(folder / "special_tokens_map.json", mask_token={"content": "<mask>", "lstrip": False})
+    assert not takes()
+
+
 def test_a_vocabulary_of_a_run(folder, tmp_path):
     """Its roles and template go through the folders of this package."""
     tokenizer = read_tokenizer(folder)

@@ -84,6 +84,13 @@ def test_names_that_no_file_says_are_the_usual_ones(usual):
     assert names_by_role(special, some) == usual
 
 
+def test_of_several_usual_vocabularies_the_first_counts():
+    usual = [BERT, XLNET, ROBERTA, GPT2]
+    for number, first in enumerate(usual):
+        special = {name for each in usual[number:] for name in each.values()}
+        assert names_by_role(special, {}) == first
+
+
 def test_a_renamed_token():
     special = {*ROBERTA.values(), "<blank>"} - {"<mask>"}
     named = {"mask": "<blank>", "cls": "<s>"}

@@ -112,6 +112,18 @@ def test_no_text_becomes_a_special_token(file):
     assert [tokenizer.tokens[i] for i in ids] == ["\u2581the", "<mask>", "\u2581", "s"]
 
 
+def test_an_added_token_that_is_not_special_is_found_in_text(tmp_path):
+    """Special ones have other names for the reader of text, but not this one."""
+    made, number = content(), PIECES.index("mask")
+    added = made["added_tokens"][0] | {"id": number, "content": "mask", "special": False}
+    made["added_tokens"].append(added)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(made))
+    (ids,) = Tokenizer.open(path).encode(["the mask cat"])
+    assert [PIECES[each] for each in ids] == ["\u2581the", "mask", "\u2581cat"]
+    assert ids == Library.from_file(str(path)).encode("the mask cat", add_special_tokens=False).ids
+
+
 def test_words(file):
     """The mark begins a word; special tokens are none."""
     tokenizer = Tokenizer.open(file)
