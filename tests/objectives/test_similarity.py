@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict
 from bertjax.encoders.bert.spec import BertSpec
 from bertjax.heads.embedding import Embedding
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
-from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking
+from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking, Squared
 from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.optimizers.schedule import make_schedule
 from bertjax.optimizers.spec import OptimizerSpec
@@ -150,6 +150,27 @@ def test_both_passes_drop_the_same():
     found_loss, found = jax.jit(jax.value_and_grad(in_parts))(params)
     np.testing.assert_allclose(found_loss, loss, rtol=1e-6)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+
+
+def test_the_first_numbers_of_a_vector_are_made_to_length_1():
+    """Also where the similarity itself, the product, does not divide by the lengths."""
+    rng = np.random.default_rng(4)
+    query, passage = rng.normal(size=(3, 7)), rng.normal(size=(3, 1, 7))
+    scores = rng.uniform(-1, 1, (3, 1))
+    embedding = Embedding(similarity="dot", normalize=False)
+    objective = SimilarityObjective(embedding=embedding, loss=Squared(), dimensions=(2, 7))
+    outputs = {"query_": query, "passage_": passage}
+    batch = {"scores": scores, "passage_key": np.arange(3)[:, None]}
+    batch |= {f"{side}counted_mask": np.ones(3) for side in outputs}
+    found = jax.jit(objective.values)(outputs, batch)["task_loss"]
+    total = 0
+    for size in (2, 7):
+        a, b = query[:, :size], passage[:, 0, :size]
+        cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+        loss = (cosine - scores[:, 0]) ** 2
+        np.testing.assert_allclose(found[f"loss_{size}"], loss, rtol=1e-5)
+        total += loss
+    np.testing.assert_allclose(found["task_loss"], total, rtol=1e-5)
 
 
 # ----------------------------------------------------------------------- on eight devices

@@ -1,13 +1,15 @@
 """Batches of texts that belong together: by the step alone, each example once an epoch."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bertjax.similarity.batches import Batches, Mixed, Tokens
+from bertjax.similarity.batches import LENGTHS, Batches, JoinedBatches, Mixed, Tokens
 from bertjax.similarity.examples import Examples
 from bertjax.text.prompted import PromptedText
+from bertjax.text.template import Template
 
 PLAIN = Examples("a", np.arange(10, 27), np.arange(50, 84).reshape(17, 2))
 SCORED = Examples("b", np.arange(30, 35), np.arange(60, 65)[:, None], np.ones((5, 1), np.float32))
@@ -112,3 +114,35 @@ def test_arrays(snug):
                 counted = arrays[begin + "counted_mask"][place]
                 assert counted[0] == 0 and counted.sum() == size - 1
         assert batches.tokens(number) == B * (16 + 2 * 16 if snug else 20 + 2 * 33)
+
+
+def test_hosts_with_rows_of_one_batch_have_arrays_of_one_length():
+    """That of the longest text of the whole batch, also where the host has only short ones."""
+    sizes = np.random.default_rng(0).choice([3, 11, 19, 29, 43], TEXTS)
+    tokens = Tokens([_text(n, s) for n, s in enumerate(sizes)], range(TEXTS), empty=_text(99, 2))
+    mixed = _mixed([PLAIN], [1.0])
+    apart = Batches(mixed, tokens, tokens, lengths=(40, 40), pad_id=7, snug=True)
+    tokenizer = SimpleNamespace(template=Template((2,), (3,), (3,)), pad_id=7)
+    ids = [[number] * size for number, size in enumerate(sizes)]
+    joined = JoinedBatches(mixed, ids, tokenizer, length=90, snug=True)
+    alone = Counter()
+    for number in range(17):
+        whole = mixed.whole(number)
+        pairs = sizes[whole.query][:, None] + sizes[whole.passage] + 3
+        for batches, name, own in (
+            (apart, "query_input_ids", sizes[whole.query]),
+            (apart, "passage_input_ids", sizes[whole.passage]),
+            (joined, "input_ids", pairs),
+        ):
+            most = 40 if batches is apart else 90
+            wanted = min(most, next(length for length in LENGTHS if length >= own.max()))
+            for rows in (slice(0, 2), slice(2, B)):
+                array = batches.batch(number, rows)[name]
+                assert array.shape == (*own[rows].shape, wanted)
+                alone[name] += own[rows].max() < own.max()
+        query, passage = apart.lengths(whole)
+        assert apart.tokens(number) == B * query + 2 * B * passage
+        assert (
+            joined.tokens(number) == 2 * B * joined.batch(number, slice(1))["input_ids"].shape[-1]
+        )
+    assert len(alone) == 3 and min(alone.values()) > 5  # hosts whose own texts are shorter

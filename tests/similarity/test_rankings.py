@@ -25,9 +25,11 @@ def test_by_hand():
     expected = {
         "ndcg": (2 / log2(3) + 3 / log2(5)) / (3 + 2 / log2(3) + 1 / 2),
         "ndcg@3": (2 / log2(3)) / (3 + 2 / log2(3) + 1 / 2),
+        "ndcg@2": (2 / log2(3)) / (3 + 2 / log2(3)),
         "ndcg@1": 0,
         "map": (1 / 2 + 2 / 4) / 3,
         "map@3": (1 / 2) / 3,
+        "map@2": (1 / 2) / 3,
         "mrr": 1 / 2,
         "mrr@1": 0,
         "recall@2": 1 / 3,
