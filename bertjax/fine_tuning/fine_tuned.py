@@ -67,7 +67,7 @@ class OneModel:
         """
         self.family, max_length = task_family_of(pretrained)
         self.settings = pretrained.task
-        self.summary = "\n".join(filter(None, [pretrained.summary(), in_words(pretrained.task)]))
+        self.summary = "\n".join(filter(None, [pretrained.summary(), in_words(pretrained)]))
         self.columns = pretrained.task.get("columns", {})
         self.cut: Counter[int] = Counter()
         self._encode = encoder(self.family, pretrained, max_length)

@@ -1,12 +1,12 @@
 """The family of a fine-tuned model, which is saved with it and reads new text."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.encoders import kinds
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.sentence_transformers import ACTIVATION
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
@@ -30,9 +30,11 @@ _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAns
 }
 RERANKER = "reranker"
 # What the number is that a reranker predicts, by the loss that it has learned by.
+_THEIRS = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
 _VALUES = {
-    "binary": "a logit: 1 / (1 + exp(-value)) is the probability that they belong together",
-    "squared": "on the scale of the scores that it has learned",
+    "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
+    "squared": "it is on the scale of the scores that were learned",
+    _THEIRS: "it is the output before the activation of sentence-transformers' CrossEncoder",
 }
 _QUESTIONS_LENGTH = 384  # of a window, if the model gives none; from `run_squad.py`
 
@@ -65,11 +67,21 @@ def about_reranker(max_length: int, loss: str) -> dict[str, Any]:
     return {**remembered(Regression(pairs=True), max_length), "name": RERANKER, "loss": loss}
 
 
-def in_words(task: Mapping[str, Any]) -> str:
+def _loss_of_reranker(pretrained: Pretrained) -> str | None:
+    """The loss that a reranker has learned by; None: it is no reranker."""
+    task = pretrained.task
+    if task.get("name") == RERANKER:
+        return task.get("loss", "")
+    theirs = len(pretrained.classes) == 1 and "max_length" not in task
+    return _THEIRS if theirs and pretrained.kept.get(ACTIVATION) else None
+
+
+def in_words(pretrained: Pretrained) -> str:
     """What the predictions of a model mean, where their names do not say it; else ""."""
-    if task.get("name") != RERANKER:
+    loss = _loss_of_reranker(pretrained)
+    if loss is None:
         return ""
-    scale = _VALUES.get(task.get("loss", ""), "which is comparable among the passages of a query")
+    scale = _VALUES.get(loss, "it compares the passages of one query")
     return f"  value: the greater, the more the texts belong together; {scale}"
 
 
@@ -108,6 +120,8 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
         )
     own = {field.name for field in dataclasses.fields(family) if field.init}
     fields = {name: value for name, value in task.items() if name in own and value is not None}
+    if _loss_of_reranker(pretrained) is not None:
+        fields["pairs"] = True
     if "classes" in own:
         fields["classes"] = pretrained.classes
     longest = pretrained.spec.max_position_embeddings

@@ -95,7 +95,7 @@ def test_a_reranker_reads_pairs_and_says_what_its_number_is(make_pretrained, tmp
     assert OneModel(dataclasses.replace(model, task=remembered(Regression(), 11))).summary == (
         model.summary()
     )
-    for loss, value in (("binary", "1 / (1 + exp(-value))"), ("kl", "among the passages of a")):
+    for loss, value in (("binary", "1 / (1 + exp(-value))"), ("kl", "it compares the passages")):
         folder = tmp_path / loss
         folder.mkdir()
         write_hugging_face(dataclasses.replace(model, task=about_reranker(11, loss)), folder)
@@ -103,6 +103,13 @@ def test_a_reranker_reads_pairs_and_says_what_its_number_is(make_pretrained, tmp
         assert again.family == Regression(pairs=True) and value in again.summary
     with pytest.raises(InputError, match="here: a: one text, but the model learned from two"):
         again.family.parse("a", "here")
+    # A `CrossEncoder` of others, and a model with one number of others, which may be of one text.
+    activation = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+    for name, config, pairs in (("theirs", activation, True), ("other", {}, None)):
+        (tmp_path / name).mkdir()
+        found = OneModel(_read(model, tmp_path / name, **config))
+        assert found.family == Regression(pairs=pairs)
+        assert ("before the activation" in found.summary) == bool(pairs)
 
 
 def _read(model, folder, **config):
