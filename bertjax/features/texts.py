@@ -138,10 +138,10 @@ class TextEncoder:
         texts = iter(texts)
         while some := list(islice(texts, at_once)):
             parts = (text.rpartition(SEPARATOR) if pairs else ("", "", text) for text in some)
-            pairs = [[a, b] if bar else [b] for a, bar, b in parts]
-            halves = self._halves(list(chain.from_iterable(pairs)))
-            for pair in pairs:
-                yield self._join([next(halves) for _ in pair])
+            each = [[a, b] if bar else [b] for a, bar, b in parts]
+            halves = self._halves(list(chain.from_iterable(each)))
+            for one in each:
+                yield self._join([next(halves) for _ in one])
 
     def _halves(self, texts: list[str]) -> Iterator[_Half]:
         if self._kind not in (WORDS, FIRST_PIECES):

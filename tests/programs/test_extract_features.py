@@ -307,8 +307,9 @@ def test_a_line_may_be_a_pair_and_a_record_is_one_text(model, tmp_path, capsys):
     extract(extractor, f"jsonl:{tmp_path}/a.jsonl#x", tmp_path / "a.npz")
     assert "pairs" not in capsys.readouterr().out
     (record,) = read(tmp_path / "a.npz")
-    (one,) = extractor.encoder.encode([text], pairs=False)
+    one, again = extractor.encoder.encode([text] * 2, at_once=1, pairs=False)
     assert model.tokenizer.sep_id not in one.ids[:-1] and not one.token_types.any()
+    np.testing.assert_array_equal(one.ids, again.ids)
     np.testing.assert_array_equal(record, extractor.vectors([one])[0])
     assert abs(record - pair).max() > 0.01
 
