@@ -52,9 +52,9 @@ def prompted(
         (ids,) = tokenizer.encode([prompt])
         if len(ids) >= room:
             raise InputError(
-                f"the prompt {prompt!r:.80} has {len(ids)} tokens, and of the at most {max_length} "
-                f"of a text {room} are not special: no token of the text is left: take a shorter "
-                "prompt, or a greater config.task.query_length or passage_length"
+                f"the prompt {prompt!r:.80} has {len(ids)} tokens, where {room} are free of the at "
+                f"most {max_length} of a text: all texts would be alike: take a shorter prompt, or "
+                "a greater length (config.task.query_length, passage_length)"
             )
         alone = template.sequence(ids).ids  # as sentence-transformers counts them
         at_end = any(each in tokenizer.special_ids for each in alone[-1:])

@@ -39,7 +39,7 @@ VECTORS = {
     "shorter": Embedding(normalize=False, query_length=9, passage_length=9, **PROMPTS),
     "sparse": Embedding(kind=SPARSE, **PROMPTS),
     "sparse by its cosine": Embedding(kind=SPARSE, similarity="cosine", query_length=5),
-    "late": Embedding(kind=LATE, width=7, query_length=5, passage_length=9, **PROMPTS),
+    "late": Embedding(kind=LATE, width=7, query_length=6, passage_length=9, **PROMPTS),
     "late without prompts": Embedding(kind=LATE, width=31),
 }
 BOTH = ("mean", "cls without the prompt", "sparse", "late")  # of ModernBERT, too

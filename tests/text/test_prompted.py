@@ -46,7 +46,7 @@ def test_the_end_of_a_long_text_is_cut(tokenizer):
     assert one.counted.tolist() == [0, 0, 0, 1, 1]
     # A prompt that fills the sequence would make all texts alike.
     for count, most in ((True, 4), (False, 3)):
-        with pytest.raises(InputError, match="the prompt 'query: ' has 2 tokens, and of the at mo"):
+        with pytest.raises(InputError, match="prompt 'query: ' has 2 tokens, where [12] are free"):
             prompted(["cat"], tokenizer, prompt="query: ", count_prompt=count, max_length=most)
     with pytest.raises(InputError, match="at most 1 tokens: no room for the special tokens"):
         prompted(["cat"], tokenizer, max_length=1)
