@@ -15,6 +15,9 @@ __all__ = ["load"]
 def load(source: str) -> "TextModel":
     """Opens a model.
 
+    All that it is given is checked: what is wrong raises `bertjax.base.errors.InputError`, a
+    ValueError whose message says what to do.
+
     Args:
       source: a name on the Hugging Face hub, "hf:google-bert/bert-base-uncased"; a folder that
         transformers wrote, "hf:FOLDER"; a run of pre-training or fine-tuning, "RUN" or "RUN@STEP";
@@ -22,6 +25,7 @@ def load(source: str) -> "TextModel":
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.
+      OSError: a file or folder that the system does not open.
     """
     from bertjax.library import TextModel
 

@@ -1,14 +1,18 @@
 """A model for programs in Python: `bertjax.load` returns it. docs/library.md shows its use."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bertjax.base.errors import InputError
+from bertjax.base.no_tpu import tell_libtpu_where_none_is
+from bertjax.base.validation import converted
 from bertjax.encoders.contract import EncoderSpec
 from bertjax.features.compute import Extractor, Options
 from bertjax.features.texts import MEAN, POOLED
@@ -36,8 +40,11 @@ class TextModel:
 
     def __init__(self, source: str):
         """Use `bertjax.load`."""
-        self.source = source
-        self._pretrained = open_model(source)
+        tell_libtpu_where_none_is()  # JAX has used no device yet, unless the caller's program has
+        self.source = converted(source, str, "source")
+        if not self.source or "\0" in self.source:
+            raise InputError(f"source={self.source!r}: names no model")
+        self._pretrained = open_model(self.source)
         self._extractors: dict[Options, Extractor] = {}
 
     @property
@@ -58,7 +65,8 @@ class TextModel:
     @property
     def params(self) -> Params:
         """See above."""
-        return {part: self._pretrained.params[part] for part in self._pretrained.parts}
+        found, parts = self._pretrained.params, self._pretrained.parts
+        return {part: found[part] for part in parts if part in found}
 
     def __repr__(self) -> str:
         return self._pretrained.summary().partition("\n")[0]
@@ -81,12 +89,12 @@ class TextModel:
         Raises:
           InputError: options that do not fit the model, or a text that is too long for it.
         """
-        chosen = Options(features, **options).of_model(self._pretrained.embedding)
+        chosen = _options(features=features, **options).of_model(self._pretrained.embedding)
         chosen = dataclasses.replace(chosen, features=chosen.features or MEAN)
         if chosen not in self._extractors:
             self._extractors[chosen] = Extractor(self._pretrained, chosen)
         extractor = self._extractors[chosen]
-        encoded = list(extractor.encoder.encode(texts))
+        encoded = list(extractor.encoder.encode(_texts(texts)))
         for number, text in enumerate(encoded):
             extractor.check(text, f"text {number}")
         found = extractor.vectors(encoded)
@@ -100,18 +108,20 @@ class TextModel:
         Raises:
           InputError: no [MASK] in it, a text that is too long, or a model that fills in no blanks.
         """
-        return fill_mask.fill(self._pretrained, [text], top)[0]
+        texts = [converted(text, str, "text")]
+        return fill_mask.fill(self._pretrained, texts, converted(top, int, "top"))[0]
 
-    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+    def predict(self, texts: Iterable[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """What a fine-tuned model says of each text: the objects that launch/predict.py writes.
 
         Args:
-          texts: each in the form of the task: "A", "A ||| B", or a JSON object.
+          texts: each in the form of the task: "A", "A ||| B", or a JSON object, as text or as a
+            dict: {"text": "A", "text_b": "B"}, {"words": ["A", ...]}, ... An empty text gives {}.
 
         Raises:
           InputError: the model has learned no task, or a text has another form.
         """
-        lines = predict.numbered(texts, "texts")
+        lines = predict.numbered(map(_line, _listed(texts)), "texts")
         return list(predict.predictions(self._fine_tuned, lines, "texts"))
 
     @cached_property
@@ -120,7 +130,7 @@ class TextModel:
 
     # ------------------------------------------------------------- for a step of one's own
 
-    def encode(self, texts: Sequence[str], length: int | None = None) -> dict[str, np.ndarray]:
+    def encode(self, texts: Iterable[str], length: int | None = None) -> dict[str, np.ndarray]:
         """The arrays that `function` reads, int32 [B, S], with special tokens and padding.
 
         Args:
@@ -128,14 +138,17 @@ class TextModel:
             that the model takes.
 
         Raises:
-          InputError: the model reads words by their characters (ELMo).
+          InputError: the model reads words by their characters (ELMo), or takes no such length.
         """
         self._pretrained.check_reads_pieces()
         template, most = self.tokenizer.template, self.spec.max_position_embeddings
-        ids = self.tokenizer.encode(texts)
+        ids = self.tokenizer.encode(_texts(texts))
         specials = template.specials(pair=False)
         longest = max((len(each) for each in ids), default=0) + specials
-        size = length or min(longest, most)
+        given = converted(length, int | None, "length")  # type: ignore[arg-type]
+        size = min(longest, most) if given is None else given
+        if not specials <= size <= most:
+            raise InputError(f"length={size}: must be from {specials} to {most}")
         names = self._pretrained.family.text_inputs
         batch = {name: np.zeros((len(ids), size), np.int32) for name in names}
         batch["input_ids"][:] = self.tokenizer.pad_id
@@ -159,15 +172,22 @@ class TextModel:
           which activations are dropped as in training.
 
         Raises:
-          InputError: no such kind, or the model lacks a part of it.
+          InputError: no such kind, or the model lacks a part of it; also of the function, for
+            parameters, arrays or a key that are none, or are not all there.
         """
-        if kind not in (None, *ARCHITECTURES):
+        if not isinstance(kind, str | None) or kind not in (None, *ARCHITECTURES):
             raise InputError(f"kind={kind!r}: must be one of {', '.join(ARCHITECTURES)}")
         model = self._model(kind)
+        parts = ARCHITECTURES[kind].parts(self.spec) if kind else self._pretrained.parts
+        own = {part: self._pretrained.params[part] for part in parts}
 
         def call(
             params: Params, inputs: Arrays, dropout: jax.Array | None = None
         ) -> dict[str, jax.Array]:
+            _check_params("params", params, own)
+            _check_inputs(inputs, model.parts[""].inputs, self.spec.max_position_embeddings)
+            if not isinstance(dropout, jax.Array | None):
+                raise InputError(f"dropout={dropout!r:.80}: must be a key: jax.random.key(0)")
             return model(params, inputs, dropout)
 
         return call
@@ -182,11 +202,89 @@ class TextModel:
         Raises:
           InputError: no such layout, or a mesh that does not fit the devices or the parameters.
         """
-        placement = make_placement(MeshSpec(data=data, model=model), layout)
+        mesh = converted(dict(data=data, model=model), MeshSpec)
+        placement = make_placement(mesh, converted(layout, str, "layout"))
         return placement.shardings(
             jax.eval_shape(self._model().init, jax.random.key(0)), stored=True
         )
 
     def _model(self, kind: str | None = None) -> Model:
-        inputs = ARCHITECTURES[kind or self._pretrained.kind].inputs(self.spec, B=1, S=8)
+        architecture = ARCHITECTURES[kind or self._pretrained.kind]
+        sizes = {axis: min(8, self.spec.max_position_embeddings) for axis in architecture.axes}
+        inputs = architecture.inputs(self.spec, **sizes)
         return Model.of(self._pretrained.model(kind), inputs)
+
+
+def _listed(texts: Any) -> list[Any]:
+    """The members of `texts`: not the letters of a text, and not what has no order."""
+    problem = InputError(f"texts={texts!r:.80}: must be a list of texts")
+    if isinstance(texts, str | bytes | Mapping | Set):
+        raise problem
+    try:
+        return list(texts)
+    except TypeError:
+        raise problem from None
+
+
+def _texts(texts: Any) -> list[str]:
+    """The texts that a caller gives."""
+    return [converted(text, str, f"texts[{n}]") for n, text in enumerate(_listed(texts))]
+
+
+def _line(text: Any) -> str:
+    """A text of `predict` as a line of launch/predict.py's input."""
+    if not isinstance(text, Mapping):
+        form = 'write "A", "A ||| B", or an object such as {"text": "A", "text_b": "B"}'
+        if not isinstance(text, str):
+            raise InputError(f"texts: {text!r:.80} is none: {form}")
+        return text
+    if not text:
+        raise InputError("texts: {} is an object without fields")
+    try:
+        return json.dumps(dict(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"texts: {text!r:.80} cannot be written as JSON: {error}") from error
+
+
+def _options(**given: Any) -> Options:
+    """The options of `vectors`."""
+    known = [field.name for field in dataclasses.fields(Options)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise InputError(f"{unknown[0]}: no such option: there are {', '.join(known)}")
+    return converted(given, Options)
+
+
+def _check_params(place: str, given: Any, own: Any) -> None:
+    """Raises InputError unless `given` has arrays of the same shapes as `own` at its places."""
+    if isinstance(own, Mapping):
+        _check_names(place, given, own)
+        for name, each in own.items():
+            _check_params(f"{place}[{name!r}]", given[name], each)
+    elif getattr(given, "shape", None) != own.shape:
+        raise InputError(f"{place}={given!r:.80}: must be an array of the shape {own.shape}")
+
+
+def _check_names(what: str, given: Any, wanted: Iterable[str]) -> None:
+    """Raises InputError unless `given` has all these names."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what}={given!r:.80}: must be a dict of {', '.join(wanted)}")
+    if missing := [name for name in wanted if name not in given]:
+        raise InputError(f"{what}: no {' and no '.join(missing)} in it")
+
+
+def _check_inputs(given: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longest: int) -> None:
+    """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
+    _check_names("inputs", given, wanted)
+    for name, each in wanted.items():
+        dtype, shape = (getattr(given[name], field, None) for field in ("dtype", "shape"))
+        if dtype is None or not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
+            raise InputError(
+                f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
+                "as `encode` makes it"
+            )
+    shapes = {name: given[name].shape for name in wanted}
+    texts = shapes["input_mask"]
+    if differ := [name for name, shape in shapes.items() if shape[: len(texts)] != texts]:
+        raise InputError(f"inputs: {differ[0]} is {shapes[differ[0]]}, and input_mask {texts}")
+    if texts[-1] > longest:
+        raise InputError(f"inputs: {texts[-1]} tokens: the model takes {longest}")

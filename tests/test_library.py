@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bertjax
+from bertjax import library
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import write_hugging_face
 from tests.helpers.closeness import assert_close
@@ -25,7 +26,7 @@ def test_vectors_are_means_of_those_of_tokens(filler):
     assert len(each[1]) == 3  # [CLS] baa [SEP]
     for vector, tokens in zip(vectors, each, strict=True):
         assert_close(vector, tokens.mean(0))
-    two = filler.vectors(texts, layers=(0, -1), normalize=True)
+    two = filler.vectors(texts, layers=[0, -1], normalize=True)
     assert two.shape == (3, 2 * filler.spec.hidden_size)
     assert_close(np.linalg.norm(two, axis=1), np.ones(3))
     with pytest.raises(InputError, match="text 1: .* tokens .* more than"):
@@ -47,6 +48,70 @@ def test_a_fine_tuned_model_predicts(make_pretrained, tmp_path):
     answers = model.predict(["the cat runs", "a dog ||| a house"])
     assert [set(each) >= {"text", "label"} for each in answers] == [True, True]
     assert {each["label"] for each in answers} <= set(model.classes)
+    (again,) = model.predict([{"text": "a dog", "text_b": "a house", "id": 7}])
+    assert again == {"id": 7} | answers[1]
+
+
+WRONG = {
+    "texts='the cat': must be a list": lambda m: m.vectors("the cat"),
+    "texts=7: must be a list": lambda m: m.predict(7),
+    "texts={'cat'}: must be a list": lambda m: m.encode({"cat"}),
+    "texts[1]=None: expected `str`": lambda m: m.vectors(["a", None]),
+    "layers[0]=1.5: expected `int`": lambda m: m.vectors(["a"], layers=[1.5]),
+    "--layers: none: give one": lambda m: m.vectors(["a"], layers=[]),
+    "layer: no such option: there are features, layers": lambda m: m.vectors(["a"], layer=1),
+    "--compute_dtype=float16: must be": lambda m: m.vectors(["a"], compute_dtype="float16"),
+    "--batch_tokens=0: must be at least 1": lambda m: m.vectors(["a"], batch_tokens=0),
+    "--streams=-1: must be at least 0": lambda m: m.vectors(["a"], streams=-1),
+    "text=['[MASK]']: expected `str`": lambda m: m.fill(["[MASK]"]),
+    "top='5': expected `int`": lambda m: m.fill("[MASK]", top="5"),
+    "texts: ('a', 'b') is none: write": lambda m: m.predict([("a", "b")]),
+    "texts: {} is an object without": lambda m: m.predict([{}]),
+    "cannot be written as JSON": lambda m: m.predict([{"text": object()}]),
+    'write {"text": ': lambda m: m.predict([{"words": ["a"]}]),
+    "length=True: expected `int": lambda m: m.encode(["a"], length=True),
+    "length=14: must be from 2 to 13": lambda m: m.encode(["a"], length=14),
+    "length=0: must be from 2 to 13": lambda m: m.encode(["a"], length=0),
+    "kind=['encoder']: must be one of": lambda m: m.function(["encoder"]),
+    "data='1': expected `int`": lambda m: m.shardings(data="1"),
+    "layout=7: expected `str`": lambda m: m.shardings(7),
+    "params=7: must be a dict": lambda m: m.function()(7, {}),
+    "params: no pooler and no classifier": lambda m: m.function()({"bert": m.params["bert"]}, {}),
+    "params['pooler']=7: must be a dict of dense": lambda m: m.function()(
+        {**m.params, "pooler": 7}, {}
+    ),
+    "inputs: no input_mask and no token_type_ids": lambda m: m.function()(
+        m.params, {"input_ids": np.zeros((1, 5), int)}
+    ),
+    "inputs['input_mask']: must be an array of whole numbers with 2": lambda m: m.function()(
+        m.params, m.encode(["a"]) | {"input_mask": np.ones((1, 3))}
+    ),
+    "inputs: input_ids is (1, 3), and input_mask (1, 4)": lambda m: m.function()(
+        m.params, m.encode(["a"]) | {"input_mask": np.ones((1, 4), int)}
+    ),
+    "dropout=3: must be a key": lambda m: m.function()(m.params, m.encode(["a"]), 3),
+}
+
+
+def test_wrong_arguments_are_said(make_pretrained, tmp_path):
+    """tests/campaigns/library.py tries many more."""
+    write_hugging_face(make_pretrained("BertForSequenceClassification"), tmp_path)
+    model = bertjax.load(f"hf:{tmp_path}")
+    for message, call in WRONG.items():
+        with pytest.raises(InputError, match=re.escape(message)) as error:
+            call(model)
+        assert "\n" not in str(error.value)
+    for source in (None, 7, "", "a\0b", b"hf:a", tmp_path):
+        with pytest.raises(InputError, match="source="):
+            bertjax.load(source)
+
+
+def test_libtpu_is_told_that_there_is_no_tpu(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(library, "tell_libtpu_where_none_is", lambda: told.append(True))
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
+        bertjax.load(str(tmp_path))
+    assert told
 
 
 def test_a_step_of_one_s_own(filler):

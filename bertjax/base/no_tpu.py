@@ -19,7 +19,7 @@ def tell_libtpu() -> None:
 
 
 def tell_libtpu_where_none_is() -> None:
-    """Calls `tell_libtpu` if the machine has no TPU; call it before JAX is imported."""
+    """Calls `tell_libtpu` if the machine has no TPU."""
     vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
     if not any(path.read_text().strip() == _GOOGLE for path in vendors):
         tell_libtpu()

@@ -89,6 +89,10 @@ def converted(value: Any, kind: type[T], place: str = "") -> T:
     """
     try:
         return msgspec.convert(value, kind)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{place}={_shown.repr(value)}: half a surrogate pair in a text"
+        ) from error
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from error
@@ -109,7 +113,7 @@ def _places(value: Any, path: str, place: str) -> Iterator[tuple[str, Any]]:
         yield place, value
         return
     named = isinstance(value, Mapping)
-    members = value if isinstance(value, list | tuple) else ()
+    members = value if isinstance(value, list | tuple | set | frozenset) else ()
     for key, each in value.items() if named else enumerate(members):
         own = f".{key}" if named else f"[{key}]"
         for step, shown in ((own, own), ("[...]", f"[{key!r}]")):

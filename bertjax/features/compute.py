@@ -29,6 +29,8 @@ from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.sharding.placement import data_parallel
 
+_DTYPES = ("float32", "bfloat16")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -96,8 +98,14 @@ class Extractor:
         family = pretrained.family
         features = options.features or (WORDS if family.reads_characters else TOKENS)
         options = dataclasses.replace(options, features=features, normalize=bool(options.normalize))
+        choices = {"features": KINDS, "combine": ("concat", "sum"), "compute_dtype": _DTYPES}
+        for flag, known in choices.items():
+            if (value := getattr(options, flag)) not in known:
+                raise InputError(f"--{flag}={value}: must be one of {', '.join(known)}")
         spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
         longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
+        if not options.layers:
+            raise InputError("--layers: none: give one at least")
         for layer in options.layers:
             if not -depth - 1 <= layer <= depth:
                 raise InputError(
@@ -108,16 +116,16 @@ class Extractor:
         least = pretrained.tokenizer.template.specials(pair=True)
         if not least <= max_length <= longest:
             raise InputError(f"--max_length={max_length}: must be from {least} to {longest}")
-        for flag, choices in (("features", KINDS), ("combine", ("concat", "sum"))):
-            if (value := getattr(options, flag)) not in choices:
-                raise InputError(f"--{flag}={value}: must be one of {', '.join(choices)}")
         if family.reads_characters and features in (TOKENS, CLS):
             raise InputError(
                 f"--features={features}: {pretrained.origin} reads words, without pieces and "
                 f"[CLS]: choose another, such as {WORDS}"
             )
-        check_numbers("--batch_tokens", options.batch_tokens)
-        check_numbers("--streams", options.streams)
+        for flag, least in (("batch_tokens", 1), ("streams", 0)):
+            value = getattr(options, flag)
+            check_numbers(f"--{flag}", value)
+            if value is not None and value < least:
+                raise InputError(f"--{flag}={value}: must be at least {least}")
         if options.streams and not family.states:
             raise InputError(
                 f"--streams={options.streams}: {pretrained.origin} has no states that go on from "

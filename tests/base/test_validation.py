@@ -72,6 +72,13 @@ def test_a_value_of_another_type_is_shown_at_its_place(value, problem):
     assert len(str(error.value)) < 200
 
 
+def test_values_that_json_does_not_have():
+    with pytest.raises(InputError, match=re.escape("layers[0]='cat': expected `int`, got `str`")):
+        converted({"layers": {"cat"}}, record(layers=tuple[int, ...]))
+    with pytest.raises(InputError, match="top=.*: half a surrogate pair in a text"):
+        converted("\ud800", int, "top")
+
+
 def test_names_with_the_signs_of_paths():
     files = record(**dict.fromkeys(("a.bin", "a.bin.b", "a"), record(bytes=int)))
     value = {"a": {"bytes": 1}, "a.bin": {"bytes": 2}, "a.bin.b": {"bytes": "3"}}

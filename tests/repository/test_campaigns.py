@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CAMPAIGNS = ("bad_input", "damage", "crashes")
+CAMPAIGNS = ("bad_input", "damage", "crashes", "library")
 
 
 @pytest.mark.slow
