@@ -55,6 +55,11 @@ def forget(where: Path) -> None:
         file.unlink()
 
 
+def instructions(where: Path) -> int:
+    """The number of instructions whose dumps are there."""
+    return sum(_DUMP.fullmatch(file.name) is not None for file in where.iterdir())
+
+
 def dumped(where: Path, rounds: Mapping[str, float]) -> dict[str, int]:
     """The bundles that one execution of an instruction takes, by the instruction's name.
 

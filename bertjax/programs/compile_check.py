@@ -1,7 +1,9 @@
 """Compiles the training step of a run for TPUs that are not there, and reports what it needs."""
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +14,8 @@ import jax
 from bertjax.attention.kernel.form import BLOCK
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
+from bertjax.base.progress import Progress
+from bertjax.compile_report import bundles
 from bertjax.compile_report.documents import packed_rows, share_of_blocks
 from bertjax.compile_report.parts import Scopes
 from bertjax.compile_report.picture import draw
@@ -27,6 +31,8 @@ from bertjax.runs.initialize import open_sources, with_weights
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.training.loop import Trainer
+
+_SECONDS_BETWEEN_LOOKS = 1.0  # at what the compiler has dumped
 
 
 def run(
@@ -57,11 +63,13 @@ def run(
             raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
     where = describe(topology)
     of_config = _similarity_phase if is_similarity(config) else _phases
-    reports = []
+    reports, expected = [], None
     for phase in of_config(config, where, document):
         print(f"{phase.name}: compiling for {topology} ...", flush=True)
-        begin = time.perf_counter()
-        reports.append(compile_and_report(phase.lower(), phase.step, where, phase.scopes))
+        begin, lowered = time.perf_counter(), phase.lower()
+        with _shown(phase.name, expected):
+            reports.append(compile_and_report(lowered, phase.step, where, phase.scopes))
+        expected = bundles.instructions(bundles.folder())
         print(f"({time.perf_counter() - begin:.0f} s)\n{table(reports[-1])}\n", flush=True)
     print(run_table(reports))
     if json_file:
@@ -72,6 +80,33 @@ def run(
     if image:
         draw(reports, f"{title} on {topology}".strip(), image)
     return reports
+
+
+@contextlib.contextmanager
+def _shown(name: str, expected: int | None) -> Iterator[None]:
+    """Shows how many instructions of a phase are compiled, while the block compiles them.
+
+    Args:
+      expected: how many there will be, as in the phase before; None: it is not known.
+    """
+    ended = threading.Event()
+
+    def show() -> None:
+        with Progress(name, expected, " instructions") as progress:
+            shown, last = 0, False
+            while not last:
+                last = ended.wait(_SECONDS_BETWEEN_LOOKS)
+                found = bundles.instructions(bundles.folder())
+                progress.update(found - shown)
+                shown = found
+
+    thread = threading.Thread(target=show)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Phase(NamedTuple):

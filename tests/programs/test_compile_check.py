@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 from PIL import Image
 
+from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.compile_report.topology import describe
 from bertjax.config import paper_config, place_on_pod
@@ -260,6 +261,21 @@ def test_a_machine_without_a_tpu_prints_nothing_about_it(tmp_path):
         [sys.executable, tmp_path / "door.py"], env=environment, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_instructions_that_are_compiled_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compile_check.bundles, "folder", lambda: tmp_path)
+    monkeypatch.setattr(compile_check, "_SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    (tmp_path / "1-fusion.7-64-final_bundles.txt").touch()
+    said = ""
+    with compile_check._shown("phase 2", 3):
+        while "phase 2:  33% 1/3" not in said:  # while it compiles
+            said += capsys.readouterr().err
+        (tmp_path / "1-copy.2-64-final_bundles.txt").touch()
+        (tmp_path / "1-copy.2-64-other.txt").touch()
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("phase 2:  67% 2/3 [") and last.endswith(" instructions/s]")
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v9:4x4", "v5p:4x4", ""])
