@@ -115,6 +115,7 @@ check_flags() {
   esac
   [[ -z "$type$chips" ]] || translate
   [[ -z "$config" ]] || find_config
+  [[ "$command" == ssh ]] || check_sources
 }
 
 need() {
@@ -158,11 +159,32 @@ translate() {
 
 # Sets config to the file's path inside the checkout, which is the same on the hosts.
 find_config() {
-  local file="${config%%:*}" inside
-  [[ -f "$file" ]] || die "--config=$config: no such file"
+  local name="${config%%:*}" file inside
+  # From any folder, and by the names that the programs take.
+  for file in "$name" "$REPOSITORY/$name" "$REPOSITORY/configs/"{,pretrain_}"${name%.py}.py"; do
+    [[ ! -f "$file" ]] || break
+  done
+  [[ -f "$file" ]] || die "--config=$config: no such file, here or in $REPOSITORY"
   inside="$(git -C "$REPOSITORY" ls-files --error-unmatch -- "$(realpath "$file")" 2>/dev/null)" ||
     die "--config=$config: not a tracked file of $REPOSITORY, and only those are sent: git add it"
-  config="$inside${config#"$file"}"
+  config="$inside${config#"$name"}"
+}
+
+# Refuses weights in a folder of this machine: the hosts have only what is sent, and buckets.
+check_sources() {
+  local argument path
+  for argument in "${arguments[@]}"; do
+    case "$argument" in
+      --config.init_from=* | --config.init_from.*=* | --config.decay_from=*) path="${argument#*=}" ;;
+      *) continue ;;
+    esac
+    case "$path" in hf:* | tf1:* | elmo:*) path="${path#*:}" ;; esac
+    path="${path%%[@#]*}" # without a step or layers
+    [[ ! -e "$path" ]] ||
+      die "$argument: lies on this machine, and no host has it: name a run in a bucket (gcloud" \
+        "storage cp -r RUN gs://BUCKET/RUN), or hf:USER/NAME of the hub, where launch/convert.py" \
+        "--push puts a model"
+  done
 }
 
 prepare_here() {

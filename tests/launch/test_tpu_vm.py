@@ -37,6 +37,7 @@ class Cloud:
 
     def __init__(self, folder: Path, checkout: Path):
         self.folder, self.checkout = folder, checkout
+        self.here = checkout  # where the script is called
         self.script = checkout / "launch" / "tpu_vm.sh"
         for bucket in ("data/wiki/store", "out"):
             (folder / "buckets" / bucket).mkdir(parents=True)
@@ -96,7 +97,7 @@ class Cloud:
         (self.folder / "scenario.json").write_text(json.dumps(scenario))
         return subprocess.Popen(
             ["bash", self.script, *arguments],
-            cwd=self.checkout,
+            cwd=self.here,
             env=os.environ
             | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "CLOUD": str(self.folder)}
             | {"BERTJAX_VENV": str(self.folder / "venv")},
@@ -461,6 +462,18 @@ def test_a_missing_bucket(cloud, bucket):
         (["create", *SLICE, "--zone"], "--zone: no such flag, or without its =value"),
         (["create", *SLICE, "--config=configs/no.py"], "--config=configs/no.py: no such file"),
         (["create", *SLICE, "--config=untracked.py"], "not a tracked file"),
+        *(
+            (
+                [command, *SLICE, *RUN, "--", "--config.seed=1", f"--config.{source}"],
+                f"--config.{source}: lies on this machine, and no host has it: name a run in a b",
+            )
+            for command, source in (
+                ("create", "init_from=hf:configs"),
+                ("run", "init_from=configs/"),
+                ("up", "init_from.teacher=tf1:configs#0,2"),
+                ("up", "decay_from=configs@400"),
+            )
+        ),
         (["create", *SLICE, *RUN, "--", "--config.seed", "1"], "write --config.key=value"),
         (["setup", "--name=bert"], "setup needs --corpus"),
         (["setup", "--name=bert", "--corpus=wiki"], "--corpus=wiki: write gs://BUCKET/FOLDER"),
@@ -642,6 +655,19 @@ def test_dry_run_prints_and_does_nothing(cloud, command):
     assert error.endswith("\ndry run: nothing was done\n")
     assert not (cloud.folder / "calls.jsonl").exists()
     assert sorted(cloud.checkout.rglob("*")) == before
+
+
+def test_configs_are_found_from_anywhere(cloud, tmp_path):
+    """So are weights that every host reaches."""
+    cloud.here = tmp_path
+    sources = "--config.init_from.a=hf:bert", "--config.init_from.b=gs://out/configs"
+    for name in ("configs/pretrain_base_16.py", "pretrain_base_16", "base_16:w"):
+        words = *SLICE, *RUN[1:], f"--config={name}", "--dry_run", "--", *sources
+        code, _, error = cloud("up", *words)
+        assert code == 0, error
+        found = "configs/pretrain_base_16.py" + ":w" * name.endswith(":w")
+        checked = f"'--config={cloud.checkout}/{found}' --topology=v4:2x2x2 {' '.join(sources)}\n"
+        assert checked in error and f"host run --config={found} --workdir" in error
 
 
 def test_help_is_the_head_of_the_script(cloud):
