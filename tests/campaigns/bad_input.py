@@ -152,6 +152,7 @@ _OF_FLAGS = {
         *_NO_INPUT,
         *(f"odd/{name}.py" for name in ("syntax", "no_config", "raises", "a_list")),
         *("odd/no_arguments.py:word", "odd/folder.py", "odd/empty.py", "tiny.json"),
+        *("finetune_together:a.b=regression,RTE", "finetune_together:=regression,RTE"),
     ),
     "source": (
         *_NO_PATH,
@@ -167,6 +168,7 @@ _OF_FLAGS = {
     "study": (
         *(*_NO_INPUT, "tiny.py", "study.py:word", "odd/folder.py", "odd/empty.py"),
         *(f"odd/{name}.py" for name in ("syntax", "raises", "no_study", "a_study", "a_long_study")),
+        f"modern_walk:{'9' * 5000}",
     ),
     "data": (*_NO_INPUT, "corpus"),
     "only": ("", "text", ",", "CoLA,CoLA", "loss,text"),
@@ -288,6 +290,11 @@ _NO_TEXT = (None, 7, "", "text", [], {}, _LONG)
 _NO_SWITCH = (None, "yes", 7, [])
 _NO_SECTION = (None, 7, "text", [], {})
 _NO_LIST = (None, "text", (), ("text",), (-1,), (0,), (None,), (float("nan"),), {}, (10**20,))
+# Numbers in texts of a config.
+_OVERFLOWING = (
+    *(("budget", "1e400tokens"), ("budget", "1e30flops"), ("budget", "1..2h")),
+    *(("decay_from", f"run@{'9' * 5000}"), ("init_from", f"run#{'9' * 5000}")),
+)
 _ON_THE_LINE = ("", "text", "nan", "inf", "-1", "0", "9" * 20, "1e400")
 
 
@@ -331,6 +338,10 @@ def _config_tries() -> Iterator[Planned]:
                     yield _planned(f"{name} config flags", f"--{flag}={text}", command, on_line)
             gone = partial(_in_file, config, place, _GONE)
             yield _planned(f"{name} config file", f"no {key}", command, gone)
+        for key, text in _OVERFLOWING if name == "pretrain" else ():
+            flag = f"config.{key}"
+            on_line = _with_flag(flag, text)
+            yield _planned(f"{name} config flags", f"--{flag}={text}", command, on_line)
         for place in ((), ("model",), ("optimizer",)):
             more = partial(_in_file, config, (*place, "no_such_key"), 1)
             key = ".".join((*place, "no_such_key"))
