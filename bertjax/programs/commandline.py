@@ -75,7 +75,8 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     """
     end_by_signals()
     tell_libtpu_where_none_is()
-    app._exit_before_main = lambda _: sys.exit()  # of absl: after --help, the exit code would be 1
+    # After --help, absl would exit with 1.
+    app._exit_before_main = lambda _: sys.exit()  # type: ignore[attr-defined]
     sys.argv = _config_first(sys.argv)
     try:
         try:

@@ -50,14 +50,12 @@ def test_greedy_texts_are_those_of_transformers(tokenizer, tmp_path, name, token
 
 def test_a_text_ends_at_the_end_of_text(tokenizer):
     """A piece that the model puts becomes the end of texts."""
-    whole = complete(small_gpt(tokenizer), PROMPTS[:1], 8)[0]
+    whole = complete(small_gpt(tokenizer), PROMPTS, 8)[0]
     place = next(i for i in range(3, len(whole)) if whole[i] not in whole[:i])
     changed = copy.copy(tokenizer)
     changed.roles = tokenizer.roles | {"eos": whole[place]}
-    model = small_gpt(changed)
-    assert complete(model, PROMPTS[:1], 8)[0] == whole[:place]
-    both = complete(model, PROMPTS[:2], 8)
-    assert both[0] == whole[:place] and len(both[1]) > place  # while another text goes on
+    found = complete(small_gpt(changed), PROMPTS, 8)
+    assert found[0] == whole[:place] and len(found[1]) > place  # while another text goes on
 
 
 def test_draws(tokenizer):
@@ -135,4 +133,4 @@ def test_wrong_input(tokenizer, tmp_path, monkeypatch, capsys):
     with pytest.raises(InputError, match="tokens, and the model takes 23"):
         complete(model, ["cat " * 40])
     monkeypatch.setattr(program, "open_model", lambda source, kind: model)
-    assert program.run("here", PROMPTS[:2], 4) == capsys.readouterr().out.rstrip("\n").split("\n\n")
+    assert program.run("here", PROMPTS, 4) == capsys.readouterr().out.rstrip("\n").split("\n\n")
