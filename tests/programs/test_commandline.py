@@ -303,6 +303,13 @@ def test_config_and_override(folder):
         assert _run(folder, *order).stdout == "steps 7\n"
 
 
+def test_the_config_comes_first_among_the_flags():
+    given = ["door", "--b=2", "--config.x=1", "-config=one", "--configs=c", "--", "--config=two"]
+    first = ["door", "-config=one", "--b=2", "--config.x=1", "--configs=c", "--", "--config=two"]
+    assert commandline._config_first(given) == first
+    assert commandline._config_first(given[:3]) == given[:3]
+
+
 @pytest.mark.parametrize("key", ["step", "model.layer", "steps.more"])
 def test_unknown_config_key(folder, key):
     result = _run(folder, "--config=config.py", f"--config.{key}=7")
