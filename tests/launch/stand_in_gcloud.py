@@ -12,9 +12,7 @@ It is called as `stand_in_gcloud.py PROGRAM ARGUMENTS...`. Its state is in the f
 import fcntl
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -94,11 +92,15 @@ def gcloud(arguments: list[str]) -> None:
         case ["compute", "tpus", "tpu-vm", "ssh", _, *rest]:
             ssh(rest)
         case ["compute", "tpus", "tpu-vm", "scp", source, target, *_]:
+            import shutil  # here, because it takes longer than most calls
+
             for host in range(scenario()["hosts"]):
                 shutil.copy(source, home(host) / target.split(":", 1)[1])
         case ["storage", "ls", address]:
             ls(address)
         case ["storage", "rsync", *_, source, target]:
+            import shutil
+
             shutil.copytree(bucket_path(source), target, dirs_exist_ok=True)
         case _:
             fail(f"ERROR: (gcloud) unrecognized arguments: {arguments}", 2)
@@ -151,6 +153,8 @@ def delete() -> None:
 
 
 def ssh(arguments: list[str]) -> None:
+    import subprocess
+
     worker, command = flag(arguments, "worker", "0"), flag(arguments, "command")
     hosts = range(scenario()["hosts"]) if worker == "all" else [int(worker)]
     late = scenario()["late"] and " host status" in command
