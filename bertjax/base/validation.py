@@ -36,7 +36,15 @@ _MOST = {
 # A number of a file, as most languages write it. Python reads more: "1_000", "nan", other digits.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
-_shown = reprlib.Repr()
+
+class _Shown(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        """Python itself writes no number of more than 4,300 digits."""
+        bits = x.bit_length()
+        return super().repr_int(x, level) if bits < 10_000 else f"a number of {bits:,} bits"
+
+
+_shown = _Shown()
 _shown.maxstring = 80
 
 

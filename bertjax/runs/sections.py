@@ -33,9 +33,8 @@ def plain_config(config: Config) -> dict[str, Any]:
             "ml_collections.ConfigDict, as the files in configs/ do"
         )
     plain = config.to_dict() if isinstance(config, ml_collections.ConfigDict) else dict(config)
-    plain = json.loads(json.dumps(plain))
     check_numbers("config", plain)
-    return plain
+    return json.loads(json.dumps(plain))
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -173,6 +173,9 @@ def test_every_number_of_a_config_is_checked():
     config["a"] = 10**400
     with pytest.raises(InputError, match=r"^config.a=10{17}\.\.\.0{19}: must be at most"):
         check_numbers("config", config)
+    config["a"] = -(10**5000)
+    with pytest.raises(InputError, match="^config.a=a number of 16,610 bits: must be at least"):
+        check_numbers("config", config)
     config["a"] = ()
     check_numbers("config", config)
     check_numbers("--learn_vocabulary", None)

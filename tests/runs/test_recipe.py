@@ -188,6 +188,7 @@ BAD = {
         {"phase_2": {"model": {"hidden_size": 64}}},
         r"config\.phase_2\.model\.hidden_size: must be the same in all phases; .*: remat",
     ),
+    "a seed of 5,000 digits": ({"seed": 10**5000}, r"config\.seed=a number of .* bits: must be"),
     "a seed over int32": ({"seed": 2**31}, r"config\.seed=2147483648: must be at most"),
 }
 
