@@ -16,7 +16,7 @@ from bertjax.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.programs import complete, pretrain, score
+from bertjax.programs import complete, perplexity, pretrain, score
 from bertjax.runs import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
@@ -197,6 +197,7 @@ def test_a_run(tiny_corpus, tmp_path):
     assert jax.tree.structure(first.params) == jax.tree.structure(causal.params)
     write_minimal_pairs(tmp_path / "words.jsonl")
     assert len(complete.run(str(tmp_path / "run"), ["moo"], 3)) == 1
+    assert perplexity.run(str(tmp_path / "run"), None, 31)["nats_per_token"] > 0
     given = str(tmp_path / "run"), str(tmp_path / "words.jsonl")
     assert score.run(*given)["masking"] == "token"
     assert score.run(*given, part=CAUSAL)["masking"] is None
