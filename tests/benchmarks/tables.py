@@ -56,13 +56,13 @@ def train_step(results: Path, name: str = "train_step") -> str:
         "bertjax": "bertjax",
         "shipped": "transformers, as shipped",
         "gathered": "transformers, head on the masked positions",
+        "compiled": "transformers, as shipped, by `torch.compile`",
     }
     rows = []
-    for way, name in names.items():
-        figures = ways[way]
+    for way, figures in ways.items():
         rows.append(
             (
-                name,
+                names[way],
                 _range(figures["milliseconds"], "{:,.1f}" if content["gpu"] else "{:,.0f}"),
                 f"{figures['sequences_per_second']:,.1f}",
                 "" if way == "bertjax" else _times(figures["ratio"]),
@@ -75,6 +75,28 @@ def train_step(results: Path, name: str = "train_step") -> str:
     )
     caption += f" On one {content['gpu']}, in bfloat16." if content["gpu"] else ""
     return _table(caption, ("way", "ms a step (range)", "sequences/s", "bertjax is"), rows)
+
+
+def train_step_compiled(results: Path) -> str:
+    """The best round of bertjax and of torch.compile, for each batch."""
+    contents = _read(results / "train_step_compiled.json")
+    rows = []
+    for content in contents:
+        ours, theirs = _best(content)
+        batch = f"{content['shapes']['batch_size']} x {content['shapes']['length']}"
+        rows.append((batch, f"{ours:.1f}", f"{theirs:.1f}", _times(theirs / ours)))
+    first = contents[0]
+    caption = (
+        f"{first['shapes']['layers']} layers of {first['shapes']['width']}; the best of "
+        f"{first['rounds']} rounds of {first['steps']} steps. {_versions(first['versions'])}. On "
+        f"one {first['gpu']}, in bfloat16."
+    )
+    return _table(caption, ("batch", "bertjax, ms", "`torch.compile`, ms", "bertjax is"), rows)
+
+
+def _best(content: dict[str, Any]) -> list[float]:
+    """The milliseconds of a step of bertjax and of torch.compile in a report of train_step.py."""
+    return [content["ways"][way]["milliseconds"]["minimum"] for way in ("bertjax", "compiled")]
 
 
 def input_pipeline(results: Path) -> str:
@@ -572,7 +594,7 @@ def _sequences(step: dict[str, Any]) -> str:
 
 def speed(results: Path) -> str:
     """A line or two of each comparison, for README."""
-    steps, on_gpu = (_read(results / f"train_step{on}.json")["ways"] for on in ("", "_gpu"))
+    steps = _read(results / "train_step.json")["ways"]
     vectors = _read(results / "extract_features.json")["ways"]
     text = _read(results / "tokenization.json")
     megabytes = [f"{row['megabytes_per_second']:.1f}" for row in text["results"]]
@@ -583,17 +605,17 @@ def speed(results: Path) -> str:
     config, topology, length, _ = estimate["shape"]
     rows = [
         (
-            f"training step{of}, {how}",
-            f"{ways['bertjax']['sequences_per_second']:{form}} sequences/s",
-            f"{ways[way]['sequences_per_second']:{form}}",
-            _times(ways[way]["ratio"]),
+            f"training step, {how}",
+            f"{steps['bertjax']['sequences_per_second']:.1f} sequences/s",
+            f"{steps[way]['sequences_per_second']:.1f}",
+            _times(steps[way]["ratio"]),
         )
-        for ways, way, form, of, how in (
-            (steps, "shipped", ".1f", "", "as shipped"),
-            (steps, "gathered", ".1f", "", "head on masked positions"),
-            (on_gpu, "shipped", ",.0f", ", BERT-Base, one H100", "as shipped"),
-        )
+        for way, how in (("shipped", "as shipped"), ("gathered", "head on masked positions"))
     ]
+    for content in _read(results / "train_step_compiled.json"):
+        ours, theirs = _best(content)
+        work = f"training step, BERT-Base, H100, length {content['shapes']['length']}"
+        rows.append((work, f"{ours:.1f} ms", f"{theirs:.1f}", _times(theirs / ours)))
     rows += [
         (
             "vectors of sentences",
@@ -670,7 +692,8 @@ def _machine(content: dict[str, Any]) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
-        *(train_step, input_pipeline, extract_features, tokenization, bfloat16, finetune),
+        *(train_step, train_step_compiled, input_pipeline, extract_features, tokenization),
+        *(bfloat16, finetune),
         embeddings,
         *(enwiki_mini, equal_minutes, fine_tuned_minutes),
         *(

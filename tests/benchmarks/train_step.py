@@ -3,12 +3,13 @@
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
   python tests/benchmarks/train_step.py --gpu --layers=12 --width=768 --batch_size=128 --steps=20
 
-Three ways, each in its own process on all cores, run their rounds alternately while the others
+The ways, each in its own process on all cores, run their rounds alternately while the others
 sleep:
 
   bertjax      the package's own step, as launch/pretrain.py compiles it
   shipped      transformers' BertForPreTraining: a vocabulary product at every position
   gathered     the same, with its head on the masked positions only, as in bertjax
+  compiled     "shipped" by torch.compile; only with --gpu
 
 All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
 mean of a few steps. On a CPU they compute in float32, and bertjax has the variables of "Memory on a
@@ -35,7 +36,7 @@ from unittest import mock
 import numpy as np
 
 Step = Callable[[], float]  # one update; its loss
-WAYS = ("bertjax", "shipped", "gathered")
+WAYS = ("bertjax", "shipped", "gathered", "compiled")
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
 MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(2**30))
 
@@ -109,8 +110,8 @@ def bertjax_step(shapes: Shapes) -> Step:
     return step
 
 
-def transformers_step(shapes: Shapes, gathered: bool) -> Step:
-    """BertForPreTraining as published, or with the head on the masked positions only."""
+def transformers_step(shapes: Shapes, way: str) -> Step:
+    """BertForPreTraining as published, compiled, or with the head on the masked positions only."""
     import torch
     import transformers
 
@@ -144,8 +145,10 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
     }
     labels = torch.full_like(inputs["input_ids"], -100).scatter(1, positions, masked_ids)
 
+    forward = torch.compile(model) if way == "compiled" else model
+
     def loss_as_shipped() -> Any:
-        return model(**inputs, labels=labels, next_sentence_label=next_labels).loss
+        return forward(**inputs, labels=labels, next_sentence_label=next_labels).loss
 
     def loss_gathered() -> Any:
         sequence, pooled = model.bert(**inputs, return_dict=False)
@@ -157,7 +160,7 @@ def transformers_step(shapes: Shapes, gathered: bool) -> Step:
             next_logits, next_labels
         )
 
-    compute_loss = loss_gathered if gathered else loss_as_shipped
+    compute_loss = loss_gathered if way == "gathered" else loss_as_shipped
 
     def step() -> float:
         with torch.autocast(device.type, torch.bfloat16, enabled=shapes.gpu):
@@ -178,7 +181,7 @@ def serve(connection: Connection, way: str, shapes: Shapes) -> None:
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # all ways share the memory
         step = bertjax_step(shapes)
     else:
-        step = transformers_step(shapes, gathered=way == "gathered")
+        step = transformers_step(shapes, way)
     while steps := connection.recv():
         wall, processor = time.perf_counter(), time.process_time()
         for _ in range(steps):
@@ -207,7 +210,8 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
 def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[float, float, float]]]:
     """Returns {way: [(wall, processor) seconds of a step and the last loss, for every round]}."""
     with contextlib.ExitStack() as stack:
-        workers = {way: stack.enter_context(worker(way, shapes)) for way in WAYS}
+        ways = WAYS if shapes.gpu else WAYS[:-1]
+        workers = {way: stack.enter_context(worker(way, shapes)) for way in ways}
         results: dict[str, list] = {way: [] for way in WAYS}
         for number in range(rounds + 1):
             for way, connection in workers.items():

@@ -37,6 +37,23 @@ def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
     assert tables.render(f"{before}| old |\n{after}", tmp_path) == before + table + after
 
 
+def test_a_step_by_torch_compile_is_a_row(tmp_path):
+    """It is one of the ways of a report of train_step.py, or stands beside bertjax alone."""
+    times = {"median": 41.25, "minimum": 40.5, "maximum": 43.75}
+    ours = {"milliseconds": times, "sequences_per_second": 775.75, "ratio": 1.0}
+    theirs = ours | {"milliseconds": times | {"minimum": 30.375}, "ratio": 0.75}
+    shapes = dict(layers=12, width=768, batch_size=32, length=512, masked=76)
+    content = dict(shapes=shapes, rounds=3, steps=10, gpu="A GPU", versions={"torch": "2.1"})
+    content |= dict(cores=16, machine="x", load=0.5, ways={"bertjax": ours, "compiled": theirs})
+    (tmp_path / "train_step.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "train_step_compiled.json").write_text(json.dumps([content]), encoding="utf-8")
+    name = "transformers, as shipped, by `torch.compile`"
+    row = f"| {name} | 41.2 (30.4 to 43.8) | 775.8 | 0.75x as fast |"
+    assert tables.train_step(tmp_path).splitlines()[-1] == row
+    row = "| 32 x 512 | 40.5 | 30.4 | 0.75x as fast |"
+    assert tables.train_step_compiled(tmp_path).splitlines()[-1] == row
+
+
 @pytest.mark.parametrize("name", tables.STUDIES)
 def test_the_marks_of_a_study_follow_from_its_figures(name):
     text = (tables.RESULTS / f"{name}.json").read_text(encoding="utf-8")
