@@ -65,10 +65,11 @@ def paper_config() -> ml_collections.ConfigDict:
     config.seed = 0
 
     # The objective: "masked_lm_next_sentence"; Table 5's "masked_lm" and "left_to_right"; "hybrid",
-    # "electra" or "distillation". With settings it is a section: dict(name="masked_lm", focal=1.0).
+    # "electra", "permutation", "both_directions" or "distillation". With settings it is a section:
+    # dict(name="masked_lm", focal=1.0).
     config.objective = "masked_lm_next_sentence"
     # Whether a row has several documents, each of which sees only itself, and almost no padding. It
-    # needs another objective than "masked_lm_next_sentence", and short_probability=0.
+    # needs an objective that can have them ("masked_lm", ...), and short_probability=0.
     config.packed = False
     config.masking = section(MaskingRule, without=["copies"])
     # The share of examples with a random shorter length.

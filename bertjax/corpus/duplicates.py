@@ -4,7 +4,7 @@
   near   about 75 % of the n-grams are common: MinHash, as FineWeb (arXiv 2406.17557, section 3.4)
          does it: n-grams of 5 words, 14 bands of 8 hashes. Of two documents whose n-grams have
          the Jaccard similarity s, 1 - (1 - s^8)^14 is the probability that a band is the same:
-         0.05 for s = 0.5, 0.56 for 0.7, 0.77 for 0.75, 0.92 for 0.8, 0.9995 for 0.9
+         0.05 for s = 0.5, 0.56 for 0.7, 0.77 for 0.75, 0.92 for 0.8, 0.9996 for 0.9
 
 A group is what is connected by such pairs.
 """
