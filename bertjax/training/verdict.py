@@ -112,7 +112,7 @@ class Health:
         rows = [row for row in rows if self.objective.headline in row and row["split"] == HELDOUT]
         finite = [row for row in self._of_last_stage(rows) if math.isfinite(self._loss(row))]
         best = min(finite, key=self._loss, default=None)
-        return best and (best["step"], self._loss(best) + _RISE)
+        return None if best is None else (best["step"], self._loss(best) + _RISE)
 
     def _of_last_stage(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The lines of the stage of the last evaluation."""
