@@ -22,8 +22,10 @@ from bertjax.training.verdict import HEALTHY, Verdict
 
 _TABLE = record(title=str, columns=list, rows=list, verdicts=dict)
 # A page is made from these files.
-_READ = ("*.json*", "*.png", "runs/*/*.json*", "trials/*/*.json*", "predictions/*")
-_READ += ("*/trials/*/*.json*", "*/predictions/*")  # of each task or choice of layers
+_READ = (
+    *("*.json*", "*.png", "runs/*/*.json*", "trials/*/*.json*", "predictions/*"),
+    *("*/trials/*/*.json*", "*/predictions/*"),  # of each task or choice of layers
+)
 
 
 def state_of(folders: Sequence[Path]) -> str:
@@ -78,7 +80,7 @@ def _curves(
     """The charts; as long as each would have single points, the lines as a table."""
     if drawn := charts(lines, health, over):
         return Section(title, [], drawn)
-    rows = [{"of": each.name} | row for each in lines for row in each.rows]
+    rows = [{"of": each.name, **row} for each in lines for row in each.rows]
     if rows:
         return Section(title, [records(f"the lines of {METRICS_FILE}, too few for curves", rows)])
     note = element("p", f"There is no line of {METRICS_FILE} yet.", class_="note")
