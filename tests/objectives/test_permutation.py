@@ -31,6 +31,7 @@ SPEC = XlnetSpec(
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
+_THIRDS = ("early_loss", "middle_loss", "late_loss")
 OBJECTIVE = PermutationLM(reuse=REUSE, memory=MEMORY, one_in=3)
 
 
@@ -39,9 +40,9 @@ def _batch(number: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(number)
     order = np.zeros((ROWS, LENGTH), np.int32)
     order[:, REUSE:] = REUSE + 1
-    places = np.tile(np.array([1, 3, 8, 0], np.int32), (ROWS, 1))
-    order[:, [1, 3]], order[1::2, [1, 3]] = [2, 5], [4, 1]
-    order[:, 8] = REUSE + 2 + np.arange(ROWS) % (LENGTH - REUSE)
+    places = np.tile(np.array([1, REUSE - 1, REUSE, 0], np.int32), (ROWS, 1))
+    order[:, [1, REUSE - 1]], order[1::2, [1, REUSE - 1]] = [2, 5], [4, 1]
+    order[:, REUSE] = REUSE + 2 + np.arange(ROWS) % (LENGTH - REUSE)
     ids = rng.integers(0, 40, (ROWS, LENGTH)).astype(np.int32)
     weights = np.tile(np.array([1, 1, 1, 0], np.float32), (ROWS, 1))
     return {
@@ -78,19 +79,30 @@ def _memory(value=0.0):
     return {"memory": np.full((ROWS, *shape), value, np.float32)}
 
 
+def _thirds() -> np.ndarray:
+    """The third of the order, 0 to 2, of each predicted token of `_batch`."""
+    # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
+    rows = np.arange(ROWS)
+    first = np.where(rows[:, None] % 2, [1, 0], [0, 2])
+    return np.concatenate([first, rows[:, None] % 6 // 2], 1)
+
+
+def test_the_thirds_of_an_order():
+    weights = OBJECTIVE.weights(_batch(0))
+    for number, name in enumerate(_THIRDS):
+        np.testing.assert_array_equal(weights[name][:, :3], _thirds() == number)
+        assert not weights[name][:, 3].any()
+
+
 @pytest.mark.slow
 def test_losses_by_place_in_the_order(params):
     batch = {**_batch(0), **_memory()}
     found, _ = _sums(params, batch)
     logits = _logits(params, batch)
     losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
-    # Of 5 and of 6 numbers, the thirds are 1-2, 3-4, 5 and 1-2, 3-4, 5-6.
-    rows = np.arange(ROWS)
-    thirds = np.where(rows[:, None] % 2, [1, 0, 0], [0, 2, 0])
-    thirds[:, 2] = rows % 6 // 2
     assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=1e-5)
-    for number, name in enumerate(("early_loss", "middle_loss", "late_loss")):
-        assert found[name] == pytest.approx(losses[thirds == number].mean(), rel=1e-5)
+    for number, name in enumerate(_THIRDS):
+        assert found[name] == pytest.approx(losses[_thirds() == number].mean(), rel=1e-5)
 
 
 def test_a_row_reads_what_the_batch_before_has_left(params):
