@@ -19,6 +19,11 @@ def last_token(states: jax.Array, mask: jax.Array) -> jax.Array:
     return take_positions(states, place)[:, 0]
 
 
+def one_token(states: jax.Array, mask: jax.Array, last: bool) -> jax.Array:
+    """The vector of the first token, [CLS], or else of the last one: see `last_token`."""
+    return last_token(states, mask) if last else states[:, 0]
+
+
 def mean_of_tokens(states: jax.Array, mask: jax.Array) -> jax.Array:
     """The mean over the tokens, without the padding: [B, S, D] and int [B, S] -> [B, D]."""
     mask = mask[..., None].astype(jnp.float32)

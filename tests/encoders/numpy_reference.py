@@ -232,6 +232,25 @@ def xlnet(p, ids, segments, positions, sees, activation=gelu, memory=None, sees_
     return states, {"masked_lm": predicted @ token.T + p["masked_lm/bias"]}
 
 
+def _through(activation):
+    return lambda p, x: activation(_dense(p, "dense", x))
+
+
+# What becomes of the vector of one token, which stands for the text: as in the papers' own code,
+# that of BERT, fairseq, XLNet and XLM, or else in transformers.
+WHOLE_TEXT = {
+    "bert": _through(np.tanh),
+    "roberta": _through(np.tanh),
+    "distilbert": _through(lambda x: np.maximum(x, 0)),
+    "electra": _through(gelu),
+    "modernbert": lambda p, x: layer_norm(gelu(x @ p["dense/kernel"]), p["norm/scale"], 0, 1e-5),
+    "openai-gpt": lambda p, x: x,
+    "gpt2": lambda p, x: x,
+    "xlm": lambda p, x: x,
+    "xlnet": _through(np.tanh),
+}
+
+
 def rotary(x, positions, theta):
     """RoFormer (arXiv 2104.09864, section 3.2.2): planes of (i, i + H / 2) turn by m theta^(-2i/H).
 

@@ -233,6 +233,27 @@ def test_xlnet_with_two_streams_and_memory():
         assert_close(found["memory"][row], kept[:, -memory:], TERMS)
 
 
+@pytest.mark.parametrize(
+    "name, causal",
+    [(name, False) for name in FAMILIES if "gpt" not in name]
+    + [(name, True) for name in FAMILIES if name != "xlnet"],
+)
+def test_the_vector_of_a_whole_text(name, causal):
+    """It is of the first token, [CLS]; or of the last, where that alone has seen the others."""
+    spec = _model(name, causal=causal)[0].spec
+    module = ENCODERS[name].readout(spec, kinds.SEQUENCE_CLASSIFICATION)
+    rng, lengths = np.random.default_rng(2), np.array([5, 7, 2])
+    states = rng.normal(size=(3, 7, 24)).astype(np.float32)
+    mask = (np.arange(7) < lengths[:, None]).astype(np.int32)
+    read = functools.partial(module.apply, deterministic=True)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), states, mask, True))
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes))
+    found = jax.jit(read)(params, states, mask)
+    one = states[range(3), lengths - 1] if causal or name == "xlnet" else states[:, 0]
+    by_path = flatten_dict(params.get("params", {}), sep="/")
+    assert_close(found, reference.WHOLE_TEXT[name](by_path, one.astype(float)), TERMS)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_reference_is_that_of_transformers(name):

@@ -11,7 +11,7 @@ from bertjax.layers.activation import activation
 from bertjax.layers.decoder import decode
 from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.norm import LayerNorm
-from bertjax.layers.pooling import last_token
+from bertjax.layers.pooling import one_token
 
 
 def square_dense(spec: BertSpec, name: str) -> Dense:
@@ -34,7 +34,7 @@ class Pooler(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """states: [B, S, D]; mask: int [B, S]."""
         del deterministic
-        x = last_token(states, mask) if self.last else states[:, 0]
+        x = one_token(states, mask, self.last)
         return jnp.tanh(square_dense(self.spec, "dense")(x))
 
 

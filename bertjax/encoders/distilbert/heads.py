@@ -5,7 +5,7 @@ from flax import linen as nn
 
 from bertjax.encoders.bert.heads import Pooler, square_dense
 from bertjax.encoders.distilbert.spec import DistilBertSpec
-from bertjax.layers.pooling import last_token
+from bertjax.layers.pooling import one_token
 
 
 class PreClassifier(Pooler):
@@ -17,7 +17,7 @@ class PreClassifier(Pooler):
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """states: [B, S, D]; mask: int [B, S]."""
         del deterministic
-        x = last_token(states, mask) if self.last else states[:, 0]
+        x = one_token(states, mask, self.last)
         return jax.nn.relu(square_dense(self.spec, "dense")(x))
 
 

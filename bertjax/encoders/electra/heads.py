@@ -12,10 +12,11 @@ from bertjax.layers.decoder import decode
 from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.dropout import Dropout
 from bertjax.layers.norm import LayerNorm
+from bertjax.layers.pooling import one_token
 
 
 class Readout(nn.Module):
-    """The vector of [CLS] through a dense layer and gelu: [B, S, D] -> [B, D].
+    """The vector of [CLS], or left to right of the last token, through a dense layer and gelu.
 
     Attributes:
       rate: the rate of dropout before the layer.
@@ -26,9 +27,9 @@ class Readout(nn.Module):
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
-        """states: [B, S, D]; mask is not used."""
-        del mask
-        x = Dropout(self.rate, name="dropout")(states[:, 0], deterministic)
+        """states: [B, S, D]; mask: int [B, S]. Returns [B, D]."""
+        x = one_token(states, mask, self.spec.causal)
+        x = Dropout(self.rate, name="dropout")(x, deterministic)
         return activation("gelu", square_dense(self.spec, "dense")(x))
 
 

@@ -10,7 +10,7 @@ from bertjax.layers.activation import activation
 from bertjax.layers.decoder import decode
 from bertjax.layers.dense import Dense, parameter
 from bertjax.layers.norm import LayerNorm
-from bertjax.layers.pooling import mean_of_tokens
+from bertjax.layers.pooling import mean_of_tokens, one_token
 
 
 def _head(spec: ModernBertSpec, x: jax.Array) -> jax.Array:
@@ -38,7 +38,10 @@ class PredictionHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The vector of [CLS], or the mean of all tokens, through the head: [B, S, D] -> [B, D]."""
+    """The vector of [CLS], or the mean of all tokens, through the head: [B, S, D] -> [B, D].
+
+    Left to right, the last token stands for [CLS], which sees no other there.
+    """
 
     spec: ModernBertSpec
 
@@ -46,8 +49,9 @@ class Pooler(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """states: [B, S, D]; mask: int [B, S]."""
         del deterministic
-        cls = self.spec.classifier_pooling == "cls"
-        return _head(self.spec, states[:, 0] if cls else mean_of_tokens(states, mask))
+        if self.spec.classifier_pooling == "cls":
+            return _head(self.spec, one_token(states, mask, self.spec.causal))
+        return _head(self.spec, mean_of_tokens(states, mask))
 
 
 def readout(spec: ModernBertSpec, kind: str) -> Pooler:

@@ -9,7 +9,7 @@ from bertjax.encoders.bert.heads import Pooler, square_dense
 from bertjax.encoders.bert.heads import readout as pooler
 from bertjax.encoders.roberta.spec import RobertaSpec
 from bertjax.layers.dropout import Dropout
-from bertjax.layers.pooling import last_token
+from bertjax.layers.pooling import one_token
 
 
 class ClassificationDense(Pooler):
@@ -20,7 +20,7 @@ class ClassificationDense(Pooler):
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """states: [B, S, D]; mask: int [B, S]."""
-        x = last_token(states, mask) if self.last else states[:, 0]
+        x = one_token(states, mask, self.last)
         x = Dropout(self.spec.hidden_dropout_prob, name="dropout")(x, deterministic)
         return jnp.tanh(square_dense(self.spec, "dense")(x))
 

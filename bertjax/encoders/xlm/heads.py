@@ -7,7 +7,7 @@ from bertjax.base import axes
 from bertjax.encoders.xlm.spec import XlmSpec
 from bertjax.layers.decoder import decode
 from bertjax.layers.dense import parameter
-from bertjax.layers.pooling import last_token
+from bertjax.layers.pooling import one_token
 
 
 class OneToken(nn.Module):
@@ -19,7 +19,7 @@ class OneToken(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """states: [B, S, D]; mask: int [B, S]. Returns [B, D]."""
         del deterministic
-        return last_token(states, mask) if self.spec.causal else states[:, 0]
+        return one_token(states, mask, self.spec.causal)
 
 
 def readout(spec: XlmSpec, kind: str) -> OneToken:
