@@ -40,8 +40,8 @@ def _batch(number: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(number)
     order = np.zeros((ROWS, LENGTH), np.int32)
     order[:, REUSE:] = REUSE + 1
-    places = np.tile(np.array([1, REUSE - 1, REUSE, 0], np.int32), (ROWS, 1))
-    order[:, [1, REUSE - 1]], order[1::2, [1, REUSE - 1]] = [2, 5], [4, 1]
+    places = np.tile(np.array([0, REUSE - 1, REUSE, 0], np.int32), (ROWS, 1))
+    order[:, [0, REUSE - 1]], order[1::2, [0, REUSE - 1]] = [2, 5], [4, 1]
     order[:, REUSE] = REUSE + 2 + np.arange(ROWS) % (LENGTH - REUSE)
     ids = rng.integers(0, 40, (ROWS, LENGTH)).astype(np.int32)
     weights = np.tile(np.array([1, 1, 1, 0], np.float32), (ROWS, 1))
