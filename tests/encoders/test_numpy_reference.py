@@ -14,6 +14,7 @@ from bertjax.encoders.registry import ENCODERS, array_names
 from bertjax.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.heads.permutation import PermutationModel
 from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.heads.replaced_tokens import ReplacedTokens
 from bertjax.training.model import zeros
 from tests.encoders import numpy_reference as reference
 from tests.helpers.closeness import assert_close
@@ -250,6 +251,20 @@ def test_the_vector_of_a_whole_text(name, causal):
     one = states[range(3), lengths - 1] if causal or name == "xlnet" else states[:, 0]
     by_path = flatten_dict(params.get("params", {}), sep="/")
     assert_close(found, reference.WHOLE_TEXT[name](by_path, one.astype(float)))
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_the_head_of_a_discriminator(hidden_act):
+    """ELECTRA's (arXiv 2003.10555, section 3.2), whose activation is that of the layers."""
+    module = ReplacedTokens(_model("bert", hidden_act=hidden_act)[0].spec)
+    rng = np.random.default_rng(2)
+    states = rng.normal(size=(2, 7, 24)).astype(np.float32)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), states))
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape), nn.unbox(shapes))
+    p = params["params"]
+    hidden = states.astype(float) @ p["dense"]["kernel"] + p["dense"]["bias"]
+    logits = ACTIVATIONS[hidden_act](hidden) @ p["output"]["kernel"] + p["output"]["bias"]
+    assert_close(jax.jit(module.apply)(params, states), logits[..., 0])
 
 
 @pytest.mark.peers

@@ -195,6 +195,22 @@ def test_some_rows_begin_with_states_of_zeros(params):
     np.testing.assert_array_equal(kept, outputs(OBJECTIVE, _states(0.3), True)["forward_loss"])
 
 
+def test_elements_are_dropped_in_training_alone():
+    key, seen = jax.random.key(2), []
+
+    class Given:
+        parts = OBJECTIVE.model(SPEC).parts
+
+        def __call__(self, params, inputs, dropout=None, part=""):
+            seen.append(dropout)
+            return {"states": inputs["states"]}
+
+    batch = _batch(0) | _states()
+    for rngs in (Rngs(key), Rngs(key, deterministic=True)):
+        jax.eval_shape(lambda rngs=rngs: OBJECTIVE.outputs(Given(), {}, batch, rngs))
+    assert len(seen) == 2 and seen[0] is key and seen[1] is None
+
+
 @pytest.mark.slow
 def test_microbatches_have_states_of_their_own(params):
     """With all words drawn, the update of two microbatches is that of the batch."""
