@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
+from scipy.special import log_softmax
 
 from bertjax.base.fields import NUM_CHARACTERS
 from bertjax.encoders.bert.spec import BertSpec
@@ -22,6 +23,7 @@ from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
 from tests.helpers.carried import train_three_batches
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.small_elmo import small_elmo
 
 ROWS, LENGTH, WORDS = 8, 5, 37
@@ -31,6 +33,7 @@ SPEC = dataclasses.replace(
 OBJECTIVE = BothDirections(sampled=9)
 # Widths that divide over the devices.
 _DIVIDED = dict(vocab_multiple=8, filters=((1, 8), (2, 16)), character_size=8)
+_MANY = 4000  # terms: sums of 20 to 50 in each of 20 steps, whose large weights magnify errors
 
 
 def _batch(number: int, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -60,7 +63,8 @@ def params():
 
 def _outputs(params, batch, deterministic=True):
     rngs, model = Rngs(jax.random.key(0), deterministic), OBJECTIVE.model(SPEC)
-    return jax.jit(lambda p, b: OBJECTIVE.outputs(model, p, b, rngs))(params, batch)
+    outputs = jax.jit(lambda p, b: OBJECTIVE.outputs(model, p, b, rngs))(params, batch)
+    return jax.device_get(outputs)
 
 
 def test_each_direction_reads_its_own_words(params):
@@ -69,22 +73,24 @@ def test_each_direction_reads_its_own_words(params):
     found = _outputs(params, batch)
     encoder = make_encoder(SPEC)
 
+    @jax.jit
     def read(characters):
         alone = {"characters": characters, "input_mask": batch["input_mask"]}
         return encoder.apply(
             {"params": params["elmo"]}, alone, deterministic=True, method="hidden_states"
         )[-1]
 
-    forward, backward = read(batch["characters"]), read(batch["backward_characters"])
+    both = read(batch["characters"]), read(batch["backward_characters"])
+    forward, backward = jax.device_get(both)
     width = SPEC.projection_size
-    np.testing.assert_allclose(found["sequence"][..., :width], forward[..., :width], atol=1e-6)
-    np.testing.assert_allclose(found["sequence"][..., width:], backward[..., width:], atol=1e-6)
-    table = params["next_word"]
+    assert_close(found["sequence"][..., :width], forward[..., :width], _MANY)
+    assert_close(found["sequence"][..., width:], backward[..., width:], _MANY)
+    table = jax.device_get(params["next_word"])
     for name, x in (("forward", forward[..., :width]), ("backward", backward[..., width:])):
-        logits = jax.nn.log_softmax(x @ table["kernel"].T + table["bias"])
+        logits = log_softmax(x @ table["kernel"].T + table["bias"], -1)
         ids = np.where(batch[f"{name}_ids"] < WORDS, batch[f"{name}_ids"], 2)
-        wanted = -np.take_along_axis(np.asarray(logits), ids[..., None], -1)[..., 0]
-        np.testing.assert_allclose(found[f"{name}_loss"], wanted, rtol=1e-5)
+        wanted = -np.take_along_axis(logits, ids[..., None], -1)[..., 0]
+        assert_close(found[f"{name}_loss"], wanted, _MANY)
 
 
 def test_losses_are_means_and_perplexities(params):
@@ -94,7 +100,7 @@ def test_losses_are_means_and_perplexities(params):
     sums, carry = jax.jit(lambda p, b: OBJECTIVE.sums(model, p, b, rngs))(params, batch)
     found = means(jax.device_get(sums))
     for name in ("forward_loss", "backward_loss"):
-        assert found[name] == pytest.approx(float(outputs[name].mean()), rel=1e-5)
+        assert found[name] == pytest.approx(float(outputs[name].mean()), rel=rounding(1))
     perplexity = OBJECTIVE.derived(found)
     assert perplexity["backward_perplexity"] == pytest.approx(np.exp(found["backward_loss"]))
     assert OBJECTIVE.loss_weights == {"forward_loss": 0.5, "backward_loss": 0.5}
@@ -116,11 +122,10 @@ def test_carried_states_make_one_long_reading(params):
     one = _outputs(params, part(0) | _states())
     two = _outputs(params, part(LENGTH) | {"states": one["states"]})
     forward = np.concatenate([one["forward_loss"], two["forward_loss"]], 1)
-    np.testing.assert_allclose(forward, wanted["forward_loss"], rtol=1e-5)
+    assert_close(forward, wanted["forward_loss"], _MANY)
     backward = np.concatenate([two["backward_loss"], one["backward_loss"]], 1)
-    np.testing.assert_allclose(backward, wanted["backward_loss"], rtol=1e-5)
-    # Rounding goes through all steps, in another order on Python 3.11.
-    np.testing.assert_allclose(two["states"], wanted["states"], rtol=1e-5, atol=5e-6)
+    assert_close(backward, wanted["backward_loss"], _MANY)
+    assert_close(two["states"], wanted["states"], _MANY)
     assert np.abs(_outputs(params, part(LENGTH) | _states())["states"] - two["states"]).max() > 1e-3
 
 
@@ -168,7 +173,8 @@ def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     for a, b in zip(one, many, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
     assert expected[1]["states"].any()
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), expected, others)
+    assert_close(others[0], expected[0], size=1)
+    assert_close(others[1], expected[1], _MANY)
 
 
 def test_some_rows_begin_with_states_of_zeros(params):
@@ -178,7 +184,8 @@ def test_some_rows_begin_with_states_of_zeros(params):
 
     def outputs(objective, states, deterministic=False):
         rngs = Rngs(jax.random.key(2), deterministic)
-        return jax.jit(lambda p, b: objective.outputs(model, p, b, rngs))(params, batch | states)
+        run = jax.jit(lambda p, b: objective.outputs(model, p, b, rngs))
+        return jax.device_get(run(params, batch | states))
 
     goes_on, anew, mixed = (
         outputs(each, states)["forward_loss"]
@@ -188,8 +195,8 @@ def test_some_rows_begin_with_states_of_zeros(params):
             (objective, _states(0.3)),
         )
     )
-    begins = np.isclose(mixed, anew, atol=1e-6).all(1)
-    np.testing.assert_allclose(mixed[~begins], goes_on[~begins], atol=1e-6)
+    begins = np.isclose(mixed, anew, rounding(1, _MANY)).all(1)
+    assert_close(mixed[~begins], goes_on[~begins], _MANY)
     assert 0 < begins.sum() < ROWS and not np.isclose(anew, goes_on, atol=1e-3).all(1).any()
     kept = outputs(objective, _states(0.3), deterministic=True)["forward_loss"]
     np.testing.assert_array_equal(kept, outputs(OBJECTIVE, _states(0.3), True)["forward_loss"])
@@ -225,7 +232,9 @@ def test_microbatches_have_states_of_their_own(params):
             put = partial(lambda batch, held: {n: x[held] for n, x in batch.items()}, batch)
             state, _ = step(state, [placement.put(put, ROWS)], 1.0, 0)
         found.append(jax.device_get((state.params, state.carry)))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), *found)
+    (whole, carry), (in_parts, carried) = found
+    assert_close(in_parts, whole, size=1)
+    assert_close(carried, carry, _MANY)
 
 
 def test_what_it_cannot_train():

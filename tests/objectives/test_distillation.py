@@ -21,6 +21,7 @@ from bertjax.runs.recipe import Recipe
 from bertjax.training.model import Part
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.tiny_run import tiny_config
 
 SIZES = dict(hidden_size=24, num_attention_heads=3, vocab_size=29, max_position_embeddings=13)
@@ -40,25 +41,29 @@ def _kl(student, teacher, temperature):
     return temperature**2 * (np.exp(theirs) * (theirs - ours)).sum(-1)
 
 
+_divergence = jax.jit(divergence)
+
+
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 7.0])
 def test_the_divergence(temperature):
     rng = np.random.default_rng(0)
     student, teacher = (rng.normal(0, 3, (2, 3, width)).astype(np.float32) for width in (13, 11))
-    counted = jnp.arange(11) < 7
-    found = divergence(student, teacher, temperature, counted)
+    counted = np.arange(11) < 7
+    found = _divergence(student, teacher, temperature, counted)
     wanted = _kl(student[..., :7], teacher[..., :7], temperature)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert_close(found, wanted)
     assert (wanted > 0.1).all()
-    np.testing.assert_allclose(divergence(teacher, teacher, temperature, counted), 0, atol=1e-6)
+    none = _divergence(teacher, teacher, temperature, counted)
+    assert_close(none, np.zeros_like(wanted), size=temperature**2)
 
     def cross_entropy(student):
         soft = jax.nn.softmax(teacher[..., :7] / temperature)
         return -(temperature**2) * (soft * jax.nn.log_softmax(student / temperature)).sum()
 
-    gradient = jax.grad(lambda x: divergence(x, teacher, temperature, counted).sum())(student)
-    np.testing.assert_allclose(
-        gradient[..., :7], jax.grad(cross_entropy)(student[..., :7]), atol=1e-5
-    )
+    total = lambda x: divergence(x, teacher, temperature, counted).sum()  # noqa: E731
+    gradient = np.asarray(jax.jit(jax.grad(total))(student))
+    wanted = jax.jit(jax.grad(cross_entropy))(student[..., :7])
+    assert_close(gradient[..., :7], wanted, size=temperature)
     assert not gradient[..., 7:].any()
 
 
@@ -69,8 +74,8 @@ def test_padding_of_a_vocabulary_counts_for_nothing():
     low = np.finfo(np.float32).min
     wide = np.concatenate([student, np.full((1, 2, 3), low, np.float32)], -1)
     other = np.concatenate([teacher, np.full((1, 2, 7), 5.0, np.float32)], -1)
-    found = divergence(wide, other, 0.25, jnp.arange(12) < 9)
-    np.testing.assert_allclose(found, _kl(student, teacher, 0.25), rtol=1e-4)
+    found = _divergence(wide, other, 0.25, np.arange(12) < 9)
+    assert_close(found, _kl(student, teacher, 0.25))
 
 
 @pytest.mark.parametrize("restricted", [False, True])
@@ -109,16 +114,16 @@ def test_the_means_are_of_masked_tokens_and_of_all_tokens(restricted):
     found = means(sums)
     of_token, masked = _kl(*logits[..., :4], 2.0), ([0, 0, 1], [2, 0, 1])
     compared = of_token[masked] if restricted else of_token[mask > 0]
-    assert found["distil_loss"] == pytest.approx(compared.mean(), rel=1e-5)
+    assert found["distil_loss"] == pytest.approx(compared.mean(), rel=rounding(1))
     labels = batch["masked_lm_ids"][used]
     student, teacher = (each[masked] for each in logits.astype(float))
     of_label = np.log(np.exp(student).sum(-1)) - student[np.arange(3), labels]
-    assert found["mlm_loss"] == pytest.approx(of_label.mean(), rel=1e-5)
+    assert found["mlm_loss"] == pytest.approx(of_label.mean(), rel=rounding(1))
     assert found["mlm_accuracy"] == pytest.approx((student.argmax(-1) == labels).mean())
     assert found["teacher_accuracy"] == pytest.approx((teacher.argmax(-1) == labels).mean())
     a, b = states
     cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
-    assert found["cosine_loss"] == pytest.approx(1 - cosine[mask > 0].mean(), rel=1e-5)
+    assert found["cosine_loss"] == pytest.approx(1 - cosine[mask > 0].mean(), rel=rounding(1))
     assert objective.loss_weights == {"mlm_loss": 2.0, "distil_loss": 5.0, "cosine_loss": 1.0}
     assert Given.dropout == {"student": None, "teacher": None}
     drops = Rngs(jax.random.key(3))
@@ -200,13 +205,16 @@ def test_losses_and_gradients_are_those_of_pytorch(restricted):
 
     (_, found), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(params["student"])
     for name, value in dict(distil_loss=distil, mlm_loss=mlm, cosine_loss=cosine).items():
-        assert found[name] == pytest.approx(value.item(), rel=1e-5), name
+        assert found[name] == pytest.approx(value.item(), rel=rounding(1)), name
     grads = to_theirs(jax.tree.map(np.asarray, grads), entries["student"])
+    largest = max(np.abs(each).max() for each in grads.values())
     for key, array in student.named_parameters():
         wanted, ours = array.grad.numpy(), grads[key].copy()
         if key.endswith("word_embeddings.weight"):
             ours[0] = wanted[0]  # torch gives the row of padding no gradient
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=2e-6, err_msg=key)
+        # The bias of keys has no gradient but for rounding.
+        size = largest if key.endswith("k_lin.bias") else None
+        assert_close(ours, wanted, 1000, size=size, err_msg=key)
 
 
 def test_the_teacher_is_frozen_and_computes_as_the_student():
@@ -226,7 +234,7 @@ def test_the_teacher_is_frozen_and_computes_as_the_student():
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    assert model.init(jax.random.key(0)).keys() == {"student"}
+    assert jax.eval_shape(model.init, jax.random.key(0)).keys() == {"student"}
     for restricted, predicted in ((True, 2), (False, 13)):
         flops = [spec.flops_per_token(13, predicted) for spec in (student, teacher)]
         found = dataclasses.replace(objective, restrict_ce_to_mask=restricted)

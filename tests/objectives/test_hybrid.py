@@ -26,6 +26,7 @@ from bertjax.training.experiment import Experiment
 from bertjax.training.objective import Rngs
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, train_step
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.some_updates import some_updates
 from tests.helpers.task_files import write_minimal_pairs
 from tests.helpers.tiny_run import metrics_of, tiny_config
@@ -79,8 +80,8 @@ def test_its_losses_are_those_of_both_objectives(params):
         model = objective.model(dataclasses.replace(SPEC, causal=objective.causal))
         own = {n: x[rows] for n, x in batch.items() if n in objective.fields}
         expected = means(sums(objective, model, params, own))
-        assert found[f"{name}_loss"] == pytest.approx(expected["mlm_loss"], rel=1e-6)
-        assert found[f"{name}_accuracy"] == pytest.approx(expected["mlm_accuracy"], rel=1e-6)
+        assert found[f"{name}_loss"] == pytest.approx(expected["mlm_loss"], rel=rounding(1))
+        assert found[f"{name}_accuracy"] == expected["mlm_accuracy"]
     assert HYBRID.loss_weights == pytest.approx({"mlm_loss": 1 / 3, "causal_loss": 2 / 3})
     # In a causal row, nothing changes what is predicted before it.
     assert found["mlm_loss"] != found["causal_loss"]
@@ -130,17 +131,17 @@ def test_microbatches_have_whole_groups(params):
     state, sums = _update(params, 4)
     batch = {n: x.reshape(ROWS, *x.shape[2:]) for n, x in rows.items()}
     still = Rngs(jax.random.key(0), deterministic=True)
-    expected = means(HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0])
+    of_batch = jax.jit(lambda p: HYBRID.sums(HYBRID.model(SPEC), p, batch, still)[0])
+    expected = means(of_batch(params))
     found = means(sums)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=rounding(1))
 
     def loss(params):
         each = HYBRID.sums(HYBRID.model(SPEC), params, batch, still)[0]
         return sum(w * each[n][0] / each[n][1] for n, w in HYBRID.loss_weights.items())
 
-    whole = jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
-    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    jax.tree.map(close, state.params, whole)
+    after = lambda p: jax.tree.map(lambda p, g: p - 0.1 * g, p, jax.grad(loss)(p))  # noqa: E731
+    assert_close(state.params, jax.jit(after)(params), size=1)
 
 
 @pytest.mark.slow
@@ -158,8 +159,8 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
     one, params = train(data_parallel(jax.devices()[:1]))
     eight, others = train(make_placement(MeshSpec(**mesh), layout))
     for a, b in zip(one, eight, strict=True):
-        assert a == pytest.approx(b, rel=1e-5)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), params, others)
+        assert a == pytest.approx(b, rel=rounding(1))
+    assert_close(others, params, size=1)
 
 
 @pytest.mark.parametrize("kind, part", [("", ""), (kinds.MASKED_LM, ""), (kinds.CAUSAL_LM, CAUSAL)])

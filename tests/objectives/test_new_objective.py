@@ -30,6 +30,7 @@ from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Trainer
 from bertjax.training.step import means
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
 from tests.objectives.parity import Parity
 
@@ -171,7 +172,7 @@ def test_evaluation(run, tmp_path, capsys):
     results = evaluate.run(str(copy), None, batches=2)
     last = metrics_of(run)[-1]
     assert last["split"] == "heldout"
-    assert results["32"] == pytest.approx({name: last[name] for name in results["32"]}, rel=1e-6)
+    assert results["32"] == pytest.approx({name: last[name] for name in results["32"]}, rounding(1))
     assert json.loads((copy / "evaluation.json").read_text())["32"] == results["32"]
     table = capsys.readouterr().out.splitlines()
     assert table[1].split() == ["length", *Parity.columns]
@@ -226,7 +227,7 @@ def test_layouts_train_what_one_device_trains(tiny_corpus, name, model):
     for actual, of_one in zip(metrics, expected_metrics, strict=True):
         assert actual == pytest.approx(of_one, rel=1e-4)
     for path, leaf in expected.items():
-        np.testing.assert_allclose(params[path], leaf, atol=1e-4, err_msg=path)
+        assert_close(params[path], leaf, 1000, size=1, err_msg=path)
 
 
 @pytest.mark.slow

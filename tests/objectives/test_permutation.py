@@ -4,7 +4,6 @@ import dataclasses
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -18,6 +17,7 @@ from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means
 from tests.helpers.carried import train_three_batches
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.slow_cases import others_slow
 
 ROWS, LENGTH, REUSE, MEMORY = 8, 11, 5, 7
@@ -65,7 +65,7 @@ def _sums(params, batch, objective=OBJECTIVE):
     model = objective.model(SPEC)
     rngs = Rngs(jax.random.key(0), deterministic=True)
     sums, carry = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
-    return means(jax.device_get(sums)), carry
+    return means(jax.device_get(sums)), jax.device_get(carry)
 
 
 @jax.jit
@@ -99,10 +99,10 @@ def test_losses_by_place_in_the_order(params):
     batch = {**_batch(0), **_memory()}
     found, _ = _sums(params, batch)
     logits = _logits(params, batch)
-    losses = np.asarray(cross_entropy(logits, jnp.asarray(batch["masked_lm_ids"])))[:, :3]
-    assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    losses = np.asarray(jax.jit(cross_entropy)(logits, batch["masked_lm_ids"]))[:, :3]
+    assert found["mlm_loss"] == pytest.approx(losses.mean(), rel=rounding(1))
     for number, name in enumerate(_THIRDS):
-        assert found[name] == pytest.approx(losses[_thirds() == number].mean(), rel=1e-5)
+        assert found[name] == pytest.approx(losses[_thirds() == number].mean(), rel=rounding(1))
 
 
 def test_a_row_reads_what_the_batch_before_has_left(params):
@@ -115,18 +115,16 @@ def test_a_row_reads_what_the_batch_before_has_left(params):
         deterministic=True,
         method=lambda module, x, **how: module.encoder.two_streams(x, **how)[1],
     )
-    states = jax.jit(read)({"params": params}, {**inputs, **_memory()})
+    states = jax.device_get(jax.jit(read)({"params": params}, {**inputs, **_memory()}))
     for layer in range(2):
-        np.testing.assert_allclose(
-            first["memory"][:, layer, -REUSE:], states[layer][:, :REUSE], atol=1e-6
-        )
+        assert_close(first["memory"][:, layer, -REUSE:], states[layer][:, :REUSE])
     _, second = _sums(params, {**_batch(1), **first})
     kept = MEMORY - REUSE
     np.testing.assert_array_equal(second["memory"][:, :, :kept], first["memory"][:, :, -kept:])
     other = np.array(first["memory"])
     other[2] += 1
-    one, two = (_logits(params, {**_batch(1), "memory": each}) for each in (first["memory"], other))
-    differs = np.abs(one - two).max((1, 2)) > 1e-6
+    both = [_logits(params, {**_batch(1), "memory": each}) for each in (first["memory"], other)]
+    differs = np.abs(np.subtract(*jax.device_get(both))).max((1, 2)) > 1e-4
     assert differs.tolist() == [row == 2 for row in range(ROWS)]
 
 
@@ -165,7 +163,7 @@ def test_many_devices_train_what_one_trains(layout, mesh, accumulate, changes):
     for a, b in zip(one, many, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
     assert expected[1]["memory"].any()
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), expected, others)
+    assert_close(others, expected, 1000, size=1)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A task with language modelling beside it: the sum of two losses that are known apart."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -15,6 +14,7 @@ from bertjax.objectives.with_language_model import WithLanguageModel
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification
 from bertjax.training.objective import Rngs
+from tests.helpers.closeness import assert_close
 from tests.helpers.small_gpt import gpt2_tokenizer, small_gpt
 from tests.helpers.small_models import PIECES, small_model
 from tests.helpers.task_files import FAMILIES, tiny_finetuning
@@ -42,25 +42,25 @@ def test_both_losses(family):
     shape = (4, *choices, 7)
     lengths = rng.integers(2, 8, shape[:-1])
     batch = {
-        "input_ids": jnp.asarray(rng.integers(0, 31, shape)),
-        "input_mask": jnp.asarray((np.arange(7) < lengths[..., None]).astype(np.int32)),
-        "is_real_example": jnp.array([1.0, 1.0, 0.0, 1.0]),
-        "label_ids": jnp.array([0, 2, 1, 1]),
+        "input_ids": rng.integers(0, 31, shape),
+        "input_mask": (np.arange(7) < lengths[..., None]).astype(np.int32),
+        "is_real_example": np.array([1, 1, 0, 1], np.float32),
+        "label_ids": np.array([0, 2, 1, 1]),
     }
     objective, rngs = WithLanguageModel(task, 0.5), Rngs(jax.random.key(1), deterministic=True)
     sums, _ = jax.jit(lambda p, b: objective.sums(model, p, b, rngs))(params, batch)
     of_task, _ = jax.jit(lambda p, b: task.sums(plain, p, b, rngs))(params, batch)
-    for name, (value, count) in of_task.items():
-        np.testing.assert_allclose([value, count], sums[name], rtol=1e-5)
+    for name, pair in of_task.items():
+        assert_close(sums[name], pair)
     logits = np.asarray(jax.jit(lambda p, b: model(p, b))(params, batch)["next"], np.float64)
     log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     means = []
     for place in np.ndindex(*shape[:-1]):
         if place[0] != 2:
-            ids = np.asarray(batch["input_ids"])[place]
+            ids = batch["input_ids"][place]
             losses = [-log[place][i, ids[i + 1]] for i in range(lengths[place] - 1)]
             means.append(np.mean(losses))
-    np.testing.assert_allclose(sums["lm_loss"], [np.sum(means), len(means)], rtol=1e-5)
+    assert_close(sums["lm_loss"], (np.sum(means), len(means)))
     assert objective.loss_weights == {"task_loss": 1.0, "lm_loss": 0.5}
 
 
