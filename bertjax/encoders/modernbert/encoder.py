@@ -185,7 +185,7 @@ class ModernBert(nn.Module):
         """
         input_ids, segment_ids = inputs["input_ids"], inputs.get("segment_ids")
         positions = jnp.arange(input_ids.shape[1])
-        if inputs["input_mask"].shape[1] != len(positions):  # the tokens before are in a cache
+        if inputs["input_mask"].shape[1] != input_ids.shape[1]:  # the tokens before are in a cache
             positions = last_positions(inputs["input_mask"])
         elif segment_ids is not None and self.spec.positions == LEARNED:
             positions = positions_of(segment_ids)  # rotary ones are relative: any start will do
