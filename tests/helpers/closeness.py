@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 SEEN = 1e-3  # a relative error of a whole array that no tolerance of float32 may hide
+LOGITS = 16.0  # no output of the small models of the tests is larger
 
 
 def rounding(size: float, terms: int = 256, dtype: Any = np.float32) -> float:

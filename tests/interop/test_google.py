@@ -15,6 +15,7 @@ from flax.traverse_util import flatten_dict
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT
 from bertjax.interop.google import import_tensorflow, read_release
+from tests.helpers.closeness import assert_close
 
 # All sizes are odd, and the weights are large enough that every part matters.
 CONFIG = {
@@ -212,10 +213,10 @@ def assert_same_function(pretrained, expected: dict, inputs: list[np.ndarray]) -
     assert len(states) == len(expected["states"])
     for i, (ours, theirs) in enumerate(zip(states, expected["states"], strict=True)):
         print(f"hidden state {i}: {np.abs(ours - theirs).max():.1e} off")
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5, err_msg=f"hidden state {i}")
+        assert_close(ours, theirs, err_msg=f"hidden state {i}")
     for name, ours in outputs.items():
         print(f"{name}: {np.abs(ours - expected[name]).max():.1e} off")
-        np.testing.assert_allclose(ours, expected[name], rtol=0, atol=1e-5, err_msg=name)
+        assert_close(ours, expected[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

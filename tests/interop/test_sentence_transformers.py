@@ -18,6 +18,7 @@ from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.programs import convert
 from tests.encoders import modernbert_models
+from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import vector_model, with_vectors
 
 TEXTS = [
@@ -369,7 +370,7 @@ def _assert_same_vectors(model, folder: Path) -> None:
         kind = model.embedding.kind
         theirs = sentence_transformers_check.vectors(folder, kind, TEXTS, query=query)
         for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+            assert_close(one, other)
 
 
 @pytest.mark.peers
@@ -564,14 +565,14 @@ def test_cross_encoder(reranker, tmp_path):
     logits = np.array(_logits(model, pairs))
     peer = CrossEncoder(str(folder), device="cpu")
     likely = peer.predict(pairs)
-    np.testing.assert_allclose(likely, 1 / (1 + np.exp(-logits)), atol=1e-6)
-    np.testing.assert_allclose(peer.predict(pairs, activation_fn=Identity()), logits, atol=1e-5)
+    assert_close(likely, 1 / (1 + np.exp(-logits)))
+    assert_close(peer.predict(pairs, activation_fn=Identity()), logits)
     # A regression predicts the number itself, as launch/predict.py does.
     (tmp_path / "regression").mkdir()
     number = dataclasses.replace(model, task={"problem_type": "regression"})
     write_hugging_face(number, tmp_path / "regression")
     found = CrossEncoder(str(tmp_path / "regression"), device="cpu").predict(pairs)
-    np.testing.assert_allclose(found, logits, atol=1e-5)
+    assert_close(found, logits)
     # Its own folder has modules.json, too.
     peer.save_pretrained(str(tmp_path / "theirs"), create_model_card=False)
     again = read_hugging_face(tmp_path / "theirs", "hf:theirs")

@@ -26,6 +26,7 @@ from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import KINDS
 
@@ -130,11 +131,6 @@ def run(pretrained: Pretrained, inputs: np.ndarray) -> dict[str, jax.Array]:
     return infer({"params": pretrained.params}, dict(zip(TEXT, inputs, strict=True)))
 
 
-def tolerance(pretrained: Pretrained) -> float:
-    """The artifact always uses the attention "einsum"; "fused" adds in another order."""
-    return 1e-5 if pretrained.spec.attention == "fused" else 1e-6
-
-
 @pytest.fixture(scope="module")
 def models(tokenizer, request) -> dict[str, Pretrained]:
     """Models by name: every architecture, and models with another storage and dtype.
@@ -161,7 +157,7 @@ def artifacts(models, tmp_path_factory) -> Path:
     (root / "inputs").mkdir()
     for name, pretrained in models.items():
         with new_folder(root / name) as folder:
-            assert write_serving(pretrained, folder) <= tolerance(pretrained)
+            assert write_serving(pretrained, folder) <= rounding(LOGITS)
         for case in SHAPES:
             inputs = random_inputs(shape(pretrained.class_name, *case))
             np.save(root / "inputs" / f"{name}.{case[0]}x{case[1]}.npy", inputs)
@@ -191,9 +187,7 @@ def test_outputs_are_the_modules(artifacts, models, name):
             for key, output in expected.items():
                 found = results[prefix + key]
                 assert found.dtype == np.float32
-                np.testing.assert_allclose(
-                    found, output, rtol=0, atol=tolerance(pretrained), err_msg=key
-                )
+                assert_close(found, output, err_msg=key)
 
 
 def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
@@ -206,9 +200,7 @@ def test_outputs_are_those_of_the_storage_it_was_trained_in(artifacts):
     with np.load(artifacts / "results.run.npz") as results:
         found = results[".3x13/masked_lm"]
         assert found.shape == (3, 13, SPEC.vocab_size)
-        np.testing.assert_allclose(
-            found, expected["masked_lm"][..., : SPEC.vocab_size], rtol=0, atol=1e-5
-        )
+        assert_close(found, expected["masked_lm"][..., : SPEC.vocab_size])
 
 
 @pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForMultipleChoice"])
@@ -232,9 +224,7 @@ def test_the_readme_is_right(artifacts, models, tokenizer, name):
             assert found[2].max() == 1
             inputs = inputs[:, None]
         for key, output in run(pretrained, inputs).items():
-            np.testing.assert_allclose(
-                results[f"readme/{key}"], output, rtol=0, atol=tolerance(pretrained)
-            )
+            assert_close(results[f"readme/{key}"], output)
 
 
 ANSWERS = {

@@ -10,6 +10,7 @@ from bertjax.tasks.swag import Swag
 from bertjax.tasks.task import TRAIN
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.closeness import assert_close
 
 _TEST = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 ROWS = [
@@ -70,7 +71,7 @@ def test_predictions_scores_and_files(folder, tmp_path):
     examples = task.read("dev")
     scalars = [np.float32(score) for score in (0, 0, np.log(2), 0, 0, 9, 0, 0)]
     predictions = task.family.decode(examples, None, {"logits": scalars})
-    np.testing.assert_allclose(predictions[0], [0.2, 0.2, 0.4, 0.2], atol=1e-7)
+    assert_close(predictions[0], [0.2, 0.2, 0.4, 0.2])
     assert task.score(examples, predictions, {}) == {"accuracy": 50.0}
     task.write(tmp_path, "dev", examples, predictions, {})
     assert (tmp_path / "swag-dev.csv").read_bytes() == b",pred\n0,2\n1,1\n"
