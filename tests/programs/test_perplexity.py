@@ -56,7 +56,7 @@ def test_a_corpus(tokenizer, tmp_path, monkeypatch):
     vocabulary.write_bytes(tokenizer.vocabulary)
     prepare.run([f"text:{text}"], folder, vocabulary=vocabulary, held_out=0.3, workers=1)
     model = small_gpt(tokenizer)
-    monkeypatch.setattr(perplexity, "open_model", lambda source: model)
+    monkeypatch.setattr(perplexity, "open_model", lambda source, kind: model)
     found = perplexity.run("hf:here", str(folder), 11, str(tmp_path / "found.json"))
     assert json.loads((tmp_path / "found.json").read_bytes()) == found
 
