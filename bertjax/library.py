@@ -276,8 +276,8 @@ def _check_inputs(given: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longes
     """Raises InputError for arrays that a model does not take; only their shapes are looked at."""
     _check_names("inputs", given, wanted)
     for name, each in wanted.items():
-        dtype, shape = (getattr(given[name], field, None) for field in ("dtype", "shape"))
-        if dtype is None or not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
+        dtype, shape = getattr(given[name], "dtype", object), getattr(given[name], "shape", ())
+        if not jnp.issubdtype(dtype, jnp.integer) or len(shape) != each.ndim:
             raise InputError(
                 f"inputs[{name!r}]: must be an array of whole numbers with {each.ndim} dimensions, "
                 "as `encode` makes it"

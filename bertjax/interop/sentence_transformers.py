@@ -143,7 +143,8 @@ def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) 
     modules, settings = _described_modules(folder)
     try:
         if settings.get("model_type") == RERANKER:
-            return _check_reranker(folder, modules, settings, tokenizer)
+            _check_reranker(folder, modules, settings, tokenizer)
+            return None
         return _modules(folder, modules, settings, tokenizer, longest) if modules[1:] else None
     except _NotComputed as error:
         raise InputError(

@@ -75,8 +75,6 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     """
     end_by_signals()
     tell_libtpu_where_none_is()
-    # After --help, absl would exit with 1.
-    app._exit_before_main = lambda _: sys.exit()  # type: ignore[attr-defined]
     sys.argv = _config_first(sys.argv)
     try:
         try:
@@ -120,6 +118,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     argv = [_with_path(each) for each in argv]
     try:
         arguments = flags.FLAGS(argv)
+    except SystemExit:  # after --help, with 1
+        sys.exit()
     except flags.Error as error:
         # config_flags converts the exception of a config file to text, which absl reports as a
         # wrong flag.
@@ -239,7 +239,7 @@ def _for_the_user(error: Exception) -> str | None:
         path = error.filename2 or error.filename  # the second is where a file was to be moved
         where = f" ({path})" if path else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
-        return f"{os.strerror(error.errno)}{where}: {cure}, then run the command again"
+        return f"{os.strerror(error.errno or 0)}{where}: {cure}, then run the command again"
     # config_flags raises plain exceptions for a missing file and an unknown key. Their tracebacks
     # distinguish them from a bug in a config file.
     frames = [f.f_globals["__name__"] for f, _ in traceback.walk_tb(error.__traceback__)]
