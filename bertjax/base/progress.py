@@ -72,6 +72,7 @@ class Progress:
         self._last_line = time.monotonic()
         passed = self._last_line - self._start
         measured = passed - self._left_out
+        done = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}" if self._total else "{n_fmt} [{elapsed}"
         line = tqdm.format_meter(
             self._count,
             self._total,
@@ -79,7 +80,7 @@ class Progress:
             rate=(self._count - self._initial) / measured if measured > 0 else None,
             initial=self._initial,
             postfix=self._note,
-            bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+            bar_format=f"{{desc}}: {done}, {{rate_fmt}}{{postfix}}]",
             **self._format,
         )
         print(line, file=sys.stderr, flush=True)

@@ -29,6 +29,15 @@ def test_a_line_every_ten_seconds(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("reading:   7% 7/100 [00:30<")
 
 
+def test_nothing_is_left_of_what_has_no_known_end(monkeypatch, capsys):
+    now = iter([0.0, *[10.0] * 9])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    with progress.Progress("Reading", None, " texts") as bar:
+        bar.update(30, "a note")
+    line = "Reading: 30 [00:10,  3.00 texts/s, a note]"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+
+
 def test_a_compilation_is_no_part_of_the_rate(monkeypatch, capsys):
     now = iter([0.0, *[97.0] * 9])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))

@@ -42,6 +42,7 @@ MEANT = (
     Meant("* flags: no --*", SILENT, _DEFAULT),
     Meant("compile_check flags: --image=", SILENT, _DEFAULT),
     Meant("compile_check flags: --json=", SILENT, _DEFAULT),
+    Meant("compile_check flags: --topology=v5e:1x1", SILENT, "a slice may have one chip"),
     Meant("score flags: --output=", SILENT, _DEFAULT),
     Meant("probe flags: --output=", SILENT, _DEFAULT),
     Meant("probe flags: --layer=*[01]", SILENT, "another layer; negative ones count from the last"),
