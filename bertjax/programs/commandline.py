@@ -132,8 +132,8 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         logging.set_verbosity(logging.WARNING)
     logging.get_absl_handler().setFormatter(_Plain())
     _refuse_sums(argv)
-    for name in flags.FLAGS:
-        if not name.startswith("config."):  # those values are checked with the whole config
+    for name in flags.FLAGS:  # those of a config are checked with the whole of it
+        if flags.FLAGS[name].present and not name.startswith("config."):
             check_numbers(f"--{name}", flags.FLAGS[name].value)
     return arguments
 
