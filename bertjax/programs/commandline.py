@@ -234,9 +234,8 @@ def _for_the_user(error: Exception) -> str | None:
     if isinstance(error, InputError | NonFiniteLoss):
         return str(error)
     if isinstance(error, OSError) and error.errno in (*_NO_ROOM, *_NO_PLACE):
-        if error.filename is None:
-            error = _failure_of_output() or error
-        path = error.filename2 or error.filename  # the second is where a file was to be moved
+        named = error if error.filename else _failure_of_output() or error
+        path = named.filename2 or named.filename  # the second is where a file was to be moved
         where = f" ({path})" if path else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
         return f"{os.strerror(error.errno or 0)}{where}: {cure}, then run the command again"
