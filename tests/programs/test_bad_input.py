@@ -29,6 +29,7 @@ from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
 from tests.helpers.patience import PATIENCE
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
 
 
@@ -437,22 +438,23 @@ def test_a_number_of_thousands_of_digits_is_part_of_a_name(tmp_path, sign):
         open_model(f"{tmp_path}{sign}{'9' * 5000}")
 
 
-@pytest.mark.parametrize(
-    ("door", "flags", "message"),
-    [
-        ("fill_mask", ["--text=no blank"], "error: no [MASK] in 'no blank': put it"),
-        (
-            "evaluate",
-            ["--on=likeness:sts.csv", "--same_text"],
-            "error: --same_text would be ignored, because --on is given: leave it out",
-        ),
-        (
-            "predict",
-            ["--documents=articles.txt"],
-            "error: --documents would be ignored, because {run} makes no vectors of texts",
-        ),
-    ],
+_IGNORED = (
+    "predict",
+    ["--documents=articles.txt"],
+    "error: --documents would be ignored, because {run} makes no vectors of texts",
 )
+_READERS = [
+    ("fill_mask", ["--text=no blank"], "error: no [MASK] in 'no blank': put it"),
+    (
+        "evaluate",
+        ["--on=likeness:sts.csv", "--same_text"],
+        "error: --same_text would be ignored, because --on is given: leave it out",
+    ),
+    _IGNORED,
+]
+
+
+@pytest.mark.parametrize(("door", "flags", "message"), others_slow(_READERS, _IGNORED))
 def test_the_readers_doors_print_one_line(tmp_path, repository, door, flags, message):
     run = tmp_path / "run"
     command = [sys.executable, repository / "launch" / f"{door}.py", f"--model={run}", *flags]
