@@ -30,7 +30,7 @@ def is_similarity(config: Config) -> bool:
     plain = plain_config(config)
     task = plain.get("task")
     known = isinstance(task, Mapping) and task.get("kind") in TASK_KINDS
-    return known or "loss" in plain
+    return known or {"loss", "columns"} <= plain.keys()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from bertjax.features.texts import decoded, read_texts
 from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.tasks.official_files import ending
 from bertjax.tasks.rows import json_object, looks_like_json, read_rows
+from bertjax.text.pairs import SEPARATOR
 
 STANDARD = "-"  # standard input, or output
 STANDARD_INPUT = "standard input"  # in messages
@@ -104,14 +105,23 @@ def predictions(
 ) -> Iterator[dict[str, Any]]:
     """Yields a model's prediction for each line, {} for an empty one.
 
-    At the end it prints on standard error how many texts were cut.
+    At the end it prints on standard error how many texts were cut; and how many lines were two
+    texts, if the model does not say whether it reads one or two.
 
     Args:
       lines: each with its place, for messages.
       origin: the origin of the lines, for messages.
       at_once: the number of lines that are read and predicted together.
     """
-    parsed = _examples(model, lines)
+    split = 0
+
+    def counted() -> Iterator[_Line]:
+        nonlocal split
+        for line, where in lines:
+            split += SEPARATOR in line and not looks_like_json(line)
+            yield line, where
+
+    parsed = _examples(model, counted())
     while some := list(islice(parsed, at_once)):
         examples = [example for example, _ in some if example is not None]
         found = iter(model.predict(examples, origin) if examples else ())
@@ -126,6 +136,12 @@ def predictions(
             print(
                 f"warning: {texts} cut to {tokens} tokens: the rest was not read", file=sys.stderr
             )
+    if split and getattr(model.family, "pairs", True) is None:
+        print(
+            f"{split:,} of the lines are two texts (A{SEPARATOR}B); one text with "
+            f'{SEPARATOR.strip()} in it is written as {{"text": "..."}}',
+            file=sys.stderr,
+        )
 
 
 def _examples(model: FineTuned, lines: Iterable[_Line]) -> Iterator[tuple[Any, dict[str, Any]]]:

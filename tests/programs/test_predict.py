@@ -256,6 +256,18 @@ def test_the_columns_of_training_are_those_of_new_text():
     ]
 
 
+@pytest.mark.parametrize("pairs", [None, True])
+def test_lines_that_are_two_texts_are_counted(use, tmp_path, capsys, pairs):
+    """Unless the model says that it reads two."""
+    use(Classification(("x", "y"), pairs=pairs), np.array([0.25, 0.75]))
+    lines = ["a ||| b", '{"text": "a ||| b", "text_b": "c"}', "d ||| e"]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    predict.run("run", str(tmp_path / "in.txt"), str(tmp_path / "out"))
+    assert [each["text"] for each in _answers(tmp_path / "out")] == ["a", "a ||| b", "d"]
+    said = "2 of the lines are two texts (A ||| B); one text with ||| in it is written as"
+    assert (said in capsys.readouterr().err) == (pairs is None)
+
+
 def test_two_texts_for_a_model_with_one_segment(make_pretrained):
     spec = dataclasses.replace(SPEC, type_vocab_size=1)
     model = make_pretrained("BertForSequenceClassification", spec)

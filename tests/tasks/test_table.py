@@ -356,6 +356,10 @@ def test_questions(tmp_path):
     write(tmp_path, train_csv=train.replace("4", "3"))
     with pytest.raises(InputError, match="line 2: 'answer' 'a' does not stand in its context at 3"):
         Table(data, problem="questions", answer_start="at").read(TRAIN)
+    for start in ("4.5", "0_4", "x"):
+        write(tmp_path, train_csv=train.replace("4", start))
+        with pytest.raises(InputError, match=f"line 2: 'at' is '{start}', not a whole number"):
+            Table(data, problem="questions", answer_start="at").read(TRAIN)
     (tmp_path / "dev.jsonl").unlink()
     write(tmp_path, dev_csv="question,context,answer,at\nWho?,a,,\n")
     with pytest.raises(InputError, match="dev.csv line 2: 'answer' is empty, but all questions"):
@@ -374,6 +378,9 @@ def test_questions(tmp_path):
         ("multi_label", 'text,label\na,"x,,y"\n', "line 2: 'label' has an empty label"),
         ("multi_label", "text,labels\na,x\n", "line 2: no column 'label'; it has"),
         ("regression", "text,label\na,x\n", "'label' is 'x', not a number"),
+        ("regression", "text,label\na,1_000\n", "'label' is '1_000', not a number"),
+        ("regression", "text,label\na,５\n", "'label' is '５', not a number"),
+        ("regression", "text,label\na,1e400\n", "'label' is '1e400', not a number"),
         ("tagging", "words,tags\n,\n", "'words' is empty"),
         ("questions", "question,context,answer\n,b,b\n", "'question' is empty"),
         ("questions", "question,context,answer\na,b,c\n", "'answer' 'c' does not stand in its"),
@@ -426,6 +433,9 @@ def test_labels_that_differ_are_left(tmp_path):
     train = "text,label\na,1\nb,10\nc,-1\nd,1.5\ne,1e1\nf,x\ng,X\n"
     classes = Table(write(tmp_path, train_csv=train)).family.classes
     assert classes == ("-1", "1", "10", "1.5", "1e1", "X", "x")
+    long = ["1" * 5000, "1" * 4999 + "2", "9"]  # of more digits than Python reads as one number
+    train = "text,label\n" + "".join(f"a,{label}\n" for label in long)
+    assert Table(write(tmp_path, train_csv=train)).family.classes == ("9", *long[:2])
 
 
 def test_two_files_to_learn_from(tmp_path):
@@ -449,6 +459,13 @@ def test_bad_labels_and_files(tmp_path):
     write(tmp_path, huge_jsonl='{"text": "a", "label": 1' + "0" * 400 + "}\n")
     with pytest.raises(InputError, match="huge.jsonl line 1: 'label' is 1000*, not a number"):
         Table(data, "regression", train="huge.jsonl").read(TRAIN)
+    write(tmp_path, truth_jsonl='{"text": "a", "label": true}\n')
+    with pytest.raises(InputError, match="truth.jsonl line 1: 'label' is True, not a number"):
+        Table(data, "regression", train="truth.jsonl").read(TRAIN)
+    soft = '{"text": "a", "label": "x", "soft": {"x": 1, "y": 1' + "0" * 400 + "}}\n"
+    write(tmp_path, soft_jsonl=soft)
+    with pytest.raises(InputError, match="line 1: 'soft' is .*, not an object with a probability"):
+        Table(data, train="soft.jsonl", soft_label="soft").read(TRAIN)
     write(tmp_path, deep_jsonl="[" * 100_000 + "\n")
     with pytest.raises(InputError, match="deep.jsonl line 1: not JSON"):
         Table(data, train="deep.jsonl").read(TRAIN)
