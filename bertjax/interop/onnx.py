@@ -1,7 +1,10 @@
 """Writes an exported folder's model for ONNX Runtime, where optimum and transformers.js find it."""
 
+import contextlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +27,8 @@ def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> Non
     """Adds onnx/model.onnx, in float32, and onnx/model_quantized.onnx to a folder.
 
     PyTorch writes the model of transformers; all dimensions of its inputs are free. The second file
-    has the weights of products in 8 bits; ONNX Runtime finds the scales of activations as it runs.
+    has its weights in 8 bits, with a scale for each column; ONNX Runtime finds the scales of
+    activations as it runs.
 
     Args:
       folder: what `write_hugging_face` wrote.
@@ -47,36 +51,53 @@ def write(folder: Path, class_name: str, batch: Mapping[str, np.ndarray]) -> Non
     }
     (folder / FOLDER).mkdir()
     try:
-        torch.onnx.export(
-            model,
-            (),
-            folder / FOLDER / WHOLE,
-            kwargs=inputs,
-            input_names=list(inputs),
-            output_names=names,
-            dynamic_shapes=shapes,
-            dynamo=True,
-            verbose=False,
-        )
+        with _without_warnings():
+            torch.onnx.export(
+                model,
+                (),
+                folder / FOLDER / WHOLE,
+                kwargs=inputs,
+                input_names=list(inputs),
+                output_names=names,
+                dynamic_shapes=shapes,
+                dynamo=True,
+                verbose=False,
+            )
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"{class_name}: PyTorch cannot write it as ONNX: {reason}") from error
-    quantize_dynamic(folder / FOLDER / WHOLE, folder / FOLDER / INT8)
+    with _without_warnings():
+        quantize_dynamic(folder / FOLDER / WHOLE, folder / FOLDER / INT8, per_channel=True)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Without those of PyTorch and ONNX Runtime; what they write is compared with the original."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def outputs(
-    folder: Path, file: str, batch: Mapping[str, np.ndarray], names: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """What ONNX Runtime computes from a file of `FILES`, under our names.
+    folder: Path, file: str, batches: Iterable[Mapping[str, np.ndarray]], names: Sequence[str]
+) -> list[dict[str, np.ndarray]]:
+    """What ONNX Runtime computes from a file of `FILES`, under our names, for each batch.
 
     Args:
-      batch: inputs of our encoder.
+      batches: inputs of our encoder.
       names: those of our outputs that are wanted.
     """
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(folder / FOLDER / file), providers=["CPUExecutionProvider"])
-    given = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
-    theirs = [output.name for output in session.get_outputs()]
-    found = dict(zip(theirs, session.run(theirs, given), strict=True))
-    return {name: found[transformers_check.their_name(name, found)] for name in names}
+    theirs, results = [output.name for output in session.get_outputs()], []
+    for batch in batches:
+        given = {name: x.numpy() for name, x in transformers_check.inputs(batch).items()}
+        found = dict(zip(theirs, session.run(theirs, given), strict=True))
+        results.append({name: found[transformers_check.their_name(name, found)] for name in names})
+    return results

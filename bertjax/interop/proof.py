@@ -18,6 +18,7 @@ from bertjax.text.prompted import prompted
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1, "int8": float("inf")}
 
 _ROWS, _CHOICES = 6, 3
+_PAIRS, _LENGTHS, _ALIKE = 12, (8, 24, 61), 0.3
 
 
 def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
@@ -27,8 +28,8 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
       The inputs of its encoder by name, int32 [6, S], or [2, 3, S] for multiple choice; words as
       characters are [6, S, W].
     """
-    spec, rng = pretrained.spec, np.random.default_rng(0)
-    length = min(61, spec.max_position_embeddings)
+    rng = np.random.default_rng(0)
+    length = min(61, pretrained.spec.max_position_embeddings)
     ends = np.linspace(1, length, _ROWS).astype(int)[:, None]
     places = np.arange(length)
     mask = places < ends
@@ -37,17 +38,43 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     if pretrained.family.reads_characters:
         words = rng.integers(1, NUM_CHARACTERS, (*mask.shape, WORD_LENGTH)) * mask[..., None]
         return {"characters": words.astype(np.int32), "input_mask": mask.astype(np.int32)}
-    segments = (places >= ends // 2) & mask
-    # A model may recognize padding by its id, so no other token gets it.
+    return _inputs(pretrained, _random_ids(pretrained, rng, mask.shape), mask, ends)
+
+
+def random_pairs(pretrained: Pretrained) -> list[dict[str, np.ndarray]]:
+    """Makes batches of random texts, each beside a text that is like it, of several lengths.
+
+    Returns:
+      For each length the inputs of its encoder, int32 [24, S], or [8, 3, S] for multiple choice.
+      Text n + 12 has some tokens of text n, at their places.
+    """
+    rng, batches = np.random.default_rng(1), []
+    for length in sorted({min(each, pretrained.spec.max_position_embeddings) for each in _LENGTHS}):
+        texts, others = _random_ids(pretrained, rng, (2, _PAIRS, length))
+        like = np.where(rng.random(texts.shape) < _ALIKE, texts, others)
+        ids, ends = np.concatenate([texts, like]), np.full((2 * _PAIRS, 1), length)
+        batches.append(_inputs(pretrained, ids, np.ones(ids.shape, bool), ends))
+    return batches
+
+
+def _random_ids(pretrained: Pretrained, rng: np.random.Generator, shape: tuple) -> np.ndarray:
+    """Random tokens. A model may recognize padding by its id, so none gets it."""
     pad_id, size = pretrained.tokenizer.pad_id, pretrained.tokenizer.vocabulary_size
-    ids = (pad_id + rng.integers(1, size, mask.shape)) % size
+    return (pad_id + rng.integers(1, size, shape)) % size
+
+
+def _inputs(
+    pretrained: Pretrained, ids: np.ndarray, mask: np.ndarray, ends: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The inputs of an encoder: tokens where the mask is, of which half are of a second text."""
+    segments = (np.arange(mask.shape[1]) >= ends // 2) & mask
     inputs = {
-        "input_ids": np.where(mask, ids, pad_id),
+        "input_ids": np.where(mask, ids, pretrained.tokenizer.pad_id),
         "input_mask": mask,
-        "token_type_ids": segments % max(1, spec.type_vocab_size),
+        "token_type_ids": segments % max(1, pretrained.spec.type_vocab_size),
     }
     choices = (_CHOICES,) if "C" in pretrained.architecture.axes else ()
-    shape = (-1, *choices, length)
+    shape = (-1, *choices, mask.shape[1])
     names = pretrained.family.text_inputs
     return {name: inputs[name].reshape(shape).astype(np.int32) for name in names}
 
@@ -133,3 +160,30 @@ def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "f
     if not greatest <= _TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max())):
         raise RuntimeError(f"the written model gives another {name!r}: {greatest:.1e} off")
     return greatest
+
+
+def decisions(name: str, output: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """What a user takes from an output: the nearest texts, classes, pieces, places, or an order.
+
+    Args:
+      name: that of the output.
+      output: [B, ...].
+      mask: bool [B, S], or [B, C, S]: the tokens that are no padding.
+
+    Returns:
+      Whole numbers or truth values in one dimension, of which two models may differ in some.
+    """
+    if name == "sequence":
+        vectors = (output * mask[..., None]).sum(1)
+        vectors = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+        alike = vectors @ vectors.T
+        np.fill_diagonal(alike, -np.inf)
+        return alike.argmax(-1)
+    if name == "replaced":
+        return output[mask] > 0
+    if name in ("start", "end"):
+        return np.where(mask, output, -np.inf).argmax(-1)
+    if output.shape[-1] == 1:  # a number of each text, by which they are ordered
+        return (output > output.T).ravel()
+    chosen = output.argmax(-1)
+    return chosen[mask] if chosen.shape == mask.shape else chosen

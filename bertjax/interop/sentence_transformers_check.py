@@ -30,7 +30,9 @@ def vectors(
       For each text [D], or [S, D] of late interaction.
     """
     import sentence_transformers
+    import transformers
 
+    transformers.utils.logging.disable_progress_bar()
     model = getattr(sentence_transformers, CLASSES[kind])(str(folder), device="cpu").double()
     encode = model.encode_query if query else model.encode_document
     more: dict[str, Any] = {"prompt": prompt}

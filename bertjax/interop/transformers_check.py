@@ -43,6 +43,7 @@ def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
     import torch
     import transformers
 
+    transformers.utils.logging.disable_progress_bar()  # of reading a file that is here
     model, loading = getattr(transformers, class_name).from_pretrained(
         folder,
         output_loading_info=True,

@@ -47,6 +47,14 @@ _NOT_THE_RECIPE = (
 )
 
 _PROOF = "Greatest difference of outputs, before and after"
+_INT8 = "Changed by 8 bits, of random texts of 8 to 61 tokens"
+_FIT = 0.05  # the greatest share of changes with which 8 bits are of use
+# Of each output, what `proof.decisions` takes from it.
+_DECIDED = {
+    **{"sequence": "nearest texts", "masked_lm": "best pieces", "next_sentence": "next sentences"},
+    **{"replaced": "replaced tokens", "logits": "best classes, or the order"},
+    **{"start": "first tokens of answers", "end": "last tokens of answers"},
+}
 
 _TEXTS = ("", "The [MASK] of a Function; naïve CAFÉ, don't.", "東京 is 2,000 km away…", "x" * 120)
 _VECTOR_TEXTS = (
@@ -94,6 +102,7 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
             read_results(path_of(model))  # raises if its trials are not done
         print(pretrained.summary())
         as_trained = trained.part(part) if trained else None
+        changes: dict[str, str] = {}
         if form == SERVING:
             found = {"the artifact": write_serving(pretrained, folder)}
         elif form == ELMO:
@@ -102,20 +111,26 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         else:
             write_hugging_face(pretrained, folder)
             found = _prove_for_transformers(as_trained, pretrained, folder)
-            if form == ONNX:
-                found |= _write_onnx(pretrained, folder)
             recipe: dict[str, Any] = {}
             figures: dict[str, Any] = {}
             if trained:
                 recipe, figures = _history(trained, path_of(model))
             elif fine_tuned:
                 recipe, figures = _history_of_fine_tuning(path_of(model))
+            if form == ONNX:
+                differences, shares = _write_onnx(pretrained, folder)
+                found |= differences
+                figures[_INT8] = changes = _judged(shares)
             card = model_card(pretrained, Path(output).name, recipe, figures | {_PROOF: found})
             (folder / "README.md").write_text(card, encoding="utf-8")
     print(f"{output}: written.")
     print(f"{_PROOF}:")
     for what, difference in found.items():
         print(f"  {what}: {difference:.1e}")
+    if changes:
+        print(f"{_INT8}:")
+        for name, shown in changes.items():
+            print(f"  {name}: {shown}")
     if push:
         print(f"pushed: {hub.push(Path(output), push)}")
     return found
@@ -180,18 +195,43 @@ def _prove_vectors(pretrained: Pretrained, folder: Path) -> dict[str, float]:
     return {"sentence-transformers": worst}
 
 
-def _write_onnx(pretrained: Pretrained, folder: Path) -> dict[str, float]:
-    """Adds the files of ONNX, and compares their outputs; 8 bits may differ by any amount."""
+def _write_onnx(pretrained: Pretrained, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Adds the files of ONNX, and compares their outputs.
+
+    Returns:
+      The greatest difference of each file; and of each output the share of decisions that 8 bits
+      change, over batches of several lengths.
+    """
     name, inputs = pretrained.class_name, proof.random_inputs(pretrained)
     if not transformers_check.knows(name):
         raise InputError(f"{pretrained.origin}: transformers has no {name}, which ONNX is made of")
     ours = _outputs(pretrained.model(pretrained.kind), pretrained.params, inputs)
     onnx.write(folder, name, inputs)
-    whole, int8 = (onnx.outputs(folder, file, inputs, tuple(ours)) for file in onnx.FILES)
-    return {
-        "ONNX Runtime": proof.greatest_difference(ours, whole, inputs),
-        "ONNX Runtime, 8 bits": proof.greatest_difference(ours, int8, inputs, "int8"),
-    }
+    batches = [inputs, *proof.random_pairs(pretrained)]
+    (first, *whole), (of_first, *int8) = (
+        onnx.outputs(folder, file, batches, tuple(ours)) for file in onnx.FILES
+    )
+    worst = proof.greatest_difference(ours, of_first, inputs, "int8")
+    changed: dict[str, list[np.ndarray]] = {output: [] for output in ours if output in _DECIDED}
+    for batch, one, other in zip(batches[1:], whole, int8, strict=True):
+        worst = max(worst, proof.greatest_difference(one, other, batch, "int8"))
+        for output, each in changed.items():
+            decided = (
+                proof.decisions(output, x[output], batch["input_mask"] > 0) for x in (one, other)
+            )
+            each.append(np.not_equal(*decided))
+    shares = {_DECIDED[output]: np.concatenate(each).mean() for output, each in changed.items()}
+    found = {"ONNX Runtime": proof.greatest_difference(ours, first, inputs)}
+    return found | {"ONNX Runtime, 8 bits": worst}, shares
+
+
+def _judged(shares: Mapping[str, float]) -> dict[str, str]:
+    """The shares of decisions that 8 bits change, and whether they are few."""
+    verdict = "yes"
+    if max(shares.values()) > _FIT:
+        verdict = f"no, with more than {_FIT:.0%}: take {onnx.FOLDER}/{onnx.WHOLE}"
+    shown = {name: f"{share:.1%}" for name, share in shares.items()}
+    return shown | {f"is {onnx.INT8} fit for use": verdict}
 
 
 def _outputs(
