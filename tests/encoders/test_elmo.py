@@ -9,6 +9,7 @@ import pytest
 from bertjax.encoders.elmo.encoder import states_shape
 from bertjax.encoders.elmo.spec import ElmoSpec
 from bertjax.encoders.registry import make_encoder
+from tests.helpers.closeness import assert_close
 from tests.helpers.small_elmo import batch_of, small_elmo
 
 TEXTS = [["The", "cat", "sat"], ["naïve", "x" * 60, "東京", "a", "."], []]
@@ -110,8 +111,9 @@ def test_layers_and_states_are_those_of_a_loop(changes):
         ids = batch["characters"][row, :size]
         wanted, state = _expected(model.spec, params, ids, batch["states"][row])
         found = np.stack(layers)[:, row, :size]
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(after[row], state, rtol=2e-5, atol=2e-5)
+        # Errors go on from word to word, and large weights magnify them.
+        assert_close(found, wanted, 4000)
+        assert_close(after[row], state, 4000)
 
 
 def test_without_states_a_text_is_a_beginning():
@@ -145,11 +147,11 @@ def test_equal_to_bilm_tf_over_three_streams(shared_data):
     for turn in range(10):
         texts = [sentences[turn].split() for sentences in lists]
         batch = batch_of(texts, 64) | {"states": states}
-        layers, states = read(model.params["elmo"], batch)
+        layers, states = jax.device_get(read(model.params["elmo"], batch))
         for row, words in enumerate(texts):
             wanted = np.concatenate(list(files[row][str(turn)]), -1)  # forward, backward
-            np.testing.assert_allclose(layers[2][row, 1 : len(words) + 1], wanted, 0, 1e-6)
-            twice = np.asarray(layers[0][row])
+            assert_close(layers[2][row, 1 : len(words) + 1], wanted, 4000)
+            twice = layers[0][row]
             np.testing.assert_array_equal(twice[:, :16], twice[:, 16:])
 
 

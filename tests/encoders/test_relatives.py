@@ -23,6 +23,7 @@ from bertjax.interop.proof import greatest_difference, outputs, random_inputs
 from bertjax.interop.transformers_check import OUTPUTS
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.slow_cases import others_slow
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
@@ -113,6 +114,10 @@ def test_folders_are_bit_equal_there_and_back(name, kind, tokenizer, tmp_path):
     assert again.left_out == {} and again.missing == ()
 
 
+def _limit(wanted) -> float:
+    return rounding(max(np.abs(each).max() for each in wanted.values()))
+
+
 def _peer(name: str, kind: str):
     """transformers' model with random weights, in float64, and its arrays."""
     import torch
@@ -168,7 +173,7 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
     wanted = {
         key: theirs[next(each for each in OUTPUTS[key] if each in theirs)].numpy() for key in found
     }
-    assert greatest_difference(wanted, found, inputs) < 1e-5
+    assert greatest_difference(wanted, found, inputs) < _limit(wanted)
 
 
 @pytest.mark.peers
@@ -206,11 +211,12 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
     theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
     padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
     padding.add("embeddings.weight")
-    for key, gradient in theirs.items():
-        ours, wanted = grads[key].copy(), gradient.numpy()
+    wanted = {key: gradient.numpy() for key, gradient in theirs.items()}
+    ours = {key: grads[key].copy() for key in wanted}
+    for key in wanted:
         if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
-            ours[1] = wanted[1]
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-6, err_msg=key)
+            ours[key][1] = wanted[key][1]
+    assert_close(ours, wanted, 1000, share=0.01)
 
 
 @pytest.mark.peers
@@ -244,7 +250,7 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
     (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
     logits = peer(**given).logits
     wanted = {"masked_lm": logits.detach().numpy()}
-    assert greatest_difference(wanted, {"masked_lm": np.asarray(found)}, inputs) < 1e-5
+    assert greatest_difference(wanted, {"masked_lm": np.asarray(found)}, inputs) < _limit(wanted)
     alone = outputs(model.model(), model.params, {k: inputs[k] for k in random_inputs(model)})
     assert np.abs(np.asarray(found) - alone["masked_lm"]).max() > 0.1
     (logits * torch.tensor(weights)).sum().backward()
@@ -253,7 +259,7 @@ def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
     assert len(tables) == 1 + (name == "xlm")
     for key in tables:
         theirs = peer.get_parameter(key).grad.numpy()
-        np.testing.assert_allclose(grads[key], theirs, rtol=1e-4, atol=1e-4, err_msg=key)
+        assert_close(grads[key], theirs, 1000, err_msg=key)
 
 
 def test_xlm_that_is_computed_in_another_way_is_refused():
@@ -334,8 +340,9 @@ def test_fresh_kernels_into_the_residual(name):
     """GPT-2 scales them by the root of the number of its residual layers."""
     spec = _spec(name, hidden_size=96, intermediate_size=384, num_hidden_layers=8)
     module = ARCHITECTURES[kinds.CAUSAL_LM].build(spec, 0)
-    inputs = {name: jnp.zeros(x.shape, x.dtype) for name, x in text_inputs(spec, B=1, S=3).items()}
-    params = nn.unbox(module.init(jax.random.key(0), inputs, deterministic=True))["params"]
+    inputs = {name: np.zeros(x.shape, x.dtype) for name, x in text_inputs(spec, B=1, S=3).items()}
+    init = jax.jit(functools.partial(module.init, deterministic=True))
+    params = jax.device_get(nn.unbox(init(jax.random.key(0), inputs))["params"])
     layer = params[name]["encoder"]["layer_3"]
     whole = 0.88 * 0.02
     scaled = whole / 4 if name == "gpt2" else whole

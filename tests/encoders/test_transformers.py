@@ -13,6 +13,7 @@ from bertjax.encoders import kinds, names
 from bertjax.encoders.registry import array_names
 from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
+from tests.helpers.closeness import assert_close
 from tests.helpers.sums import sums_of
 
 pytestmark = pytest.mark.peers
@@ -81,15 +82,9 @@ def test_logits_losses_and_gradients(spec, make_batch, hidden_act, length):
         return loss, everywhere
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-    np.testing.assert_allclose(
-        logits["masked_lm"], out.prediction_logits.detach(), rtol=1e-4, atol=1e-4
-    )
-    np.testing.assert_allclose(
-        logits["next_sentence"], out.seq_relationship_logits.detach(), rtol=1e-4, atol=1e-4
-    )
-    np.testing.assert_allclose(value, out.loss.item(), rtol=1e-5)
+    assert_close(logits["masked_lm"], out.prediction_logits.detach())
+    assert_close(logits["next_sentence"], out.seq_relationship_logits.detach())
+    assert_close(value, out.loss.item())
     expected = flatten_dict(_from_transformers(grads, spec), sep="/")
     gradient = flatten_dict(gradient, sep="/")
-    assert gradient.keys() == expected.keys()
-    for name, leaf in expected.items():
-        np.testing.assert_allclose(gradient[name], leaf, rtol=1e-3, atol=2e-5, err_msg=name)
+    assert_close(gradient, expected, 1000, share=0.01)

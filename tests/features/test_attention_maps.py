@@ -13,6 +13,7 @@ from bertjax.encoders.registry import make_encoder
 from bertjax.features.attention_maps import attention_maps
 from bertjax.interop.hugging_face import write_hugging_face
 from tests.encoders import modernbert_models
+from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import SPEC
 
 TEXT = "the cat of a house runs."
@@ -23,7 +24,7 @@ def test_each_layer_and_head_shares_itself_out(make_pretrained):
     tokens, maps = attention_maps(pretrained, "The dogs [MASK]!", most=13)
     assert tokens == ["[CLS]", "the", "dog", "##s", "[MASK]", "!", "[SEP]"]
     assert maps.shape == (SPEC.num_hidden_layers, SPEC.num_attention_heads, 7, 7)
-    np.testing.assert_allclose(maps.sum(-1), 1, atol=1e-6)
+    assert_close(maps.sum(-1), np.ones(maps.shape[:-1]))
     assert maps.min() > 0 and len(np.unique(maps.round(6))) > 200
 
 
@@ -79,7 +80,8 @@ def test_they_are_transformers_s(make_pretrained, vocabulary, tmp_path, kind):
     ids = torch.tensor([[given.tokenizer.readable.index(token) for token in tokens]])
     with torch.no_grad():
         wanted = theirs(input_ids=ids, output_attentions=True).attentions
-    np.testing.assert_allclose(maps, np.concatenate([each.numpy() for each in wanted]), atol=1e-5)
+    wanted = np.concatenate([each.numpy() for each in wanted])
+    assert_close(maps, wanted, 1000)  # scores of about 10
 
 
 def test_a_text_that_is_too_long(make_pretrained):

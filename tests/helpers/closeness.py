@@ -32,6 +32,7 @@ def assert_close(
     terms: int = 256,
     *,
     size: float | None = None,
+    share: float = 0.0,
     dtype: Any = np.float32,
     err_msg: str = "",
 ) -> None:
@@ -41,17 +42,25 @@ def assert_close(
       found, expected: numbers, arrays, lists (each an array), or trees of them.
       size: the largest number on the way, where values cancel; otherwise an array's largest
         expected value.
+      share: no array is measured by less than this share of all arrays' largest value: of a
+        model's gradients, some are zero but for rounding.
     """
+
+    def largest_of(array: Any) -> float:
+        array = np.asarray(array, np.float64)
+        return np.abs(array).max(initial=0.0, where=np.isfinite(array))
+
+    is_leaf = lambda node: isinstance(node, list)  # noqa: E731
+    leaves = jax.tree.leaves(expected, is_leaf=is_leaf)
+    least = share * max(map(largest_of, leaves), default=0.0)
 
     def compare(path: tuple, ours: Any, theirs: Any) -> None:
         ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-        largest = np.abs(theirs).max(initial=0.0, where=np.isfinite(theirs))
-        limit = rounding(largest if size is None else size, terms, dtype)
+        largest = max(largest_of(theirs), least) if size is None else size
+        limit = rounding(largest, terms, dtype)
         assert ours.shape == theirs.shape, f"{err_msg}{jax.tree_util.keystr(path)}: other shapes"
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=limit, err_msg=err_msg + jax.tree_util.keystr(path)
         )
 
-    jax.tree_util.tree_map_with_path(
-        compare, found, expected, is_leaf=lambda node: isinstance(node, list)
-    )
+    jax.tree_util.tree_map_with_path(compare, found, expected, is_leaf=is_leaf)

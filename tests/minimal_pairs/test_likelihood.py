@@ -13,6 +13,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.minimal_pairs.likelihood import log_likelihoods
 from bertjax.minimal_pairs.rows import MASKINGS
 from tests.encoders import modernbert_models
+from tests.helpers.closeness import rounding
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import SPEC
 
@@ -82,7 +83,7 @@ def test_pseudo_log_likelihoods(make_pretrained, masking):
     model = make_pretrained("BertForPreTraining", PADDED)
     found = log_likelihoods(model, TEXTS, masking)
     expected = [by_hand(model, text, masking, own_logits(model)) for text in TEXTS]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rounding(1))
     # Only a text with a word of several pieces has another score.
     several = ["##" in "".join(map(model.tokenizer.tokens.__getitem__, ids))
                for ids in model.tokenizer.encode(TEXTS)]  # fmt: skip
@@ -96,14 +97,14 @@ def test_left_to_right(make_pretrained):
     model = make_pretrained("BertLMHeadModel", CAUSAL)
     found = log_likelihoods(model, TEXTS)
     expected = [by_hand(model, text, "left to right", own_logits(model)) for text in TEXTS]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rounding(1))
 
 
 @pytest.mark.slow
 def test_another_family(vocabulary):
     model = modernbert_models.small_model(vocabulary, kinds.MASKED_LM)
     expected = [by_hand(model, text, "word", own_logits(model)) for text in TEXTS[:3]]
-    np.testing.assert_allclose(log_likelihoods(model, TEXTS[:3], "word"), expected, rtol=1e-5)
+    np.testing.assert_allclose(log_likelihoods(model, TEXTS[:3], "word"), expected, rounding(1))
 
 
 @pytest.mark.peers
@@ -120,7 +121,7 @@ def test_transformers_agrees(make_pretrained, tmp_path, name, spec, masking):
     logits = their_logits(model, tmp_path, name)
     found = log_likelihoods(model, TEXTS, "word" if masking == "word" else "token")
     expected = [by_hand(model, text, masking, logits) for text in TEXTS]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_allclose(found, expected, rounding(1))
 
 
 @pytest.mark.devices(8)
@@ -135,7 +136,7 @@ def test_neither_order_nor_batches_matter(make_pretrained, name, spec):
     found = log_likelihoods(model, TEXTS)
     order = np.random.default_rng(0).permutation(len(TEXTS))
     again = log_likelihoods(model, [TEXTS[n] for n in order], batch_tokens=29)
-    np.testing.assert_allclose(again, found[order], rtol=1e-5)
+    np.testing.assert_allclose(again, found[order], rounding(1))
 
 
 def test_texts_with_equal_tokens_are_computed_once(make_pretrained, capsys):

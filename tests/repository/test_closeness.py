@@ -39,3 +39,7 @@ def test_what_is_no_rounding_fails():
     with pytest.raises(AssertionError):  # values that cancel are measured by what was added
         assert_close([1e-6], [0.0])
     assert_close([1e-6], [0.0], size=1.0)
+    zero_but_for_rounding = {"a": 1e-7, "b": 5.0}
+    assert_close(zero_but_for_rounding, {"a": 0.0, "b": 5.0}, share=0.01)
+    with pytest.raises(AssertionError):
+        assert_close(zero_but_for_rounding, {"a": 0.0, "b": 5.0}, share=1e-4)
