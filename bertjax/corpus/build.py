@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import read_json, size_in_words
+from bertjax.base.files import named, read_json, size_in_words
 from bertjax.base.validation import record
 from bertjax.corpus.manifest import write_manifest
 from bertjax.corpus.plan import Plan, PlannedShard, check_splits, shard_size
@@ -81,12 +81,15 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
     batch: list[tuple[str, int, list[str]]] = []  # split, words, sentences of each document
     characters = 0
     try:
-        with ShardWriter(
-            job.directory,
-            job.number,
-            vocabulary_size=tokenizer.vocabulary_size,
-            unknown_id=tokenizer.unk_id,
-        ) as writer:
+        with (
+            named(store_directory(job.directory)),
+            ShardWriter(
+                job.directory,
+                job.number,
+                vocabulary_size=tokenizer.vocabulary_size,
+                unknown_id=tokenizer.unk_id,
+            ) as writer,
+        ):
             for document in job.plan.documents(job.shard):
                 if document is None:
                     skipped += 1

@@ -235,15 +235,17 @@ def test_a_full_disk(tmp_path, corpus, monkeypatch):
     plan = plan_for(write_text(tmp_path / "a.txt", made_up_documents(60)))
     (job, *_), _ = module._jobs(corpus, plan)
 
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(InputError, match="no space left .* shard 0"),
+    for number, kind, message in (
+        (errno.ENOSPC, InputError, "no space left .* shard 0"),
+        (errno.EFBIG, OSError, rf"{os.strerror(errno.EFBIG)}: '{store_directory(corpus)}'"),
     ):
-        patch.setattr(os, "fsync", full)
-        build_shard(job)
+
+        def full(_, number=number):
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch, pytest.raises(kind, match=message):
+            patch.setattr(os, "fsync", full)
+            build_shard(job)
     assert list(store_directory(corpus).iterdir()) == []
 
     usage = module.shutil.disk_usage(corpus)._replace(free=1000)
