@@ -43,7 +43,8 @@ def files(pattern: str) -> list[RemoteFile]:
 def decompressor(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
     """The function that decompresses an open file; None if the file is plain."""
     if is_remote(name):
-        name = name.partition("?")[0]  # what follows is a query
+        link = next(link for link in name.split("::") if is_remote(link))  # the file, in an archive
+        name = link.partition("?")[0]  # what follows is a query
     return _DECOMPRESSORS.get(os.path.splitext(name)[1])
 
 

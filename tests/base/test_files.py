@@ -16,6 +16,7 @@ from bertjax.base.files import (
     exclusive,
     inside,
     new_folder,
+    no_file,
     read_json,
     replaced_folder,
     size_in_words,
@@ -232,6 +233,15 @@ def test_plain_names(tmp_path):
 )
 def test_sizes_are_never_nothing_of_a_unit(size, words):
     assert size_in_words(size) == words
+
+
+def test_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink(tmp_path / "nothing", tmp_path / "link")
+    assert no_file(tmp_path) == "a folder, where a file is needed: name a file in it"
+    assert no_file(tmp_path / "pipe").startswith("a pipe or a device, which cannot be read twice")
+    for name in ("nothing", "link"):
+        assert no_file(str(tmp_path / name)) == "no such file: check the path"
 
 
 def test_a_file_in_a_folder_that_does_not_exist(tmp_path):

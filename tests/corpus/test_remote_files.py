@@ -104,6 +104,8 @@ def read(spec, target=1 << 30):
 def test_an_address_with_a_query_is_compressed_as_its_path_says():
     assert decompressor("https://host/a.gz?download=true") and decompressor("a.gz")
     assert not decompressor("https://host/a.txt?name=b.gz") and decompressor("a.txt?b.gz")
+    assert decompressor("zip://a.gz::b.zip") and not decompressor("zip://a.txt::https://host/b.gz")
+    assert decompressor("simplecache::https://host/a.gz")
 
 
 @pytest.mark.parametrize("target", [97, 1 << 20])
@@ -136,8 +138,12 @@ def test_files_of_an_archive(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for number, document in enumerate(documents):
             archive.writestr(f"in/{number}.txt", "\n".join(document))
+        archive.writestr(
+            "in/all.gz", gzip.compress("\n\n".join("\n".join(d) for d in documents).encode())
+        )
     assert read(f"text:zip://in/*.txt::{tmp_path}/a.zip") == documents
     assert read(f"text:zip://in/3.txt::{tmp_path}/a.zip") == documents[3:4]
+    assert read(f"text:zip://in/all.gz::{tmp_path}/a.zip") == documents
     (tmp_path / "b.zip").write_bytes(b"no archive")
     for name, message in (
         ("in/9.txt::{}/a.zip", r"in/9\.txt::.*a\.zip: no such file"),

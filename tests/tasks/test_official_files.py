@@ -1,5 +1,6 @@
 """Files of a data set: names, compression, line ends, encodings."""
 
+import bz2
 import gzip
 import lzma
 
@@ -13,7 +14,8 @@ LINES = ["one\u2028two", "three\x0bfour\rfive", "", "last"]
 
 
 @pytest.mark.parametrize(
-    "suffix, write", [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)]
+    "suffix, write",
+    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
 )
 def test_lines_and_text(tmp_path, suffix, write):
     (tmp_path / f"a.txt{suffix}").write_bytes(write(CONTENT.encode()))
@@ -36,6 +38,10 @@ def test_the_only_existing_file_is_found(tmp_path):
 def test_errors_name_the_place(tmp_path):
     with pytest.raises(InputError, match="no a.txt or b.txt in it"):
         find(tmp_path, "a.txt", "b.txt")
+    (tmp_path / "b.txt.gz").mkdir()
+    with pytest.raises(InputError, match=r"b\.txt\.gz: a folder, where a file is needed"):
+        find(tmp_path, "a.txt", "b.txt")
+    (tmp_path / "b.txt.gz").rmdir()
     with pytest.raises(InputError, match="nowhere: no such folder"):
         list(lines(tmp_path / "nowhere", "a.txt"))
     (tmp_path / "a.txt").write_bytes(b"fine\nb\xe9\n")
