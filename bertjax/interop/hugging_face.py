@@ -24,6 +24,7 @@ from bertjax.interop.sentence_transformers import (
     ACTIVATION,
     DENSE_WEIGHT,
     IDENTITY,
+    TOKENIZER_FILE,
     Modules,
     read_kept,
     read_modules,
@@ -78,6 +79,8 @@ def read_hugging_face(folder: Path, origin: str) -> Pretrained:
         params[PROJECTION] = _projection(modules, spec, family)
     embedding = modules.embedding if modules else None
     task, kept = _task(config), read_kept(folder, config)
+    if kind == kinds.SEQUENCE_CLASSIFICATION:
+        task = _text_length(folder, spec.max_position_embeddings) | task
     return dataclasses.replace(model, params=params, task=task, embedding=embedding, kept=kept)
 
 
@@ -148,6 +151,13 @@ def _task(config: Mapping[str, Any]) -> dict[str, Any]:
     """The task of a classifier: models of this package store it, others may have a problem_type."""
     problem = config.get("problem_type")
     return ({"problem_type": problem} if problem else {}) | (config.get(TASK_KEY) or {})
+
+
+def _text_length(folder: Path, longest: int) -> dict[str, int]:
+    """The length to which other libraries cut a classifier's texts, if it takes more."""
+    named = read_optional(folder / TOKENIZER_FILE, json_files.TOKENIZER_CONFIG) or {}
+    length = named.get("model_max_length") or longest
+    return {"max_length": int(length)} if length < longest else {}
 
 
 def _weight_files(folder: Path, origin: str, config: Mapping[str, Any]) -> list[Path]:
@@ -347,10 +357,12 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
+    longest, of_texts = pretrained.spec.max_position_embeddings, kinds.SEQUENCE_CLASSIFICATION
+    length = pretrained.task.get("max_length") if pretrained.kind == of_texts else None
     write_tokenizer(
         pretrained.tokenizer,
         folder,
-        pretrained.spec.max_position_embeddings,
+        length or longest,
         token_types=pretrained.family.tells_texts_apart(pretrained.spec),
         pads_left=pretrained.family.hugging_face.pads_left,
     )

@@ -514,6 +514,21 @@ def test_the_activation_of_a_reranker_is_kept(reranker, tmp_path, config, settin
     assert again.get("sentence_transformers", {}).get("activation_fn") == activation
 
 
+def test_the_length_of_a_reranker_is_kept(reranker, tmp_path):
+    """Texts are cut to it by CrossEncoder, and by launch/predict.py."""
+    model, folder = reranker
+    assert read_hugging_face(folder, "hf:reranker").task == {}
+    _change(folder / "tokenizer_config.json", model_max_length=7)
+    found = read_hugging_face(folder, "hf:reranker")
+    assert found.task == {"max_length": 7}
+    trained = dataclasses.replace(model, task={"problem_type": "regression", "max_length": 9})
+    for number, (each, length) in enumerate(((found, 7), (trained, 9))):
+        (tmp_path / f"{number}").mkdir()
+        write_hugging_face(each, tmp_path / f"{number}")
+        assert _json(tmp_path / f"{number}" / "tokenizer_config.json")["model_max_length"] == length
+        assert read_hugging_face(tmp_path / f"{number}", "hf:again").task == each.task
+
+
 def test_what_a_reranker_does_not_compute(reranker):
     _, folder = reranker
     modules = [{"path": "", "type": "sentence_transformers.base.modules.Transformer"}]
@@ -534,7 +549,8 @@ def test_it_computes_the_same_of_what_is_converted(vocabulary, reranker, tmp_pat
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     _, folder = reranker
-    pairs = [("the cat", "a dog runs."), ("Blue house?", "house")]
+    _change(folder / "tokenizer_config.json", model_max_length=9)
+    pairs = [("the cat", "a dog runs."), ("Blue house?", "house"), ("the cat " * 4, "the dog " * 4)]
     convert.run(f"hf:{folder}", f"hf:{tmp_path / 'again'}")
     ours, theirs = (
         CrossEncoder(str(each), device="cpu").predict(pairs)
