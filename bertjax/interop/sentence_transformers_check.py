@@ -9,6 +9,7 @@ import numpy as np
 
 from bertjax.heads.embedding import LATE, SPARSE
 from bertjax.interop.sentence_transformers import CLASSES
+from bertjax.interop.transformers_check import hide_progress
 
 
 def installed() -> bool:
@@ -30,9 +31,8 @@ def vectors(
       For each text [D], or [S, D] of late interaction.
     """
     import sentence_transformers
-    import transformers
 
-    transformers.utils.logging.disable_progress_bar()
+    hide_progress()
     model = getattr(sentence_transformers, CLASSES[kind])(str(folder), device="cpu").double()
     encode = model.encode_query if query else model.encode_document
     more: dict[str, Any] = {"prompt": prompt}

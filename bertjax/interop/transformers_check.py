@@ -29,6 +29,13 @@ def knows(class_name: str) -> bool:
     return hasattr(transformers, class_name)
 
 
+def hide_progress() -> None:
+    """No bars while transformers reads files, which are here."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+
+
 def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
     """A folder's model of transformers, for inference.
 
@@ -43,7 +50,7 @@ def load(folder: Path, class_name: str, dtype: str, attention: str) -> Any:
     import torch
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()  # of reading a file that is here
+    hide_progress()
     model, loading = getattr(transformers, class_name).from_pretrained(
         folder,
         output_loading_info=True,
