@@ -134,6 +134,9 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         import zlib
 
         try:
+            if not file.read(1):
+                raise EOFError("it has no byte")
+            file.seek(0)
             with decompress(file) as content:
                 yield content
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:

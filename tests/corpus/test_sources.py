@@ -202,6 +202,10 @@ def test_every_stream_of_a_compressed_file_is_read_and_checked(tmp_path, suffix,
             path.write_bytes(damaged)
             with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: damaged or not a"):
                 read(f"text:{path}")
+    (tmp_path / f"b.txt.{suffix}").touch()  # a download that did not begin
+    path.write_bytes(first)
+    with pytest.raises(InputError, match=rf"b\.txt\.{suffix}: damaged or not a .*it has no byte"):
+        read(f"text:{tmp_path}/*")
     for rest in (b"x", b"\n", b"not of this format", second[:1], second[:5], second[:-1]):
         path.write_bytes(first + rest)
         with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: damaged or not a"):
