@@ -126,7 +126,9 @@ def read_kept(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     places = settings, config.get("sentence_transformers") or {}
     given = [place[ACTIVATION] for place in places if place.get(ACTIVATION)]
     activation = (*given, config.get("sbert_ce_default_activation_function"))[0]
-    return {ACTIVATION: activation} | {name: settings[name] for name in PROMPTS if name in settings}
+    return {ACTIVATION: activation} | {
+        name: settings[name] for name in PROMPTS if settings.get(name) is not None
+    }
 
 
 def read_modules(folder: Path, origin: str, tokenizer: Tokenizer, longest: int) -> Modules | None:
@@ -379,7 +381,9 @@ def write_modules(pretrained: Pretrained, folder: Path) -> None:
         **{"default_prompt_name": None, "similarity_fn_name": similarity},
     }
     kept = {name: pretrained.kept[name] for name in PROMPTS if name in pretrained.kept}
-    write_json(folder / SETTINGS_FILE, settings | kept)
+    if tuple(_prompts(kept).values()) == tuple(prompts.values()):
+        settings |= kept
+    write_json(folder / SETTINGS_FILE, settings)
 
 
 def _type(name: str) -> str:

@@ -176,6 +176,7 @@ def test_the_folder_of_version_2(vocabulary, tmp_path):
         ({"prompts": {"query": None, "document": "d: ", "passage": "p: "}}, ("", "d: ")),
         ({"prompts": {"any": "a: ", "query": "q: "}, "default_prompt_name": "any"}, ("q: ", "a: ")),
         ({"prompts": {"any": "a: "}}, ("", "")),
+        ({"prompts": {"passage": "p: "}, "default_prompt_name": "passage"}, ("p: ", "p: ")),
     ],
 )
 def test_prompts(vocabulary, tmp_path, settings, wanted):
@@ -190,6 +191,8 @@ def test_prompts(vocabulary, tmp_path, settings, wanted):
     usual = {"default_prompt_name": None}
     assert {name: again[name] for name in ("prompts", *usual)} == usual | settings
     assert read_hugging_face(tmp_path / "again", "hf:again").embedding == found.embedding
+    (folder / SETTINGS).write_text('{"prompts": null}')
+    assert "prompts" not in read_hugging_face(folder, "hf:model").kept
 
 
 def test_the_length_may_be_the_tokenizers(vocabulary, tmp_path):
