@@ -156,7 +156,7 @@ def test_pre_training_goes_on(family, tiny_corpus, exported, corpora, tmp_path, 
     monkeypatch.setattr(masked_text, "LENGTH", 32)
     losses = [row["mlm_loss"] for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"]
     assert losses[-1] < losses[1] - 0.1  # the first is left to right
-    before = masked_text.evaluate(f"hf:{source}", str(corpora / "plain"))
-    after = masked_text.evaluate(str(tmp_path / "run"), str(corpora / "new"))
+    before = masked_text.evaluate(given, str(corpora / "plain"))
+    after = masked_text.evaluate(own, str(corpora / "new"))
     assert after["tokens_per_word"] < before["tokens_per_word"]
     assert after["word_loss"] < before["word_loss"]

@@ -52,7 +52,7 @@ def test_it_learns_and_is_evaluated(run, corpus, tmp_path):
     assert figures["32"]["mlm_loss"] < rows[0]["mlm_loss"]
     ((guesses,),) = fill(open_model(str(run)), ["moo [MASK] moo"], 60)
     assert_close(sum(guess.probability for guess in guesses), 1.0)
-    masked = masked_text.evaluate(str(run), str(corpus))
+    masked = masked_text.evaluate(open_model(str(run)), str(corpus))
     assert masked["mlm_loss"] < rows[0]["mlm_loss"]
 
 

@@ -184,7 +184,8 @@ def test_the_average_is_what_is_evaluated_and_opened(whole):
     loaded = load_run(whole)
     checkpoints = Checkpoints(whole / "checkpoints", keep=1, read_only=True)
     parts, _ = checkpoints.restore({"params": loaded.params})
-    apart = jax.tree.map(lambda a, p: float(abs(a - p).max()), loaded.params, parts["params"])
+    both = jax.device_get((loaded.params, parts["params"]))
+    apart = jax.tree.map(lambda a, p: np.abs(a - p).max(), *both)
     assert max(jax.tree.leaves(apart)) > 1e-3
     last = metrics_of(whole)[-1]
     figures = evaluate.run(str(whole), None, batches=2)["64"]
