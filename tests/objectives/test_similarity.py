@@ -172,9 +172,9 @@ def test_the_first_numbers_of_a_vector_are_made_to_length_1():
         a, b = query[:, :size], passage[:, 0, :size]
         cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
         loss = (cosine - scores[:, 0]) ** 2
-        np.testing.assert_allclose(found[f"loss_{size}"], loss, rtol=1e-5)
+        assert_close(found[f"loss_{size}"], loss)
         total += loss
-    np.testing.assert_allclose(found["task_loss"], total, rtol=1e-5)
+    assert_close(found["task_loss"], total)
 
 
 # ----------------------------------------------------------------------- on eight devices
