@@ -135,15 +135,16 @@ def test_the_card_holds_recipe_and_figures(tiny_run, tmp_path):
     assert "| read back | " in card
 
 
-def test_the_card_prefers_an_evaluation(stacked_run, tmp_path):
-    results = evaluate.run(str(stacked_run), None, 2)
-    convert.run(str(stacked_run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
+def test_the_card_prefers_an_evaluation(tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    results = evaluate.run(str(run), None, 2)
+    convert.run(str(run), f"{convert.HUGGING_FACE}{tmp_path / 'out'}")
     card = (tmp_path / "out" / "README.md").read_text()
     for length, metrics in results.items():
-        assert f"sequences of {length}, at step 4" in card
+        assert f"sequences of {length}, at step 160" in card
         assert f"| nsp_loss | {metrics['nsp_loss']:.4g} |" in card
     # An evaluation of another step is not shown.
-    assert list(convert._figures(stacked_run, step=5)) == ["Held-out text, at step 4"]
+    assert list(convert._figures(run, step=5)) == ["Held-out text, at step 160"]
 
 
 @pytest.mark.parametrize("damage", ["", "null", "[]", "{}"])
