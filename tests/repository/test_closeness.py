@@ -1,9 +1,12 @@
 """The tolerance of the suite: rounding passes, and an error of a thousandth does not."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.helpers.checkout import REPOSITORY
 from tests.helpers.closeness import SEEN, assert_close, rounding
 
 
@@ -43,3 +46,14 @@ def test_what_is_no_rounding_fails():
     assert_close(zero_but_for_rounding, {"a": 0.0, "b": 5.0}, share=0.01)
     with pytest.raises(AssertionError):
         assert_close(zero_but_for_rounding, {"a": 0.0, "b": 5.0}, share=1e-4)
+
+
+def test_no_other_place_says_how_far_float32_may_lie_apart():
+    """What is exact in float64 has smaller bounds, and what is printed larger ones."""
+    by_hand = re.compile(r"\b(?:atol|abs)=[\d.]+e-0?[5-8]\b")
+    found = {
+        path.name: by_hand.findall(path.read_text(encoding="utf-8"))
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        if path.name != "test_layers.py"  # where a formula takes the place of another
+    }
+    assert not {name: bounds for name, bounds in found.items() if bounds}
