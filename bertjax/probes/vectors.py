@@ -84,7 +84,8 @@ def _text(tree: Tree) -> str:
 def with_fresh_layers(given: Pretrained, seed: int) -> Pretrained:
     """The model with fresh weights in all layers, and its own embeddings."""
     inputs = text_inputs(given.spec, B=1, S=8)
-    fresh = Model.of(given.model(kinds.ENCODER), inputs).init(jax.random.key(seed))
+    init = jax.jit(Model.of(given.model(kinds.ENCODER), inputs).init)
+    fresh = init(jax.random.key(seed))
     params = jax.device_get(nn.meta.unbox(fresh))
     encoder = given.spec.encoder
     own = {

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,14 @@ CONFIGS = {configs!r}
 def get_config(word):
     return ml_collections.ConfigDict(CONFIGS[word])
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_byte_code():
+    """Python takes that of a file which changed within its second, if its length is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        yield
 
 
 def _files(folder: Path, corpus: Path) -> Path:

