@@ -1,6 +1,7 @@
 """The training loop on linear regression: order of effects, resuming, stopping, and refusals."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import signal
@@ -17,7 +18,9 @@ from bertjax.base.signals import STOPPING
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
 from bertjax.training.loop import last_line
+from bertjax.training.model import Model
 from bertjax.training.state import TrainState
+from bertjax.training.step import means
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 from tests.training import toy
@@ -155,6 +158,24 @@ def test_phases(capsys, monkeypatch):
         after, complete, _ = _train(phases, toy.intervals(), state=again, window=metadata["window"])
         assert complete
         toy.assert_equal(after, state)
+
+
+def test_a_phase_trains_its_own_model_with_its_own_objective():
+    """As a run does whose model and objective they are."""
+    own = dict(
+        model=Model.of(toy.Line(dropped=0.5), toy.X), objective=toy.Regression(loss_weight=0.3)
+    )
+    phase = dataclasses.replace(toy.phase(0, 1), **own)
+
+    def updated(trainer, phase):
+        state = trainer.experiment.fresh_state(toy.SEED)
+        return trainer.update(state, phase, trainer.put(phase, 0), 0.1, toy.SEED)
+
+    trainer = toy.trainer(toy.placement(1))
+    toy.assert_equal(updated(trainer, phase), updated(toy.trainer(toy.placement(1), **own), phase))
+    (_, one), (_, other) = updated(trainer, phase), updated(trainer, toy.phase(0, 1))
+    for name in ("mlm_loss", "grad_norm"):
+        assert abs(means(one)[name] / means(other)[name] - 1) > 0.01, name
 
 
 @pytest.mark.parametrize("devices", [1, 8])
