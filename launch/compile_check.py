@@ -15,8 +15,8 @@ _CONFIG = commandline.DEFINE_config()
 _TOPOLOGY = flags.DEFINE_string(
     "topology", None, "The slice: v5e:4x4, v5e:8x8, v6e:4x4, v5p:2x2x4, v4:4x4x4, ..."
 )
-_JSON = flags.DEFINE_string("json", "", "Where to write the figures.")
-_IMAGE = flags.DEFINE_string("image", "", "Where to write a picture of them (PNG).")
+_JSON = flags.DEFINE_string("json", "", "A .json file for the figures.")
+_IMAGE = flags.DEFINE_string("image", "", "A .png file for a picture of them.")
 _DOCUMENT = flags.DEFINE_float(
     "document",
     0,

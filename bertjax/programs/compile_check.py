@@ -51,16 +51,16 @@ def run(
       topology: a slice, such as "v5e:8x8".
       document: the mean tokens of a document, if rows have several and attention by kernels leaves
         out the blocks of other documents; 0: a row is one document.
-      json_file, image: where to write the figures, and a picture of them (PNG); "": nowhere.
+      json_file, image: a .json file for the figures, a .png file for a picture of them; "": none.
 
     Raises:
       InputError: what would also stop the run: a mistake in the config, a batch that does not
         divide, too little memory; or there is no compiler, or it does not know the slice.
     """
+    for flag, file, ending in (("json", json_file, ".json"), ("image", image, ".png")):
+        if file and (Path(file).suffix != ending or not local_folder(file).parent.is_dir()):
+            raise InputError(f"--{flag}={file}: must be a {ending} file in an existing folder")
     only_compile()
-    for flag, file in (("json", json_file), ("image", image)):
-        if file and not local_folder(file).parent.is_dir():
-            raise InputError(f"--{flag}={file}: no folder {Path(file).parent}: make it")
     where = describe(topology)
     of_config = _similarity_phase if is_similarity(config) else _phases
     reports, expected = [], None

@@ -278,6 +278,21 @@ def test_the_instructions_that_are_compiled_are_shown(tmp_path, monkeypatch, cap
     assert last.startswith("phase 2:  67% 2/3 [") and last.endswith(" instructions/s]")
 
 
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        (("a.txt", ""), "--json=.*a.txt: must be a .json file in an existing folder"),
+        (("a.json", "b.txt"), "--image=.*b.txt: must be a .png file in an existing folder"),
+        (("no/a.json", ""), "--json=.*no/a.json: must be a .json file in an existing folder"),
+    ],
+)
+def test_files_that_cannot_be_written(tmp_path, files, message):
+    """No file of another kind is written over."""
+    paths = [str(tmp_path / name) if name else "" for name in files]
+    with pytest.raises(InputError, match=message):
+        compile_check.run(_small(), "v5e:4x4", *paths)
+
+
 @pytest.mark.parametrize("name", ["v5e", "v5e:4", "v5e:4x4x4", "v9:4x4", "v5p:4x4", ""])
 def test_an_unknown_slice(name):
     with pytest.raises(InputError, match=r"--topology=.*: must be like one of .*v5e:4x4, v5p:4x4x"):
