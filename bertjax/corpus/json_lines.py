@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.line_files import NULL_HINT, SKIP_HINT, LineFiles, decoded_line, line_number
+from bertjax.corpus.line_files import SKIP_HINT, LineFiles, decoded_line, line_number, not_text
 from bertjax.corpus.source import Document, Range, Skip, paragraphs
 
 # JSON can contain these as escapes. Python decodes them into text that UTF-8 cannot encode.
@@ -66,5 +66,4 @@ def _text_of(record: Any, field: str, path: str, offset: int, skip: Skip) -> str
         raise InputError(f"{where}: no field {field!r}; its fields are {fields}.")
     if value is None and Skip.NULLS in skip:
         return None
-    what = NULL_HINT if value is None else f"{type(value).__name__}, not text."
-    raise InputError(f"{where}: field {field!r} is {what}")
+    raise InputError(f"{where}: field {field!r} is {not_text(value)}")

@@ -167,6 +167,11 @@ def lines(name: str, start: int) -> Iterator[tuple[int, bytes]]:
             offset += len(line)
 
 
+def not_text(value: Any) -> str:
+    """Says what stands where a text is needed; of a null, also what to do."""
+    return _NULL if value is None else f"{type(value).__name__}, not text."
+
+
 def is_blank(line: bytes) -> bool:
     """Whether a line is white space, of which U+00A0 and U+3000 are some, as for `str.strip`."""
     return not line.decode("utf-8", "replace").strip()
@@ -183,7 +188,7 @@ def line_number(name: str, offset: int) -> int:
 
 
 SKIP_HINT = "Convert it to UTF-8, or pass --undecodable=skip to leave such documents out."
-NULL_HINT = "null, not text. Write a text there, or pass --nulls=skip to leave such documents out."
+_NULL = "null, not text. Write a text there, or pass --nulls=skip to leave such documents out."
 
 
 def decoded_line(line: bytes, name: str, offset: int, skip: Skip) -> str | None:

@@ -31,12 +31,12 @@ from bertjax.corpus.json_lines import JsonLines
 from bertjax.corpus.languages import PARALLEL, check_languages, split_language
 from bertjax.corpus.line_files import (
     MAX_DOCUMENT_BYTES,
-    NULL_HINT,
     SKIP_HINT,
     LineFiles,
     files,
     is_blank,
     lines,
+    not_text,
 )
 from bertjax.corpus.parallel import open_parallel
 from bertjax.corpus.parquet_files import is_text, open_parquet
@@ -145,8 +145,7 @@ def _decoded(value: Any, where: str, skip: Skip) -> Document | None:
     if value is None and Skip.NULLS in skip:
         return None
     if not isinstance(value, bytes):
-        what = NULL_HINT if value is None else f"{type(value).__name__}, not text."
-        raise InputError(f"{where}: {what}")
+        raise InputError(f"{where}: {not_text(value)}")
     try:
         return paragraphs(value.decode("utf-8"))
     except UnicodeDecodeError as error:

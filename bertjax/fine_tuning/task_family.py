@@ -29,7 +29,7 @@ _FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAns
     kinds.QUESTION_ANSWERING: QuestionAnswering,
 }
 RERANKER = "reranker"
-# What the number is that a reranker predicts, by the loss that it has learned by.
+# The loss that a reranker has learned by -> what the number is that it predicts.
 _THEIRS = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
 _VALUES = {
     "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
@@ -77,7 +77,7 @@ def _loss_of_reranker(pretrained: Pretrained) -> str | None:
 
 
 def in_words(pretrained: Pretrained) -> str:
-    """What the predictions of a model mean, where their names do not say it; else ""."""
+    """Says what the predictions of a model mean, where their names do not; else ""."""
     loss = _loss_of_reranker(pretrained)
     if loss is None:
         return ""

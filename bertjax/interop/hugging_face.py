@@ -420,7 +420,7 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
         "dtype": "float32",
     }
     task = dict(pretrained.task)
-    # Of one output, CrossEncoder of sentence-transformers makes a number from 0 to 1 by default.
+    # CrossEncoder of sentence-transformers makes a number from 0 to 1 of one output by default.
     usual = IDENTITY if task.get("problem_type") == "regression" else None
     if activation := pretrained.kept.get(ACTIVATION, usual):
         config["sentence_transformers"] = {ACTIVATION: activation}

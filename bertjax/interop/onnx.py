@@ -86,7 +86,7 @@ def _without_warnings() -> Iterator[None]:
 def outputs(
     folder: Path, file: str, batches: Iterable[Mapping[str, np.ndarray]], names: Sequence[str]
 ) -> list[dict[str, np.ndarray]]:
-    """What ONNX Runtime computes from a file of `FILES`, under our names, for each batch.
+    """Computes the outputs of a file of `FILES` in ONNX Runtime, under our names, for each batch.
 
     Args:
       batches: inputs of our encoder.

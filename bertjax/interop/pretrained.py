@@ -84,7 +84,7 @@ class Pretrained:
 
     @property
     def problem_type(self) -> str:
-        """What the outputs of a classifier of texts are, by transformers' name of it."""
+        """The name that transformers gives to what a text classifier's outputs are."""
         usual = "regression" if len(self.classes) == 1 else "single_label_classification"
         return self.task.get("problem_type") or usual
 

@@ -163,7 +163,7 @@ def difference(name: str, wanted: np.ndarray, found: np.ndarray, dtype: str = "f
 
 
 def decisions(name: str, output: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """What a user takes from an output: the nearest texts, classes, pieces, places, or an order.
+    """Takes the choices of a user from an output: nearest texts, classes, pieces, places, an order.
 
     Args:
       name: that of the output.

@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.base.files import atomic_write
+from bertjax.base.files import atomic_write, no_file
 from bertjax.contrastive.opened import Opened, open_vectors
 from bertjax.contrastive.vectors import TextVectors, Vectorizer, search
 from bertjax.features.texts import unit_of
@@ -51,7 +51,7 @@ def run(model: str, source: str, output: str, documents: str | None, nearest: in
     among = {}
     if documents:
         if unit_of(documents) == "line" and not Path(documents).is_file():
-            raise InputError(f"--documents={documents}: no such file")
+            raise InputError(f"--documents={documents}: {no_file(documents)}")
         among = {n: given for n, given in enumerate(_texts(documents), 1) if given.text}
         if not among:
             raise InputError(f"--documents={documents}: no text in it")
