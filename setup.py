@@ -20,7 +20,7 @@ setup(
         *find_packages(include=["bertjax", "bertjax.*"]),
         *("bertjax.configs", "bertjax.configs.studies", "bertjax.launch"),
     ],
-    package_data={"bertjax.pages": ["*.css", "*.js"]},
+    package_data={"bertjax.lab.pages": ["*.css", "*.js"]},
     package_dir={"bertjax.configs": "configs", "bertjax.launch": "launch"},
     entry_points={"console_scripts": ["bertjax = bertjax.__main__:main"]},
     python_requires=">=3.11",

@@ -12,14 +12,14 @@ from typing import Any, get_origin
 import ml_collections
 
 from bertjax.base.errors import InputError
-from bertjax.examples.masking import MaskingRule
-from bertjax.fine_tuning.recipe import OPTIMIZER, BiLstmSettings, Grid
-from bertjax.heads.embedding import Embedding
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.heads.embedding import Embedding
 from bertjax.objectives.similarity_losses import LOSSES
-from bertjax.optimizers.spec import OptimizerSpec
+from bertjax.runs.fine_tuning.recipe import OPTIMIZER, BiLstmSettings, Grid
 from bertjax.runs.recipe import PhaseSpec
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.similarity.examples import Columns
+from bertjax.tasks.similarity.examples import Columns
+from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.sharding.mesh import MeshSpec
 
 
 def section(settings: type, without: Sequence[str] = (), **values: Any) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def paper_config() -> ml_collections.ConfigDict:
     config.phase_1 = section(PhaseSpec, share=0.9, length=128, batch_size=256)
     config.phase_2 = section(PhaseSpec, share=0.1, length=512, batch_size=256)
 
-    # The model: a family of `bertjax.encoders.registry`, one of its sizes, and the fields of its
-    # spec (`bertjax.encoders.bert.spec`): what is computed, and how.
+    # The model: a family of `bertjax.models.encoders.registry`, one of its sizes, and the fields of
+    # its spec (`bertjax.models.encoders.bert.spec`): what is computed, and how.
     config.model = dict(
         encoder="bert",
         size="base",
@@ -108,7 +108,7 @@ def paper_config() -> ml_collections.ConfigDict:
     # fine-tuned in place of the parameters. 0 means no average.
     config.ema = 0.0
 
-    # Where it runs: a layout of `bertjax.sharding.rules` over data x model devices.
+    # Where it runs: a layout of `bertjax.training.sharding.rules` over data x model devices.
     config.layout = "data"
     config.mesh = section(MeshSpec)
 
@@ -200,14 +200,14 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
       InputError: there is no such loss.
     """
     config = ml_collections.ConfigDict()
-    # What is made of the encoder: `bertjax.heads.embedding.Embedding`.
+    # What is made of the encoder: `bertjax.models.heads.embedding.Embedding`.
     config.task = section(Embedding)
-    # The sources, as "DIR", or several as "DIR@2,DIR@1" (`bertjax.similarity.examples`), and the
-    # names of their columns.
+    # The sources, as "DIR", or several as "DIR@2,DIR@1" (`bertjax.tasks.similarity.examples`), and
+    # the names of their columns.
     config.data = ""
     config.columns = section(Columns)
-    # What chooses the best model (`bertjax.contrastive.evaluation`), several with commas between;
-    # "": the dev files of the sources.
+    # What chooses the best model (`bertjax.runs.contrastive.evaluation`), several with commas
+    # between; "": the dev files of the sources.
     config.dev = ""
     # Weights to start from: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER.
     config.init_from = ""
@@ -249,7 +249,7 @@ def similarity_config(loss: str = "ranking") -> ml_collections.ConfigDict:
 def finetune_config() -> ml_collections.ConfigDict:
     """Fine-tuning as in section A.3: batch 32, three epochs, the rate chosen on dev."""
     config = ml_collections.ConfigDict()
-    # The task: its kind, a key of `bertjax.fine_tuning.recipe.TASKS`, and its other fields.
+    # The task: its kind, a key of `bertjax.runs.fine_tuning.recipe.TASKS`, and its other fields.
     config.task = dict()
     # A folder with the official files, or "tfds:".
     config.data = ""

@@ -13,18 +13,18 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.validation import converted
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import MEAN, POOLED
-from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
-from bertjax.heads.architectures import ARCHITECTURES
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.texts import MEAN, POOLED
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.programs import fill_mask, predict
 from bertjax.programs.fill_mask import Guess
+from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.runs.open_model import open_model
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import make_placement
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Model, Params
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import make_placement
 
 
 class TextModel:
@@ -81,7 +81,8 @@ class TextModel:
         Args:
           features: "mean", "max", "cls" or "last" for a vector of each text; "tokens", "words" or
             "first_pieces" for several. None: as the model has learned, or else "mean".
-          options: the other fields of `bertjax.features.compute.Options`: layers, normalize, ...
+          options: the other fields of `bertjax.inference.features.compute.Options`: layers,
+          normalize, ...
 
         Returns:
           float32 [N, W] for a vector of each text; else for each text float32 [its vectors, W].
@@ -164,7 +165,7 @@ class TextModel:
         """The model as a pure function.
 
         Args:
-          kind: a kind of `bertjax.encoders.kinds` whose heads the model has: "encoder" gives
+          kind: a kind of `bertjax.models.encoders.kinds` whose heads the model has: "encoder" gives
             "sequence" [B, S, D], "masked_lm" the logits [B, S, V]. None: the model's own.
 
         Returns:
@@ -288,3 +289,21 @@ def _check_inputs(given: Any, wanted: Mapping[str, jax.ShapeDtypeStruct], longes
         raise InputError(f"inputs: {differ[0]} is {shapes[differ[0]]}, and input_mask {texts}")
     if texts[-1] > longest:
         raise InputError(f"inputs: {texts[-1]} tokens: the model takes {longest}")
+
+
+def load(source: str) -> TextModel:
+    """Opens a model.
+
+    All that it is given is checked: what is wrong raises `bertjax.base.errors.InputError`, a
+    ValueError whose message says what to do.
+
+    Args:
+      source: a name on the Hugging Face hub, "hf:google-bert/bert-base-uncased"; a folder that
+        transformers wrote, "hf:FOLDER"; a run of pre-training or fine-tuning, "RUN" or "RUN@STEP";
+        "tf1:FOLDER", a release of google-research/bert.
+
+    Raises:
+      InputError: there is no such model, or it cannot be read completely.
+      OSError: a file or folder that the system does not open.
+    """
+    return TextModel(source)

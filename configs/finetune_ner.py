@@ -22,7 +22,7 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
-from bertjax.fine_tuning.recipe import Features
+from bertjax.runs.fine_tuning.recipe import Features
 from bertjax.tasks.conll import Conll
 
 

@@ -22,7 +22,7 @@ import ml_collections
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config, section
-from bertjax.fine_tuning.recipe import TASKS, check_task_name
+from bertjax.runs.fine_tuning.recipe import TASKS, check_task_name
 from bertjax.tasks.glue import SETS, Glue
 from bertjax.tasks.problems import PROBLEMS
 from bertjax.tasks.table import Table

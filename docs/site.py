@@ -9,6 +9,7 @@ there. It needs `pip install -e '.[site]'`.
 import html
 import html.parser
 import importlib
+import inspect
 import os
 import re
 import shutil
@@ -32,7 +33,7 @@ PUBLIC = (
     "bertjax.load",
     "bertjax.library.TextModel",
     "bertjax.programs.fill_mask.Guess",
-    "bertjax.features.compute.Options",
+    "bertjax.inference.features.compute.Options",
 )
 _API = Path("api.html")
 _CODE = {".py": "python", ".sh": "bash"}  # files that become pages
@@ -189,7 +190,8 @@ def api() -> str:
     found = ["<h1>API</h1>"]
     for name in PUBLIC:
         module, _, last = name.rpartition(".")
-        documented = pdoc.doc.Module(importlib.import_module(module)).members[last]
+        member = getattr(importlib.import_module(module), last)  # `bertjax.load` lies elsewhere
+        documented = pdoc.doc.Module(inspect.getmodule(member)).members[last]
         found.append(_described(documented, name, 2))
         if isinstance(documented, pdoc.doc.Class):
             found += [_described(each, each.name, 3) for each in _methods(documented)]

@@ -14,7 +14,7 @@ flags.mark_flags_as_required(["config", "workdir"])
 
 def main(_) -> int:
     from bertjax.programs import pretrain
-    from bertjax.sharding.hosts import join_processes
+    from bertjax.training.sharding.hosts import join_processes
 
     join_processes()
     return pretrain.run(

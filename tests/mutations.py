@@ -1,7 +1,7 @@
 """Makes small bugs in a file, one at a time, and reports those that no test notices.
 
-  python tests/mutations.py bertjax/examples/masking.py [--tests=tests/examples] [--number=20] \\
-      [--seed=0] [--output=FILE.json]
+  python tests/mutations.py bertjax/data/examples/masking.py [--tests=tests/data/examples] \\
+      [--number=20] [--seed=0] [--output=FILE.json]
 
 Each bug is made alone, in a copy of the checkout, where the tests of the file's folder run until
 one fails; the tests must pass without a bug first. The same seed makes the same bugs. Look at each
@@ -132,12 +132,14 @@ def _negated(test: ast.expr) -> Iterator[tuple[str, ast.AST, ast.AST]]:
 
 
 def folder_of_tests(checkout: Path, file: str) -> str:
-    """The folder of a file's tests: tests/X for bertjax/X/..., and tests/launch for launch/."""
+    """The folder of tests: of bertjax/X/Y, tests/X/Y or tests/X; of launch/, tests/launch."""
     first, *rest = Path(file).parts
-    part = rest[0] if first == "bertjax" else first
-    if not (checkout / "tests" / part).is_dir():
-        sys.exit(f"there is no folder tests/{part}: name the tests of {file} with --tests=PATH")
-    return f"tests/{part}"
+    folders = rest[:-1] if first == "bertjax" else [first]
+    while folders and not (checkout / "tests" / Path(*folders)).is_dir():
+        folders.pop()
+    if not folders:
+        sys.exit(f"there is no folder of tests for {file}: name its tests with --tests=PATH")
+    return Path("tests", *folders).as_posix()
 
 
 def try_mutations(
@@ -200,7 +202,9 @@ def _first_failure(copy: Path, paths: Sequence[Path], limit: float | None = None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("file", help="path in the checkout, such as bertjax/examples/masking.py")
+    parser.add_argument(
+        "file", help="path in the checkout, such as bertjax/data/examples/masking.py"
+    )
     parser.add_argument("--tests", metavar="PATH", help="a folder or a file of tests")
     parser.add_argument("--number", type=int, default=20, help="of bugs that are drawn")
     parser.add_argument("--seed", type=int, default=0)

@@ -10,7 +10,8 @@ Shape letters, used in comments and docstrings throughout:
   C  classes, or choices
   W  characters of a word
 
-A logical axis names the meaning of a dimension; `bertjax.sharding.rules` says how it is split.
+A logical axis names the meaning of a dimension; `bertjax.training.sharding.rules` says how it is
+split.
 """
 
 # Axes of activations.

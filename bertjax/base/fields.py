@@ -1,8 +1,8 @@
 """The contract between host and device: what one array of a batch looks like.
 
 The host makes the arrays with numpy. The step takes them as a dict, and a model reads the ones that
-it needs by name. A layout or a corruption of `bertjax.examples`, or an objective of fine-tuning,
-describes each array that it makes by a field.
+it needs by name. A layout or a corruption of `bertjax.data.examples`, or an objective of
+fine-tuning, describes each array that it makes by a field.
 """
 
 from typing import NamedTuple

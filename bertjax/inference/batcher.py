@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertjax.sharding.placement import HostBatch, Placement, inference_tokens
 from bertjax.tasks.buckets import fitting
+from bertjax.training.sharding.placement import HostBatch, Placement, inference_tokens
 
 
 class Batcher:
@@ -20,7 +20,7 @@ class Batcher:
 
     Args:
       placement: the devices; each computes a share of every batch.
-      batch_tokens: see `bertjax.sharding.placement.inference_tokens`.
+      batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
     """
 
     def __init__(self, placement: Placement, batch_tokens: int | None):

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import SpecOfAttention
-from bertjax.heads.embedding import DENSE, LATE, SPARSE
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import CLASSES
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import SpecOfAttention
+from bertjax.models.heads.embedding import DENSE, LATE, SPARSE
 
 _TASKS = {  # the hub's names
     kinds.ENCODER: "feature-extraction",

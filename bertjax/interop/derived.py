@@ -8,10 +8,10 @@ import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.encoders.registry import ENCODERS
-from bertjax.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 
 
 def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:

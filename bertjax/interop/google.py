@@ -11,13 +11,13 @@ from types import ModuleType
 import numpy as np
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.encoders.bert.family import BERT
-from bertjax.encoders.contract import EncoderSpec
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
 from bertjax.interop.json_files import read_config
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import read_tokenizer
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.contract import EncoderSpec
 
 _CONFIG_FILE = "bert_config.json"
 

@@ -13,10 +13,6 @@ from safetensors.numpy import save
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
-from bertjax.encoders import kinds, names
-from bertjax.encoders.contract import EncoderFamily, EncoderSpec
-from bertjax.encoders.registry import ENCODERS, array_names, family_of
-from bertjax.heads.embedding import PROJECTION, model_kind
 from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
 from bertjax.interop.pretrained import Pretrained
@@ -31,6 +27,10 @@ from bertjax.interop.sentence_transformers import (
     write_modules,
 )
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
+from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.models.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.models.heads.embedding import PROJECTION, model_kind
 from bertjax.text.tokenizer import Tokenizer
 
 CONFIG_FILE = "config.json"
@@ -221,7 +221,7 @@ def assemble(
     """Makes a model of arrays under any of Hugging Face's names; `left_out` names the unused ones.
 
     Args:
-      kind: of `bertjax.encoders.kinds`.
+      kind: of `bertjax.models.encoders.kinds`.
 
     Raises:
       InputError: an array of the encoder that has no place in it; two arrays for one place; a value
@@ -380,7 +380,7 @@ def has_model(spec: EncoderSpec, kind: str) -> bool:
     """Whether transformers has a model of this kind that computes the same.
 
     For whole texts that are read left to right, most families have none: transformers predicts from
-    [CLS], and `bertjax.heads.tasks` from the last token.
+    [CLS], and `bertjax.models.heads.tasks` from the last token.
     """
     theirs = family_of(spec).hugging_face
     from_cls = spec.causal and kind in kinds.OF_WHOLE_TEXTS and not theirs.last_token

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bertjax.base.validation import if_given, optional, parsed
-from bertjax.encoders.contract import EncoderFamily
+from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.text.special_tokens import ROLES
 
 TASK_KEY = "bertjax_task"  # in config.json: `bertjax.interop.pretrained.Pretrained.task`

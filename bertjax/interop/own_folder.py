@@ -13,9 +13,9 @@ from safetensors.numpy import load, save
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, write_json
 from bertjax.base.validation import record
-from bertjax.encoders.registry import ENCODERS
-from bertjax.heads.bilstm import BiLstm
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.heads.bilstm import BiLstm
 from bertjax.text.tokenizer import Tokenizer
 
 MODEL_FILE = "model.json"  # all but the arrays and the tokenizer

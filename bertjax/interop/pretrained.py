@@ -10,14 +10,14 @@ import numpy as np
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds, names
-from bertjax.encoders.contract import EncoderFamily, EncoderSpec
-from bertjax.encoders.names import Entry
-from bertjax.encoders.registry import array_names, family_of
-from bertjax.heads.architectures import ARCHITECTURES, Architecture
-from bertjax.heads.bilstm import BiLstm
-from bertjax.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
-from bertjax.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
+from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.models.encoders.names import Entry
+from bertjax.models.encoders.registry import array_names, family_of
+from bertjax.models.heads.architectures import ARCHITECTURES, Architecture
+from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
+from bertjax.models.heads.tasks import BILSTM, CLASSIFIERS, OUTPUT_LAYERS
 from bertjax.text.tokenizer import Tokenizer
 
 _POOLER = "pooler"
@@ -29,9 +29,9 @@ class Pretrained:
 
     Attributes:
       origin: where it comes from, for messages.
-      kind: what it is, one of `bertjax.encoders.kinds`.
+      kind: what it is, one of `bertjax.models.encoders.kinds`.
       spec: its sizes; unrolled layers and an unpadded vocabulary.
-      params: nested float32 numpy arrays in plain storage (`bertjax.encoders.storage`).
+      params: nested float32 numpy arrays in plain storage (`bertjax.models.encoders.storage`).
       tokenizer: the one it was trained with.
       classes: the names of a classifier's classes.
       left_out: the name of each array of the source that is not used -> the reason.

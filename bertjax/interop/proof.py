@@ -9,8 +9,8 @@ import numpy as np
 from flax import linen as nn
 
 from bertjax.base.fields import NUM_CHARACTERS, WORD_LENGTH
-from bertjax.heads.embedding import COUNTED, LATE
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.heads.embedding import COUNTED, LATE
 from bertjax.text.prompted import prompted
 
 # The tolerance of outputs, by the dtype of their computation; relative to the greatest output if

@@ -21,10 +21,10 @@ from safetensors.numpy import save
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
-from bertjax.heads.embedding import DENSE, LATE, PROJECTION, SPARSE, Embedding
 from bertjax.interop import json_files
 from bertjax.interop.json_files import POOLING_KEYS, read_optional
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.heads.embedding import DENSE, LATE, PROJECTION, SPARSE, Embedding
 from bertjax.text.tokenizer import Tokenizer
 
 MODULES_FILE = "modules.json"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.heads.embedding import LATE, SPARSE
 from bertjax.interop.sentence_transformers import CLASSES
 from bertjax.interop.transformers_check import hide_progress
+from bertjax.models.heads.embedding import LATE, SPARSE
 
 
 def installed() -> bool:
@@ -23,7 +23,7 @@ def vectors(
     """The vectors of sentence-transformers' model of that folder, in float64.
 
     Args:
-      kind: of `bertjax.heads.embedding.KINDS`.
+      kind: of `bertjax.models.heads.embedding.KINDS`.
       query: whether the texts are queries, or passages.
       prompt: what stands before them; None: what the folder says.
 

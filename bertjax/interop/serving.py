@@ -16,11 +16,11 @@ from safetensors.numpy import load_file, save
 from bertjax.base.errors import InputError
 from bertjax.base.fields import INPUTS
 from bertjax.base.files import write_json
-from bertjax.encoders import kinds
-from bertjax.heads.architectures import text_inputs
 from bertjax.interop import proof
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.tokenizer_files import write_tokenizer
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.architectures import text_inputs
 
 MODEL_FILE = "model.stablehlo"
 WEIGHTS_FILE = "weights.safetensors"

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import family_of
-from bertjax.examples.corruption import Corruption, Unchanged
-from bertjax.examples.layout import TextLayout
-from bertjax.examples.masking import MaskingRule
-from bertjax.examples.two_way_layout import TWO_WAY
-from bertjax.heads.architectures import ARCHITECTURES
-from bertjax.heads.next_words import NextWordsModel, draw_words
+from bertjax.data.examples.corruption import Corruption, Unchanged
+from bertjax.data.examples.layout import TextLayout
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.data.examples.two_way_layout import TWO_WAY
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.next_words import NextWordsModel, draw_words
 from bertjax.objectives.cross_entropy import entropy
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Arrays, Model, Params

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.base.fields import TEXT, TEXT_NUMBERS, WORD_MASK, Field
-from bertjax.encoders import kinds
+from bertjax.models.encoders import kinds
 from bertjax.objectives.cross_entropy import cross_entropy, divergence
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective, WeightedObjective
 from bertjax.training.model import Arrays

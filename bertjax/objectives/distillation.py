@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax.encoders.computation import determined, how_computed
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import ENCODERS
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.models.encoders.computation import determined, how_computed
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import divergence, label_logit
 from bertjax.objectives.masked_lm import MaskedLM, at_places
 from bertjax.training.model import Arrays, Model, Params, Part

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.pretraining import PreTrainingModel
-from bertjax.heads.replaced_tokens import Discriminator
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.pretraining import PreTrainingModel
+from bertjax.models.heads.replaced_tokens import Discriminator
 from bertjax.objectives.masked_lm import MaskedLM, at_places
 from bertjax.training.model import Arrays, Model, Params, Part
 from bertjax.training.objective import LossWeights, Rngs

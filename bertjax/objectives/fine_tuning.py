@@ -21,7 +21,7 @@ class TaskObjective(Objective):
     has any, are what `bertjax.tasks.task.Task.objective_settings` may set.
 
     Attributes:
-      kind: the model that learns it: one of `bertjax.encoders.kinds`.
+      kind: the model that learns it: one of `bertjax.models.encoders.kinds`.
       of_tokens: whether the outputs have a place for each token of a sequence.
       has_classes: whether the output layer has a row for each class.
     """

@@ -9,11 +9,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.corruption import Corruption, MaskedInSomeRows
-from bertjax.examples.masking import MaskingRule
-from bertjax.heads.architectures import text_inputs
+from bertjax.data.examples.corruption import Corruption, MaskedInSomeRows
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.objectives.token_prediction import token_values
 from bertjax.training.model import Arrays, Model, Params, Part

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from bertjax.encoders import kinds
-from bertjax.examples.corruption import Corruption, NextTokens
-from bertjax.examples.masking import MaskingRule
+from bertjax.data.examples.corruption import Corruption, NextTokens
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders import kinds
 from bertjax.objectives.token_prediction import TokenPrediction
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.corruption import Corruption, MaskedTokens
-from bertjax.examples.layout import PAIRS, TextLayout
-from bertjax.examples.masking import MaskingRule
-from bertjax.examples.translation_layout import TranslationLayout
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.data.examples.corruption import Corruption, MaskedTokens
+from bertjax.data.examples.layout import PAIRS, TextLayout
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.data.examples.translation_layout import TranslationLayout
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.token_prediction import TokenPrediction
 from bertjax.training.model import Arrays
@@ -29,7 +29,7 @@ class MaskedLM(TokenPrediction):
 
     Attributes:
       text: as in `TokenPrediction`; or "translations", a text and its translation in a row where
-        the source is parallel, and a span elsewhere (`bertjax.examples.translation_layout`).
+        the source is parallel, and a span elsewhere (`bertjax.data.examples.translation_layout`).
       languages: the codes of the languages in the order of their ids, as "en,sw", for an encoder
         that has an embedding of each; only with "translations".
     """

@@ -14,12 +14,12 @@ import numpy as np
 from flax import linen as nn
 
 from bertjax.base.fields import LANGUAGE_IDS, OPTIONAL, Field
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import family_of
-from bertjax.examples.corruption import Corruption
-from bertjax.examples.layout import TextLayout
-from bertjax.examples.masking import MaskingRule
-from bertjax.heads.architectures import text_inputs
+from bertjax.data.examples.corruption import Corruption
+from bertjax.data.examples.layout import TextLayout
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.heads.architectures import text_inputs
 from bertjax.training.model import Model
 from bertjax.training.objective import Objective
 
@@ -33,8 +33,8 @@ class PretrainingObjective(Objective):
       headline: the metric by which a run is judged (`bertjax.training.verdict`): a loss in nats.
       accuracy: the metric that is shown beside it, a share of right answers; or "".
       advice: what to do when the headline stays at the unigram baseline, with the usual causes.
-      kind: the kind of model that other programs open: one of `bertjax.encoders.kinds`, or "" if
-        they cannot use the model.
+      kind: the kind of model that other programs open: one of `bertjax.models.encoders.kinds`, or
+        "" if they cannot use the model.
       exported: the part of the model that they open; "" in a model of one part.
       others: the other parts that launch/convert.py --part exports -> their kinds.
       needed: the parts that must begin with weights of `config.init_from`.
@@ -95,7 +95,7 @@ class PretrainingObjective(Objective):
 
     @abc.abstractmethod
     def module(self, spec: EncoderSpec) -> nn.Module:
-        """The encoder with the heads that are trained, from `bertjax.heads` or the objective's own.
+        """The encoder with the heads that are trained, of `bertjax.models.heads` or its own.
 
         Called with a batch and with `deterministic`, it returns the outputs by name. It can also be
         called with the inputs of the encoder alone. The parameters have a branch for the encoder

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.continued_layout import ContinuedStream
-from bertjax.examples.corruption import Corruption
-from bertjax.examples.layout import TextLayout
-from bertjax.examples.masking import MaskingRule
-from bertjax.examples.permutation import PermutedTokens
-from bertjax.heads.permutation import PermutationModel
+from bertjax.data.examples.continued_layout import ContinuedStream
+from bertjax.data.examples.corruption import Corruption
+from bertjax.data.examples.layout import TextLayout
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.data.examples.permutation import PermutedTokens
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.permutation import PermutationModel
 from bertjax.objectives.token_prediction import TokenPrediction
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import LossWeights

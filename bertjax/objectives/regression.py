@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.base.fields import TEXT, Field
-from bertjax.encoders import kinds
+from bertjax.models.encoders import kinds
 from bertjax.objectives.fine_tuning import IS_REAL, TaskObjective
 from bertjax.training.model import Arrays
 

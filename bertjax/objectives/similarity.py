@@ -17,12 +17,12 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import TEXT, Field
-from bertjax.encoders import kinds
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.embedding import COUNTED, Embedding, VectorModel, as_vectors
-from bertjax.heads.tasks import SequenceClassifier
-from bertjax.layers.similarity import SIMILARITIES, Vectors, normalized
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel, as_vectors
+from bertjax.models.heads.tasks import SequenceClassifier
+from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
 from bertjax.objectives.fine_tuning import IS_REAL
 from bertjax.objectives.similarity_losses import SimilarityLoss
 from bertjax.training.model import Arrays, Model, Params

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.layout import SINGLE_SPANS, TextLayout
-from bertjax.examples.masking import MaskingRule
-from bertjax.examples.packed_layout import PACKED_DOCUMENTS
-from bertjax.examples.sentence_layout import DOC_SENTENCES, FULL_SENTENCES
-from bertjax.examples.stream_layout import STREAM
-from bertjax.heads.pretraining import PreTrainingModel
+from bertjax.data.examples.layout import SINGLE_SPANS, TextLayout
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.data.examples.packed_layout import PACKED_DOCUMENTS
+from bertjax.data.examples.sentence_layout import DOC_SENTENCES, FULL_SENTENCES
+from bertjax.data.examples.stream_layout import STREAM
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.cross_entropy import cross_entropy, entropy, label_logit
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Arrays

@@ -9,8 +9,8 @@ import numpy as np
 from bertjax.base import figures
 from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import WORDS
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.texts import WORDS
 from bertjax.runs.open_model import open_model
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bertjax.attention.kernel.form import BLOCK
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder, write_json
 from bertjax.base.progress import Progress
@@ -21,12 +20,13 @@ from bertjax.compile_report.parts import Scopes
 from bertjax.compile_report.picture import draw
 from bertjax.compile_report.report import Report, Step, compile_and_report, run_table, table
 from bertjax.compile_report.topology import Slice, describe, only_compile
-from bertjax.contrastive.job import make_experiment as similarity_experiment
-from bertjax.contrastive.recipe import SimilarityRecipe, is_similarity
-from bertjax.corpus.store import open_tokenizer
-from bertjax.encoders.registry import ENCODERS, family_of
-from bertjax.examples.documents import mean_context
+from bertjax.data.corpus.store import open_tokenizer
+from bertjax.data.examples.documents import mean_context
+from bertjax.models.attention.kernel.form import BLOCK
+from bertjax.models.encoders.registry import ENCODERS, family_of
 from bertjax.runs.assembly import make_experiment, phase_model
+from bertjax.runs.contrastive.job import make_experiment as similarity_experiment
+from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.runs.initialize import open_sources, with_weights
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe

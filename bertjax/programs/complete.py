@@ -10,13 +10,13 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import check_numbers
-from bertjax.encoders import kinds
-from bertjax.encoders.cache import empty_cache
-from bertjax.encoders.contract import SpecOfAttention
-from bertjax.encoders.registry import family_of
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.pretraining import PreTrainingModel
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.cache import empty_cache
+from bertjax.models.encoders.contract import SpecOfAttention
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.runs.open_model import open_model
 from bertjax.training.model import Params
 

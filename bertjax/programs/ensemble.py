@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, inside, local_folder, sha256_of_file, write_json
-from bertjax.fine_tuning.data import digest, read_examples
-from bertjax.fine_tuning.fine_tuned import OneModel
-from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.fine_tuning.resampling import RESAMPLED_FILE, write_resampled
-from bertjax.fine_tuning.scores import digests, in_a_line, scored
-from bertjax.fine_tuning.task_family import task_family_of
 from bertjax.interop.pretrained import Pretrained
+from bertjax.runs.fine_tuning.data import digest, read_examples
+from bertjax.runs.fine_tuning.fine_tuned import OneModel
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.fine_tuning.resampling import RESAMPLED_FILE, write_resampled
+from bertjax.runs.fine_tuning.scores import digests, in_a_line, scored
+from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.open_model import is_fine_tuned, open_model
 from bertjax.runs.run_folder import (
     ENSEMBLE,

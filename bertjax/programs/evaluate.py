@@ -7,7 +7,7 @@ from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.validation import check_numbers
-from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import held_out_examples
 from bertjax.runs.initialize import frozen_params, open_sources

@@ -3,9 +3,9 @@
 from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.contrastive.evaluation import read_evaluation
-from bertjax.contrastive.opened import open_vectors
-from bertjax.similarity.examples import Columns
+from bertjax.runs.contrastive.evaluation import read_evaluation
+from bertjax.runs.contrastive.opened import open_vectors
+from bertjax.tasks.similarity.examples import Columns
 
 
 def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
@@ -14,7 +14,7 @@ def run(model: str, on: str, output: str | None) -> dict[str, dict[str, float]]:
     Args:
       model: RUN, hf:FOLDER, hf:NAME or tf1:FOLDER. A model that has not learned to make vectors
         gives the mean of its tokens.
-      on: data sets as of `bertjax.contrastive.evaluation`, with commas between.
+      on: data sets as of `bertjax.runs.contrastive.evaluation`, with commas between.
       output: a JSON file of all scores, or None.
 
     Returns:

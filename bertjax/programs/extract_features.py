@@ -13,9 +13,9 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import local_folder
 from bertjax.base.progress import Progress
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.result import Parts, check_output
-from bertjax.features.texts import POOLED, read_texts, unit_of
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.result import Parts, check_output
+from bertjax.inference.features.texts import POOLED, read_texts, unit_of
 from bertjax.runs.open_model import open_model
 from bertjax.text.pairs import SEPARATOR
 
@@ -30,9 +30,9 @@ def run(model: str, source: str, output: str, options: Options) -> None:
 
     Args:
       model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.open_model`.
-      source: see `bertjax.features.texts.read_texts`; a line "A ||| B" is a pair of texts.
-      output: a file in a form of `bertjax.features.result`.
-      options: those that are None are the model's own: `Options.of_model`.
+      source: see `bertjax.inference.features.texts.read_texts`; a line "A ||| B" is a pair of
+      texts. output: a file in a form of `bertjax.inference.features.result`. options: those that
+      are None are the model's own: `Options.of_model`.
 
     Raises:
       InputError: the model or the file is missing; options do not fit the model; a text is too

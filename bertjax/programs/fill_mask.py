@@ -9,14 +9,14 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT
-from bertjax.encoders import kinds
-from bertjax.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
 from bertjax.runs.open_model import open_model
-from bertjax.sharding.placement import data_parallel
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Params
+from bertjax.training.sharding.placement import data_parallel
 
 _MASK = "[MASK]"  # in a text, for every model
 _STEP = 64  # batches are padded to a multiple of this, so few shapes are compiled

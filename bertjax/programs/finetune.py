@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from bertjax.contrastive.recipe import is_similarity
 from bertjax.programs import (
     finetune_features,
     finetune_glue,
     finetune_similarity,
     finetune_task,
 )
+from bertjax.runs.contrastive.recipe import is_similarity
 from bertjax.runs.sections import plain_config
 
 

@@ -10,15 +10,15 @@ import jax
 
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import exclusive, write_json
-from bertjax.features import activations
-from bertjax.fine_tuning.best_model import BestModel
-from bertjax.fine_tuning.data import TaskData, read_examples
-from bertjax.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
-from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.fine_tuning.search import Search
-from bertjax.fine_tuning.task_family import about_task
-from bertjax.fine_tuning.trials import Trials
+from bertjax.inference.features import activations
 from bertjax.programs import finetune_task
+from bertjax.runs.fine_tuning.best_model import BestModel
+from bertjax.runs.fine_tuning.data import TaskData, read_examples
+from bertjax.runs.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.fine_tuning.search import Search
+from bertjax.runs.fine_tuning.task_family import about_task
+from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.tasks.encoded import Encoded

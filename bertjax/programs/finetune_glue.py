@@ -6,8 +6,8 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.fine_tuning.search import NothingScored
 from bertjax.programs import finetune_task
+from bertjax.runs.fine_tuning.search import NothingScored
 from bertjax.runs.run_folder import (
     PREDICTIONS_FOLDER,
     RESULTS_FILE,

@@ -7,18 +7,18 @@ import jax
 
 from bertjax.base.errors import EXIT_STOPPED
 from bertjax.base.files import exclusive, local_folder, write_json
-from bertjax.contrastive.evaluation import PAIRS, Evaluation, read_evaluation
-from bertjax.contrastive.job import SimilarityJob
-from bertjax.contrastive.judge import Judge
-from bertjax.contrastive.recipe import SimilarityRecipe
+from bertjax.runs.contrastive.evaluation import PAIRS, Evaluation, read_evaluation
+from bertjax.runs.contrastive.job import SimilarityJob
+from bertjax.runs.contrastive.judge import Judge
+from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.run_folder import MODEL_FOLDER, checkpoints_folder
 from bertjax.runs.sections import flat
-from bertjax.sharding.hosts import heartbeat, raise_together
-from bertjax.similarity.examples import has_dev
+from bertjax.tasks.similarity.examples import has_dev
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import last_line
+from bertjax.training.sharding.hosts import heartbeat, raise_together
 from bertjax.training.trackers import open_tracker
 
 _KEPT = 2  # checkpoints

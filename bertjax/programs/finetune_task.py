@@ -13,29 +13,29 @@ from bertjax.base.files import (
     local_folder,
     write_json,
 )
-from bertjax.encoders.computation import plain
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.storage import to_plain
-from bertjax.fine_tuning.best_model import BestModel
-from bertjax.fine_tuning.data import TaskData, encoder, read_examples
-from bertjax.fine_tuning.model import class_names, encoder_with_heads
-from bertjax.fine_tuning.recipe import TaskRecipe
-from bertjax.fine_tuning.search import Search
-from bertjax.fine_tuning.task_family import about_task
-from bertjax.fine_tuning.task_tokens import with_task_tokens
-from bertjax.fine_tuning.trials import Trials
-from bertjax.heads.bilstm import BiLstm
 from bertjax.interop.hugging_face import has_class, read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.storage import to_plain
+from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.multi_task import array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.fine_tuning.best_model import BestModel
+from bertjax.runs.fine_tuning.data import TaskData, encoder, read_examples
+from bertjax.runs.fine_tuning.model import class_names, encoder_with_heads
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.fine_tuning.search import Search
+from bertjax.runs.fine_tuning.task_family import about_task
+from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
+from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
-from bertjax.sharding.placement import make_placement
 from bertjax.tasks.task import Task
 from bertjax.training.model import Model, Params
+from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
 
 # Keys that may change when a run continues: where it runs, where its data and weights lie (their

@@ -17,22 +17,22 @@ import jax
 from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.corpus.manifest import read_manifest
-from bertjax.corpus.shards import HELDOUT
-from bertjax.corpus.store import TokenStore, open_tokenizer
-from bertjax.encoders import kinds
-from bertjax.examples.batches import Examples, ExampleSpec
-from bertjax.examples.corruption import HiddenTokens
-from bertjax.examples.layout import SINGLE_SPANS
-from bertjax.examples.masking import MaskingRule
-from bertjax.heads.architectures import text_inputs
+from bertjax.data.corpus.manifest import read_manifest
+from bertjax.data.corpus.shards import HELDOUT
+from bertjax.data.corpus.store import TokenStore, open_tokenizer
+from bertjax.data.examples.batches import Examples, ExampleSpec
+from bertjax.data.examples.corruption import HiddenTokens
+from bertjax.data.examples.layout import SINGLE_SPANS
+from bertjax.data.examples.masking import MaskingRule
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.open_model import is_run, of_run, open_model
 from bertjax.runs.run_folder import MASKED_TEXT_FILE, LoadedRun, load_run, source_of
-from bertjax.sharding.placement import data_parallel
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
+from bertjax.training.sharding.placement import data_parallel
 
 LENGTH, BATCH, BATCHES = 128, 32, 40
 

@@ -9,17 +9,17 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import check_json_output, write_json
 from bertjax.base.progress import Progress
 from bertjax.base.validation import check_numbers
-from bertjax.corpus.shards import HELDOUT
-from bertjax.corpus.store import TokenStore
-from bertjax.encoders import kinds
-from bertjax.examples.stream_layout import Stream
+from bertjax.data.corpus.shards import HELDOUT
+from bertjax.data.corpus.store import TokenStore
+from bertjax.data.examples.stream_layout import Stream
 from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
-from bertjax.minimal_pairs.likelihood import log_probabilities
+from bertjax.lab.minimal_pairs.likelihood import log_probabilities
+from bertjax.models.encoders import kinds
 from bertjax.runs.open_model import is_run, open_model
 from bertjax.runs.run_folder import load_run
-from bertjax.sharding.placement import HostBatch, data_parallel
 from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.sharding.placement import HostBatch, data_parallel
 
 
 def run(

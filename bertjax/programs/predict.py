@@ -12,8 +12,8 @@ from typing import IO, Any
 from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.features.texts import decoded, read_texts
-from bertjax.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
+from bertjax.inference.features.texts import decoded, read_texts
+from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.tasks.official_files import ending
 from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 from bertjax.text.pairs import SEPARATOR

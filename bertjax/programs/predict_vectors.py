@@ -11,10 +11,8 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, no_file
-from bertjax.contrastive.opened import Opened, open_vectors
-from bertjax.contrastive.vectors import TextVectors, Vectorizer, search
-from bertjax.features.texts import unit_of
-from bertjax.heads.embedding import LATE, SPARSE
+from bertjax.inference.features.texts import unit_of
+from bertjax.models.heads.embedding import LATE, SPARSE
 from bertjax.programs.predict import (
     STANDARD,
     STANDARD_INPUT,
@@ -22,6 +20,8 @@ from bertjax.programs.predict import (
     lines_of,
     with_further,
 )
+from bertjax.runs.contrastive.opened import Opened, open_vectors
+from bertjax.runs.contrastive.vectors import TextVectors, Vectorizer, search
 from bertjax.tasks.rows import json_object, looks_like_json
 
 _LEAST = 1e-6  # smaller weights of sparse vectors are left out

@@ -16,16 +16,16 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive, local_folder, read_json, write_json
 from bertjax.base.validation import check_numbers, record
-from bertjax.corpus import cleaning
-from bertjax.corpus.build import build_store, build_store_with_beam, read_shards
-from bertjax.corpus.filters import open_cleaning
-from bertjax.corpus.installed_docs import write_installed_docs
-from bertjax.corpus.languages import split_language
-from bertjax.corpus.manifest import PLAN_FILE, is_corpus, is_finished, read_manifest
-from bertjax.corpus.plan import Plan, check_documents, make_plan, warn_of_missing_blank_lines
-from bertjax.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
-from bertjax.corpus.source import Skip
-from bertjax.corpus.sources import INSTALLED_DOCS, parse_sources
+from bertjax.data.corpus import cleaning
+from bertjax.data.corpus.build import build_store, build_store_with_beam, read_shards
+from bertjax.data.corpus.filters import open_cleaning
+from bertjax.data.corpus.installed_docs import write_installed_docs
+from bertjax.data.corpus.languages import split_language
+from bertjax.data.corpus.manifest import PLAN_FILE, is_corpus, is_finished, read_manifest
+from bertjax.data.corpus.plan import Plan, check_documents, make_plan, warn_of_missing_blank_lines
+from bertjax.data.corpus.shards import HELDOUT, SPLITS, TRAIN, store_directory
+from bertjax.data.corpus.source import Skip
+from bertjax.data.corpus.sources import INSTALLED_DOCS, parse_sources
 from bertjax.programs import vocabularies
 from bertjax.tasks.texts import texts
 from bertjax.text.sentences import check_language
@@ -84,7 +84,7 @@ def run(
     """Prepares a corpus folder and returns its report.
 
     Args:
-      sources: specs (see `bertjax.corpus.sources`), each perhaps with @WEIGHT.
+      sources: specs (see `bertjax.data.corpus.sources`), each perhaps with @WEIGHT.
       output: the corpus folder.
       learn_vocabulary: the number of pieces to learn. Give either this or `vocabulary`.
       vocabulary: a vocab.txt, a SentencePiece .model, the tokenizer.json of a byte-level BPE, GPT's
@@ -101,12 +101,12 @@ def run(
       workers: the number of processes; None for one per CPU.
       language: the language of the sentence splitter, for sources that name none with rules.
       language_alpha: the power by which languages are drawn for the vocabulary, by the sizes of
-        their files (`bertjax.corpus.languages.language_shares`). Below 1, sources name theirs.
+        their files (`bertjax.data.corpus.languages.language_shares`). Below 1, sources name theirs.
       undecodable: whether documents that are not UTF-8 raise an "error", or "skip" them.
       nulls: the same for documents that are null in a .jsonl or a Parquet file.
       language_filter: the languages whose documents are kept; () keeps all.
       deduplicate: whether one document of several is kept that are equal ("exact") or similar
-        ("near"); None keeps all. The filters are in `bertjax.corpus.filters`.
+        ("near"); None keeps all. The filters are in `bertjax.data.corpus.filters`.
       decontaminate: globs of the files of tasks; documents that have a text of them are removed.
       verify: whether to compare all checksums at the end.
       runner: "local" processes or "beam".

@@ -13,10 +13,10 @@ from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
 from bertjax.runs.run_folder import checkpoints_folder, source_of
 from bertjax.runs.sections import flat
-from bertjax.sharding.hosts import heartbeat, raise_together
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, copy_lines
 from bertjax.training.loop import last_line
+from bertjax.training.sharding.hosts import heartbeat, raise_together
 from bertjax.training.trackers import open_tracker
 
 

@@ -10,20 +10,20 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_json_output, write_json
 from bertjax.base.validation import check_numbers
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import WORDS
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.texts import WORDS
 from bertjax.interop.pretrained import Pretrained
-from bertjax.probes.picture import draw_layers, draw_trees
-from bertjax.probes.probe import DEPTH, DISTANCE, Words, predictions, train
-from bertjax.probes.scores import (
+from bertjax.lab.probes.picture import draw_layers, draw_trees
+from bertjax.lab.probes.probe import DEPTH, DISTANCE, Words, predictions, train
+from bertjax.lab.probes.scores import (
     edges_of,
     mean_over_lengths,
     root_accuracy,
     spearman_by_length,
     uuas,
 )
-from bertjax.probes.trees import Tree, read_trees
-from bertjax.probes.vectors import Sentences, decayed, encoded, with_fresh_layers, word_vectors
+from bertjax.lab.probes.trees import Tree, read_trees
+from bertjax.lab.probes.vectors import Sentences, decayed, encoded, with_fresh_layers, word_vectors
 from bertjax.runs.open_model import open_model
 
 TRAIN, DEV, TEST = "train", "dev", "test"

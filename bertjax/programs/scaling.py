@@ -7,12 +7,12 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_json_output, write_json
+from bertjax.lab.studies.files import read_config_file
+from bertjax.lab.studies.ladder import described, draw, lead, parameters, read_run
+from bertjax.lab.studies.scaling_law import Run
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
 from bertjax.runs.run_folder import read_config
 from bertjax.runs.sections import flat
-from bertjax.studies.files import read_config_file
-from bertjax.studies.ladder import described, draw, lead, parameters, read_run
-from bertjax.studies.scaling_law import Run
 
 
 def run(
@@ -28,8 +28,8 @@ def run(
       output: a .json file of the result, beside which a .png of the curves is drawn; or None.
 
     Returns:
-      "kinds", kind -> what `bertjax.studies.ladder.described` returns; and "lead" of the first kind
-      over the second, or None.
+      "kinds", kind -> what `bertjax.lab.studies.ladder.described` returns; and "lead" of the
+      first kind over the second, or None.
 
     Raises:
       InputError: no such runs; one was not evaluated; they lack the key; the output cannot be

@@ -8,11 +8,11 @@ from bertjax.base.cloud_storage import path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_json_output, write_json
 from bertjax.base.validation import check_numbers
-from bertjax.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
-from bertjax.minimal_pairs.data import read_pairs
-from bertjax.minimal_pairs.likelihood import log_likelihoods
-from bertjax.minimal_pairs.pairs import Pair
-from bertjax.minimal_pairs.rows import TOKEN
+from bertjax.lab.minimal_pairs.accuracy import Accuracy, by_name, judged, over_pairs, over_paradigms
+from bertjax.lab.minimal_pairs.data import read_pairs
+from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
+from bertjax.lab.minimal_pairs.pairs import Pair
+from bertjax.lab.minimal_pairs.rows import TOKEN
 from bertjax.runs.open_model import open_part
 
 
@@ -29,8 +29,8 @@ def run(
     Args:
       model: RUN, RUN@STEP, hf:FOLDER, hf:NAME or tf1:FOLDER: a masked LM, or a model that reads
         left to right.
-      data: files or folders of minimal pairs: see `bertjax.minimal_pairs.data`.
-      masking: "token" or "word": see `bertjax.minimal_pairs.rows.MaskedRows`.
+      data: files or folders of minimal pairs: see `bertjax.lab.minimal_pairs.data`.
+      masking: "token" or "word": see `bertjax.lab.minimal_pairs.rows.MaskedRows`.
       most: how many pairs of each paradigm to score, the first ones; None: all.
       output: a JSON file of the result, or None.
       part: the part of a run's model: "causal" reads left to right what the objective "hybrid" has

@@ -13,7 +13,7 @@ from bertjax.base import axes
 from bertjax.base.errors import InputError
 from bertjax.runs.assembly import make_experiment
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
-from bertjax.sharding.placement import Placement
+from bertjax.training.sharding.placement import Placement
 
 _MIB = 2**20
 

@@ -11,8 +11,16 @@ from typing import Any
 from bertjax.base.errors import EXIT_STOPPED, InputError
 from bertjax.base.files import atomic_write, exclusive, local_folder, read_json, write_json
 from bertjax.base.validation import record
-from bertjax.corpus.store import open_tokenizer
-from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.data.corpus.store import open_tokenizer
+from bertjax.lab.studies import picture, plan, table
+from bertjax.lab.studies.checks import check_stage, wrong_figures
+from bertjax.lab.studies.estimates import Pace, Work, measured_pace, work_of
+from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.outcome import is_done, last_step
+from bertjax.lab.studies.processes import Processes, seconds_of, stop_with_study
+from bertjax.lab.studies.provenance import changes, is_remembered, made_from, remember
+from bertjax.lab.studies.scales import SCALES, Scale
+from bertjax.lab.studies.study import PLAN, Stage, Study, folder_of
 from bertjax.programs import (
     ensemble,
     evaluate,
@@ -22,21 +30,13 @@ from bertjax.programs import (
     pretrain,
     score,
 )
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import GRAMMAR_FILE, check_no_corpus
-from bertjax.sharding.hosts import join_processes
-from bertjax.studies import picture, plan, table
-from bertjax.studies.checks import check_stage, wrong_figures
-from bertjax.studies.estimates import Pace, Work, measured_pace, work_of
-from bertjax.studies.files import Given, read_study
-from bertjax.studies.outcome import is_done, last_step
-from bertjax.studies.processes import Processes, seconds_of, stop_with_study
-from bertjax.studies.provenance import changes, is_remembered, made_from, remember
-from bertjax.studies.scales import SCALES, Scale
-from bertjax.studies.study import PLAN, Stage, Study, folder_of
 from bertjax.tasks.classification import Regression
 from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.task import TRAIN, Task
+from bertjax.training.sharding.hosts import join_processes
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
 
     Args:
       path: the study's file, such as `configs/studies/*.py`; see `read_study`.
-      scale: a name of `bertjax.studies.scales.SCALES`.
+      scale: a name of `bertjax.lab.studies.scales.SCALES`.
       corpus: the corpus of every pre-training.
       data: the folder with the folders of the tasks' files.
       workdir: STUDY: gets runs/NAME for each stage, which studies in the same folder share;

@@ -10,11 +10,11 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.base.validation import check_numbers
-from bertjax.corpus.frequencies import word_frequencies
-from bertjax.corpus.languages import split_language
-from bertjax.corpus.plan import Plan
-from bertjax.corpus.store import TokenStore
-from bertjax.corpus.vocabulary_sample import vocabulary_sample
+from bertjax.data.corpus.frequencies import word_frequencies
+from bertjax.data.corpus.languages import split_language
+from bertjax.data.corpus.plan import Plan
+from bertjax.data.corpus.store import TokenStore
+from bertjax.data.corpus.vocabulary_sample import vocabulary_sample
 from bertjax.interop.hub import model_folder
 from bertjax.interop.tokenizer_files import read_tokenizer
 from bertjax.text.byte_level import BYTES

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, local_folder
-from bertjax.features.attention_maps import attention_maps
-from bertjax.pages import model
-from bertjax.pages.folder import sections, state_of
-from bertjax.pages.metrics import STEPS
-from bertjax.pages.page import Section, page
+from bertjax.inference.features.attention_maps import attention_maps
+from bertjax.lab.pages import model
+from bertjax.lab.pages.folder import sections, state_of
+from bertjax.lab.pages.metrics import STEPS
+from bertjax.lab.pages.page import Section, page
 from bertjax.programs import fill_mask
 from bertjax.runs.open_model import open_model
 

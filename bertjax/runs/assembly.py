@@ -8,19 +8,19 @@ from functools import partial
 import jax
 
 from bertjax.base.fields import SEGMENT_IDS
-from bertjax.corpus.store import TokenStore
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.examples.batches import Examples
-from bertjax.examples.documents import mean_context
+from bertjax.data.corpus.store import TokenStore
+from bertjax.data.examples.batches import Examples
+from bertjax.data.examples.documents import mean_context
+from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.optimizers.optimizer import make_optimizer
 from bertjax.runs.recipe import PhaseSpec, Recipe
-from bertjax.sharding.placement import HostBatch, make_placement
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Phase
 from bertjax.training.model import Model
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.sharding.placement import HostBatch, make_placement
 from bertjax.training.state import logical_axes
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.files import read_json, write_json
 from bertjax.base.validation import optional
-from bertjax.corpus.frequencies import word_frequencies
-from bertjax.corpus.store import TokenStore
+from bertjax.data.corpus.frequencies import word_frequencies
+from bertjax.data.corpus.store import TokenStore
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import read_config
 from bertjax.text.tokenizer import Tokenizer

@@ -11,22 +11,22 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.encoders.computation import determined
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import ENCODERS
-from bertjax.encoders.storage import from_plain
 from bertjax.interop.derived import as_family
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.vocabulary_change import with_vocabulary
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.computation import determined
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.encoders.storage import from_plain
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.sections import about_config
-from bertjax.sharding.placement import Placement
 from bertjax.text.characters import Characters
 from bertjax.text.extension import extends
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Model, parameters_at
+from bertjax.training.sharding.placement import Placement
 
 
 def with_weights(recipe: Recipe, given: Mapping[str, Pretrained]) -> dict[str, Any]:

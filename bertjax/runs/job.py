@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 
-from bertjax.attention.implementations import computed_by
 from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
-from bertjax.corpus.shards import HELDOUT, TRAIN
-from bertjax.corpus.store import TokenStore, open_tokenizer
-from bertjax.encoders.contract import EncoderSpec, SpecOfAttention
+from bertjax.data.corpus.shards import HELDOUT, TRAIN
+from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.attention.implementations import computed_by
+from bertjax.models.encoders.contract import EncoderSpec, SpecOfAttention
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget

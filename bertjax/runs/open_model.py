@@ -7,10 +7,6 @@ from pathlib import Path
 
 from bertjax.base.cloud_storage import in_bucket, path_of
 from bertjax.base.errors import InputError
-from bertjax.encoders.computation import plain
-from bertjax.encoders.registry import family_of
-from bertjax.encoders.storage import to_plain
-from bertjax.heads.tasks import OUTPUT_LAYERS
 from bertjax.interop import own_folder, sentence_transformers
 from bertjax.interop.derived import with_layers
 from bertjax.interop.elmo import read_elmo
@@ -18,6 +14,10 @@ from bertjax.interop.google import read_release
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.encoders.storage import to_plain
+from bertjax.models.heads.tasks import OUTPUT_LAYERS
 from bertjax.runs.run_folder import (
     ENSEMBLE,
     MODEL_FOLDER,
@@ -40,8 +40,8 @@ def open_model(source: str, kind: str = "") -> Pretrained:
         "hf:" and a folder that transformers wrote, or a name on the Hugging Face hub; "tf1:" and
         the folder of a release of google-research/bert; "elmo:" and a folder of bilm-tf or
         AllenNLP. SOURCE#0,2,4 has only these layers of it.
-      kind: one of `bertjax.encoders.kinds`: of a run whose model has several parts, the one of this
-        kind is opened. "", or none is of it: the one that all programs open.
+      kind: one of `bertjax.models.encoders.kinds`: of a run whose model has several parts, the one
+        of this kind is opened. "", or none is of it: the one that all programs open.
 
     Raises:
       InputError: there is no such model, or it cannot be read completely.

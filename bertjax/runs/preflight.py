@@ -18,7 +18,13 @@ import bertjax
 from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import sha256_of_file, size_in_words
-from bertjax.sharding.hosts import all_gather, host_count, host_index, host_names, raise_together
+from bertjax.training.sharding.hosts import (
+    all_gather,
+    host_count,
+    host_index,
+    host_names,
+    raise_together,
+)
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "numpy")
 _SHOWN = 4  # the most differences in one message

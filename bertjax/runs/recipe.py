@@ -9,21 +9,21 @@ import jax
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import converted
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import ENCODERS
-from bertjax.examples.batches import ExampleSpec
-from bertjax.examples.masking import MaskingRule
+from bertjax.data.examples.batches import ExampleSpec
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.objectives.token_prediction import PACKED
-from bertjax.optimizers.schedule import Schedule, make_schedule
-from bertjax.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
 from bertjax.runs.budget import Budget
 from bertjax.runs.sections import Config, about_config, build, plain_config
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.rules import sharding_layout
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
+from bertjax.training.optimizers.schedule import Schedule, make_schedule
+from bertjax.training.optimizers.spec import PER_TENSOR, WSD, OptimizerSpec
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.rules import sharding_layout
 
 PAPER_VOCABULARY = 30_522  # pieces; for a config without a corpus
 

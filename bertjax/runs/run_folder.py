@@ -14,15 +14,15 @@ from bertjax.base.cloud_storage import checked_path, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.validation import record
-from bertjax.corpus.manifest import is_corpus
+from bertjax.data.corpus.manifest import is_corpus
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.sections import flat, without
-from bertjax.sharding.placement import Placement, data_parallel
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata, saved_steps
 from bertjax.training.journal import METRICS_FILE
 from bertjax.training.model import Model, Params
+from bertjax.training.sharding.placement import Placement, data_parallel
 from bertjax.training.state import Average, placed
 
 EVALUATION_FILE = "evaluation.json"  # what launch/evaluate.py found

@@ -17,7 +17,8 @@ from bertjax.tasks.task import Outputs
 from bertjax.text.pairs import SEPARATOR, fitting
 from bertjax.text.tokenizer import Tokenizer
 
-# Fields of a task that say how the classes of pairs are read (`bertjax.heads.answer_network`).
+# Fields of a task that say how the classes of pairs are read
+# (`bertjax.models.heads.answer_network`).
 ANSWERS = ("answer_steps", "answer_dropout")
 STEP_DROPOUT = 0.1  # that of namisan/mt-dnn
 _AT_ONCE = 10_000  # the number of examples that are tokenized together
@@ -146,7 +147,7 @@ class AnsweredPairs(Classification):
     """The same for pairs of texts that an answer network reads.
 
     Attributes:
-      steps, step_dropout: see `bertjax.heads.answer_network.AnswerNetwork`.
+      steps, step_dropout: see `bertjax.models.heads.answer_network.AnswerNetwork`.
     """
 
     steps: int = 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.corpus import tfds
+from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.entity_scores import OUTSIDE, accuracy, entity_scores, iob2, is_entity_tag
 from bertjax.tasks.tagging import NO_DOCUMENT, Sentence, Tagging, tagging, tags_of
@@ -48,7 +48,7 @@ class Conll(Task):
         are converted to IOB2 and scored as entities. Otherwise each tag is a class, and accuracy is
         scored.
       document_context: see `Tagging`.
-      crf: whether the tags of a sentence depend on each other (`bertjax.heads.crf`).
+      crf: whether the tags of a sentence depend on each other (`bertjax.models.heads.crf`).
     """
 
     data: str

@@ -12,7 +12,7 @@ import numpy as np
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.base.validation import real
-from bertjax.corpus import tfds
+from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.classification import (
     STEP_DROPOUT,
@@ -106,7 +106,7 @@ class Glue(Task):
         "glue/mrpc:2.0.0".
       name: a key of `SETS`.
       answer_steps: the steps of the answer network that reads a pair of texts with a class
-        (`bertjax.heads.answer_network`); 0: the class is predicted as that of one text.
+        (`bertjax.models.heads.answer_network`); 0: the class is predicted as that of one text.
       answer_dropout: the probability that a step of it has no part in a prediction in training.
 
     Raises:

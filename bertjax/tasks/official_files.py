@@ -7,7 +7,7 @@ from typing import Any
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
-from bertjax.corpus import line_files
+from bertjax.data.corpus import line_files
 
 _ENDINGS = ("", *line_files.COMPRESSED)
 

@@ -50,7 +50,7 @@ class Columns:
       answer_start: the name of the column with the index of each answer's first character in the
         context. It may be "" if each answer occurs in its context only once.
       max_query_length, stride: see `QuestionAnswering`.
-      crf: whether the tags of "tagging" depend on each other (`bertjax.heads.crf`).
+      crf: whether the tags of "tagging" depend on each other (`bertjax.models.heads.crf`).
       answer_steps, answer_dropout: see `bertjax.tasks.glue.Glue`; of "classification" with text_b.
       soft_label: the name of a column of the training file with what a teacher predicts: of
         "classification" an object with the probability of each class ("probabilities" in the output

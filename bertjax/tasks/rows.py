@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from bertjax.base.errors import InputError
 from bertjax.base.validation import converted, optional, parsed, real
-from bertjax.corpus.json_lines import LONE_SURROGATE
-from bertjax.corpus.line_files import COMPRESSED
-from bertjax.corpus.parquet_files import open_parquet
+from bertjax.data.corpus.json_lines import LONE_SURROGATE
+from bertjax.data.corpus.line_files import COMPRESSED
+from bertjax.data.corpus.parquet_files import open_parquet
 from bertjax.tasks import official_files
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
-from bertjax.corpus import tfds
+from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files
 from bertjax.tasks.question_answering import (
     NULL_THRESHOLD,

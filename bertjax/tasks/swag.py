@@ -11,7 +11,7 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
-from bertjax.corpus import tfds
+from bertjax.data.corpus import tfds
 from bertjax.tasks import official_files, scores
 from bertjax.tasks.choice import Choice, MultipleChoice
 from bertjax.tasks.rows import FileRow, read_rows

@@ -264,7 +264,7 @@ class Tagging:
 
 
 class TagSequences(Tagging):
-    """The same with a CRF (`bertjax.heads.crf`): the tags of the best path have probability 1."""
+    """The same with a CRF (`bertjax.models.heads.crf`): the best path has probability 1."""
 
     objective: ClassVar[str] = "tag_sequence"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.line_files import lines
+from bertjax.data.corpus.line_files import lines
 from bertjax.tasks import official_files, rows
 
 

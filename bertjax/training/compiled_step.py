@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bertjax.sharding.placement import Placement
 from bertjax.training.experiment import Experiment
 from bertjax.training.model import Arrays, Params
 from bertjax.training.moves import moves_between
 from bertjax.training.objective import Sums
+from bertjax.training.sharding.placement import Placement
 from bertjax.training.state import TrainState
 from bertjax.training.step import gradient, step_key, train_step, updated, whole_counts
 

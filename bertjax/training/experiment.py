@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
-from bertjax.sharding.placement import Placement
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
+from bertjax.training.sharding.placement import Placement
 from bertjax.training.state import Average, TrainState, placed, placed_for_use
 
 

@@ -15,7 +15,6 @@ from jax.experimental import multihost_utils
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING, catch_signals
-from bertjax.sharding.placement import HostBatch
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.evaluation import Evaluator, HeldOut
@@ -25,6 +24,7 @@ from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import HostSums, Objective, Sums
+from bertjax.training.sharding.placement import HostBatch
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means
 from bertjax.training.verdict import updates_in

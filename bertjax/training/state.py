@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.sharding import NamedSharding
 
-from bertjax.sharding.placement import Placement
 from bertjax.training.model import Arrays, Params
+from bertjax.training.sharding.placement import Placement
 
 
 class Average(flax.struct.PyTreeNode):

@@ -8,8 +8,8 @@ The runs have the fast recipe, 4 layers, and widths from 64 to 256; docs/speedru
 table and the law that is fitted to them.
 """
 
-from bertjax.studies.scales import Scale, same_text
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.scales import Scale, same_text
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 WIDTHS = (64, 128, 192, 256)
 BUDGETS = ("8e12", "16e12", "32e12")  # useful operations

@@ -11,8 +11,8 @@ file is the number of seeds: modern_walk.py:3
 import re
 
 from bertjax.base.errors import InputError
-from bertjax.studies.scales import Scale, same_text
-from bertjax.studies.study import PREVIOUS, Column, Row, Stage, Study
+from bertjax.lab.studies.scales import Scale, same_text
+from bertjax.lab.studies.study import PREVIOUS, Column, Row, Stage, Study
 
 # Scale -> config, size, width, updates.
 RUNS = {

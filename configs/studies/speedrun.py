@@ -13,8 +13,8 @@ line in RECIPES.
 
 from typing import Any
 
-from bertjax.studies.scales import Scale, grammar, same_text
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.scales import Scale, grammar, same_text
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 SEEDS = 3
 # What takes part -> its config, and the settings that differ. All have 4 layers of 256.

@@ -8,8 +8,8 @@ The figures are of dev. The paper's are of the leaderboard: where the files of a
 STUDY/runs/submission-base/submission.zip can be sent to it. WNLI is not in the paper's table.
 """
 
-from bertjax.studies.scales import Scale, columns, submission
-from bertjax.studies.study import Row, Study
+from bertjax.lab.studies.scales import Scale, columns, submission
+from bertjax.lab.studies.study import Row, Study
 
 TASKS = ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "WNLI")
 PUBLISHED = {

@@ -8,8 +8,8 @@ An ensemble joins seven systems, with other checkpoints of pre-training and othe
 fine-tuning. The row "large, single" is the mean of the same systems, each by itself.
 """
 
-from bertjax.studies.scales import Scale, ensemble
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.scales import Scale, ensemble
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 EXACT = {
     **{"base, single": 80.8, "large, single": 84.1, "large, ensemble": 85.8},

@@ -5,8 +5,8 @@ Command:
     --workdir=STUDY
 """
 
-from bertjax.studies.scales import Scale
-from bertjax.studies.study import Column, Row, Study
+from bertjax.lab.studies.scales import Scale
+from bertjax.lab.studies.study import Column, Row, Study
 
 ROW = "large"
 

@@ -5,8 +5,8 @@ Command:
     --workdir=STUDY
 """
 
-from bertjax.studies.scales import Scale, columns
-from bertjax.studies.study import Row, Study
+from bertjax.lab.studies.scales import Scale, columns
+from bertjax.lab.studies.study import Row, Study
 
 PUBLISHED = {
     "BERT": (84.4, 88.4, 86.7, 92.7, 88.5),

@@ -5,8 +5,8 @@ Command:
     --workdir=STUDY
 """
 
-from bertjax.studies.scales import Scale, columns, evaluate
-from bertjax.studies.study import Column, Row, Study
+from bertjax.lab.studies.scales import Scale, columns, evaluate
+from bertjax.lab.studies.study import Column, Row, Study
 
 PUBLISHED = {  # layers, width, heads -> perplexity, and the tasks
     (3, 768, 12): (5.84, 77.9, 79.8, 88.4),

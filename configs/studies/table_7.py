@@ -10,8 +10,8 @@ row of ELMo, from these weights.
 
 import dataclasses
 
-from bertjax.studies.scales import Scale
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.scales import Scale
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 ELMO, FINE_TUNED = "ELMo", "fine-tuned"
 CHOICES = {  # of layers -> F1 on dev of features of BERT-Base

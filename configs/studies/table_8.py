@@ -5,8 +5,8 @@ Command:
     --workdir=STUDY
 """
 
-from bertjax.studies.scales import Scale, columns
-from bertjax.studies.study import Row, Study
+from bertjax.lab.studies.scales import Scale, columns
+from bertjax.lab.studies.study import Row, Study
 
 PUBLISHED = {  # [MASK], the same token, a random one, in percent -> the tasks
     (80, 10, 10): (84.2, 95.4, 94.9),

@@ -17,10 +17,10 @@ from bertjax.base import cloud_storage as buckets
 from bertjax.base.cloud_storage import checked_path, in_bucket, path_of
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, exclusive, write_json
-from bertjax.corpus.manifest import read_manifest
-from bertjax.corpus.shards import HELDOUT
-from bertjax.corpus.store import TokenStore
-from bertjax.features.compute import Options
+from bertjax.data.corpus.manifest import read_manifest
+from bertjax.data.corpus.shards import HELDOUT
+from bertjax.data.corpus.store import TokenStore
+from bertjax.inference.features.compute import Options
 from bertjax.programs import (
     convert,
     evaluate,
@@ -31,9 +31,9 @@ from bertjax.programs import (
     pretrain,
 )
 from bertjax.runs.run_folder import load_run, read_config
-from bertjax.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, read_metrics
+from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from tests.helpers.patience import PATIENCE
 from tests.helpers.tiny_run import metrics_of, start_pretraining, tiny_config
 
@@ -394,7 +394,7 @@ def test_a_corpus_is_copied_once(cloud, corpus, tiny_corpus, cache, capsys):
 
 def test_processes_of_one_host_copy_it_once(cloud, corpus, cache, started):
     program = (
-        f"from bertjax.corpus.store import TokenStore; TokenStore.open({corpus!r}, verify=True)"
+        f"from bertjax.data.corpus import store; store.TokenStore.open({corpus!r}, verify=True)"
     )
     del cloud.requests[:]
     for _ in range(3):
@@ -407,7 +407,7 @@ def test_processes_of_one_host_copy_it_once(cloud, corpus, cache, started):
 
 
 def test_an_interrupted_copy_goes_on(cloud, corpus, cache, monkeypatch):
-    from bertjax.corpus import staging
+    from bertjax.data.corpus import staging
 
     real, done = staging._copy_file, []
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bertjax.corpus.store import HELDOUT, TokenStore
-from bertjax.encoders import kinds
-from bertjax.examples.batches import Examples, ExampleSpec
-from bertjax.examples.masking import MaskingRule
+from bertjax.data.corpus.store import HELDOUT, TokenStore
+from bertjax.data.examples.batches import Examples, ExampleSpec
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders import kinds
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.runs.open_model import open_model
 

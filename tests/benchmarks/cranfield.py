@@ -1,4 +1,4 @@
-"""Turns the Cranfield collection of SMART into a folder of BEIR, for `bertjax.similarity`.
+"""Turns the Cranfield collection of SMART into a folder of BEIR, for `bertjax.tasks.similarity`.
 
   python tests/benchmarks/cranfield.py --source=DIR --output=FOLDER
 

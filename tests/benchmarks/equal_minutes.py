@@ -126,7 +126,7 @@ def transformers(corpus: str, steps: int, folder: Path) -> Trained:
     """What a user of transformers would write for BERT."""
     from transformers import BertConfig, BertForMaskedLM
 
-    from bertjax.encoders.bert.spec import BertSpec
+    from bertjax.models.encoders.bert.spec import BertSpec
 
     sizes = BertSpec.named(SIZE)
 
@@ -150,7 +150,7 @@ def transformers_modernbert(corpus: str, steps: int, folder: Path) -> Trained:
     """The same for ModernBERT, of which 30 % of the tokens are masked."""
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-    from bertjax.encoders.modernbert.spec import ModernBertSpec
+    from bertjax.models.encoders.modernbert.spec import ModernBertSpec
 
     sizes = ModernBertSpec.named(SIZE)
 
@@ -183,7 +183,7 @@ def _by_trainer(
         set_seed,
     )
 
-    from bertjax.corpus.store import open_tokenizer
+    from bertjax.data.corpus.store import open_tokenizer
     from bertjax.interop.tokenizer_files import write_tokenizer
 
     begin = time.perf_counter()
@@ -226,7 +226,7 @@ def _by_trainer(
 
 def token_rows(corpus: str) -> np.ndarray:
     """The training documents, each in [CLS] ... [SEP], one after the other: int32 [rows, 128]."""
-    from bertjax.corpus.store import TokenStore, open_tokenizer
+    from bertjax.data.corpus.store import TokenStore, open_tokenizer
 
     tokenizer, store = open_tokenizer(corpus), TokenStore.open(corpus)
     starts, ends = store.document_starts[:-1], store.document_starts[1:]

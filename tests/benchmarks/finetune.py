@@ -189,8 +189,8 @@ def transformers_seed(config: Any, seed: int) -> Result:
     import torch
     import transformers
 
-    from bertjax.fine_tuning.data import TaskData, encoder, read_examples
-    from bertjax.fine_tuning.recipe import TaskRecipe
+    from bertjax.runs.fine_tuning.data import TaskData, encoder, read_examples
+    from bertjax.runs.fine_tuning.recipe import TaskRecipe
     from bertjax.runs.open_model import open_model
 
     recipe = TaskRecipe.from_config(config)
@@ -325,7 +325,7 @@ def main(about: str, config_of: Callable[[str, argparse.Namespace], Any]) -> Non
     arguments.work = arguments.work or arguments.output.with_suffix("")
     arguments.work.mkdir(parents=True, exist_ok=True)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from bertjax.fine_tuning.recipe import TaskRecipe
+    from bertjax.runs.fine_tuning.recipe import TaskRecipe
 
     facts = {
         "weights": Path(arguments.weights).name,

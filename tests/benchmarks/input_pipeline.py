@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.corpus.store import TokenStore
-from bertjax.examples.batches import Examples, ExampleSpec
-from bertjax.examples.corruption import MaskedTokens
-from bertjax.examples.layout import PAIRS
-from bertjax.examples.masking import MaskingRule
-from bertjax.examples.packed_layout import PACKED_DOCUMENTS
+from bertjax.data.corpus.store import TokenStore
+from bertjax.data.examples.batches import Examples, ExampleSpec
+from bertjax.data.examples.corruption import MaskedTokens
+from bertjax.data.examples.layout import PAIRS
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.data.examples.packed_layout import PACKED_DOCUMENTS
 from bertjax.text.tokenizer import Tokenizer
 
 Document = list[list[int]]  # sentences of ids

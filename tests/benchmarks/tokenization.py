@@ -2,10 +2,10 @@
 
   python tests/benchmarks/tokenization.py --text=FILE.txt.xz --vocabulary=vocab.txt [--output=JSON]
 
-The first way is `bertjax.corpus.build.build_store`: it starts its processes, reads the file, splits
-sentences, tokenizes, and writes a token store with checksums. The second way is the library alone:
-it reads the file, encodes the lines on the library's threads, and puts the ids into one array. So
-the first way does more, and the ids are the same. The rounds of both are interleaved.
+The first way is `bertjax.data.corpus.build.build_store`: it starts its processes, reads the file,
+splits sentences, tokenizes, and writes a token store with checksums. The second way is the library
+alone: it reads the file, encodes the lines on the library's threads, and puts the ids into one
+array. So the first way does more, and the ids are the same. The rounds of both are interleaved.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer as Library
 
-from bertjax.corpus.build import build_store, read_shards
-from bertjax.corpus.plan import make_plan
+from bertjax.data.corpus.build import build_store, read_shards
+from bertjax.data.corpus.plan import make_plan
 from bertjax.text.tokenizer import WORDPIECE, Tokenizer
 from bertjax.text.wordpiece import bert_wordpiece
 

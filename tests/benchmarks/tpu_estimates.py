@@ -60,7 +60,7 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     from bertjax.compile_report.program import Program
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
-    from bertjax.encoders.bert.family import BERT
+    from bertjax.models.encoders.bert.family import BERT
 
     name, topology, length, rows = shape
     with tempfile.TemporaryDirectory() as folder:

@@ -17,13 +17,13 @@ import tables
 from jax.sharding import SingleDeviceSharding
 from report import begun
 
-from bertjax.attention.contract import Drop, Mask, Pattern
-from bertjax.attention.implementations import self_attention
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
 from bertjax.compile_report.topology import describe, only_compile
-from bertjax.layers.rotary import rotation
+from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.implementations import self_attention
+from bertjax.models.layers.rotary import rotation
 
 WIDTH = 64
 

@@ -74,13 +74,13 @@ def bertjax_step(shapes: Shapes) -> Step:
     """The package's step on one device."""
     import jax
 
-    from bertjax.encoders.bert.spec import BertSpec
+    from bertjax.models.encoders.bert.spec import BertSpec
     from bertjax.objectives.masked_lm import MaskedLMNextSentence
-    from bertjax.optimizers.optimizer import make_optimizer
-    from bertjax.optimizers.spec import OptimizerSpec
-    from bertjax.sharding.placement import data_parallel
     from bertjax.training.experiment import Experiment
     from bertjax.training.loop import Trainer
+    from bertjax.training.optimizers.optimizer import make_optimizer
+    from bertjax.training.optimizers.spec import OptimizerSpec
+    from bertjax.training.sharding.placement import data_parallel
 
     spec = BertSpec(
         vocab_size=shapes.vocabulary,

@@ -281,7 +281,7 @@ def made_from(command: Command, needs: str, **changes: Any) -> Command:
 
 def stop_before_the_second_score() -> None:
     """Ends a fine-tuning after the training of its second trial, before the score."""
-    from bertjax.fine_tuning.search import Search
+    from bertjax.runs.fine_tuning.search import Search
 
     score = Search._predict_dev
     calls = iter((False, True))
@@ -304,7 +304,7 @@ def small_parts() -> None:
 def stop_before_the_third_part() -> None:
     """Calls `small_parts`, and ends the program before it writes the third part."""
     small_parts()
-    from bertjax.features.result import Parts
+    from bertjax.inference.features.result import Parts
 
     write = Parts.write
 
@@ -445,7 +445,7 @@ def study() -> dict[str, Any]:
 
 
 _STUDY_FILE = """
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 nan, inf = float("nan"), float("inf")
 PLAIN = {plain!r}

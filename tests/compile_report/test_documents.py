@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.compile_report.documents import packed_rows, share_of_blocks
-from bertjax.examples.documents import mean_context
+from bertjax.data.examples.documents import mean_context
 
 
 def test_the_share_of_blocks():

@@ -3,8 +3,8 @@
 import pytest
 
 from bertjax.compile_report.parts import direction_of, layer_of, model_of, moved, part_of
-from bertjax.encoders.bert.family import BERT
-from bertjax.encoders.modernbert.family import MODERNBERT
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.modernbert.family import MODERNBERT
 
 LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
 

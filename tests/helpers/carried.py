@@ -9,9 +9,9 @@ import numpy as np
 import optax
 
 from bertjax.objectives.objective import PretrainingObjective
-from bertjax.sharding.placement import Placement
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Trainer
+from bertjax.training.sharding.placement import Placement
 from bertjax.training.step import means
 
 

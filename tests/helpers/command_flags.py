@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bertjax.encoders.registry import ENCODERS
+from bertjax.models.encoders.registry import ENCODERS
 
 
 def _fields_of_model(config: Any) -> set[str]:

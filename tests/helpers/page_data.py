@@ -1,4 +1,4 @@
-"""Reads what a page of `bertjax.pages` shows: its data, its curves, its tables and its text."""
+"""Reads what a page of `bertjax.lab.pages` shows: its data, its curves, its tables and its text."""
 
 import html.parser
 import json

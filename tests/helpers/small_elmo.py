@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 
-from bertjax.encoders import kinds
-from bertjax.encoders.elmo.spec import ElmoSpec
-from bertjax.encoders.registry import make_encoder
-from bertjax.heads.architectures import text_inputs
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.elmo.spec import ElmoSpec
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.architectures import text_inputs
 from bertjax.text.characters import Characters
 from bertjax.training.model import zeros
 

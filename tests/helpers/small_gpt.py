@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.encoders import kinds
-from bertjax.encoders.names import to_ours
-from bertjax.encoders.registry import ENCODERS, array_names
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.names import to_ours
+from bertjax.models.encoders.registry import ENCODERS, array_names
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from bertjax.encoders import names
-from bertjax.encoders.bert.family import BERT
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.registry import array_names
-from bertjax.heads.architectures import ARCHITECTURES
-from bertjax.heads.embedding import LATE, Embedding, model_kind
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import names
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.registry import array_names
+from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.embedding import LATE, Embedding, model_kind
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from bertjax.inference.batcher import Batcher, in_order, in_order_of_length
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import Placement
-from bertjax.sharding.rules import sharding_layout
 from bertjax.tasks.buckets import fitting
+from bertjax.training.sharding.mesh import MeshSpec, make_mesh
+from bertjax.training.sharding.placement import Placement
+from bertjax.training.sharding.rules import sharding_layout
 
 BUCKETS, ROWS = (16, 40, 64), {16: 9, 40: 4, 64: 3}
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
 from bertjax.interop.derived import as_family, with_layers
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs, random_inputs
+from bertjax.models.encoders import kinds
 from bertjax.runs.open_model import open_model
-from tests.encoders import modernbert_models
 from tests.helpers.small_models import SPEC
+from tests.models.encoders import modernbert_models
 
 THREE = dataclasses.replace(SPEC, num_hidden_layers=3)
 

@@ -13,11 +13,11 @@ from flax.traverse_util import flatten_dict
 from huggingface_hub.utils import filter_repo_objects
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds, names
-from bertjax.encoders.registry import ENCODERS
 from bertjax.interop import hub, json_files
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face, spec_of, write_hugging_face
+from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import CLASSES, KINDS, SPEC

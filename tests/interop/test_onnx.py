@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
 from bertjax.interop import onnx, proof
 from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.models.encoders import kinds
 from bertjax.programs import convert
-from tests.encoders import modernbert_models
 from tests.helpers.closeness import LOGITS, rounding
+from tests.models.encoders import modernbert_models
 
 needs = pytest.mark.needs("onnxruntime", "onnxscript", "transformers")
 

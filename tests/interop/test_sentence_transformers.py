@@ -11,15 +11,15 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.heads.embedding import LATE, SPARSE, Embedding, model_kind
 from bertjax.interop import proof, sentence_transformers_check
 from bertjax.interop.card import model_card
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.embedding import LATE, SPARSE, Embedding, model_kind
 from bertjax.programs import convert
-from tests.encoders import modernbert_models
 from tests.helpers.closeness import assert_close
 from tests.helpers.small_models import vector_model, with_vectors
+from tests.models.encoders import modernbert_models
 
 TEXTS = [
     "The cat runs.",

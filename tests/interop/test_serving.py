@@ -18,13 +18,13 @@ from safetensors.numpy import load_file
 from bertjax.base.errors import InputError
 from bertjax.base.fields import TEXT
 from bertjax.base.files import new_folder
-from bertjax.encoders import kinds
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.storage import to_plain
-from bertjax.heads.architectures import ARCHITECTURES
 from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.storage import to_plain
+from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.slow_cases import others_slow

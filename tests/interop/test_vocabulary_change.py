@@ -7,9 +7,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders.roberta.spec import RobertaSpec
 from bertjax.interop import proof
 from bertjax.interop.vocabulary_change import with_vocabulary
+from bertjax.models.encoders.roberta.spec import RobertaSpec
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close

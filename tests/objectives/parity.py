@@ -15,12 +15,12 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import Field
-from bertjax.encoders.contract import EncoderSpec
-from bertjax.encoders.registry import make_encoder
-from bertjax.examples.layout import SINGLE_SPANS
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.tasks import EncoderModel
-from bertjax.layers.dense import Dense
+from bertjax.data.examples.layout import SINGLE_SPANS
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.tasks import EncoderModel
+from bertjax.models.layers.dense import Dense
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.training.model import Model, Part

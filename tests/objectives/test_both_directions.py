@@ -12,15 +12,15 @@ from flax import linen as nn
 from scipy.special import log_softmax
 
 from bertjax.base.fields import NUM_CHARACTERS
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.elmo.encoder import states_shape
-from bertjax.encoders.registry import make_encoder
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.elmo.encoder import states_shape
+from bertjax.models.encoders.registry import make_encoder
 from bertjax.objectives.both_directions import BothDirections
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Trainer
 from bertjax.training.objective import Rngs
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import data_parallel, make_placement
 from bertjax.training.step import means
 from tests.helpers.carried import train_three_batches
 from tests.helpers.closeness import assert_close, rounding

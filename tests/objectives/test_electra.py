@@ -13,18 +13,18 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.electra.spec import ElectraSpec
-from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.electra.spec import ElectraSpec
+from bertjax.models.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.electra import DISCRIMINATOR, GENERATOR, ReplacedTokenDetection
 from bertjax.runs.initialize import load_into, open_sources
 from bertjax.runs.recipe import Recipe
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.model import Model, Part
 from bertjax.training.objective import Rngs
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import data_parallel, make_placement
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, step_key, train_step
 from configs import pretrain_electra_tiny

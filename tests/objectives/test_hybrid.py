@@ -11,8 +11,8 @@ import pytest
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
@@ -20,10 +20,10 @@ from bertjax.programs import complete, perplexity, pretrain, score
 from bertjax.runs import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import load_run
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.experiment import Experiment
 from bertjax.training.objective import Rngs
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import data_parallel, make_placement
 from bertjax.training.state import TrainState
 from bertjax.training.step import means, train_step
 from tests.helpers.closeness import assert_close, rounding

@@ -10,9 +10,9 @@ import optax
 import pytest
 
 from bertjax.base.fields import TEXT
-from bertjax.encoders.bert.family import BERT
-from bertjax.encoders.bert.spec import BertSpec
 from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.objectives.classification import (
     MULTIPLE_CHOICE,
     TAG_SEQUENCE,

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config, place_on_pod
-from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.registry import OBJECTIVES
 from bertjax.programs import compile_check, evaluate, pretrain
 from bertjax.runs import initialize

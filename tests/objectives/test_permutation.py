@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.xlnet.spec import XlnetSpec
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.permutation import PermutationLM
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import data_parallel, make_placement
 from bertjax.training.objective import Rngs
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import data_parallel, make_placement
 from bertjax.training.step import means
 from tests.helpers.carried import train_three_batches
 from tests.helpers.closeness import assert_close, rounding

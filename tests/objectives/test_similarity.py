@@ -10,19 +10,19 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.heads.embedding import Embedding
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.heads.embedding import Embedding
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking, Squared
-from bertjax.optimizers.optimizer import make_optimizer
-from bertjax.optimizers.schedule import make_schedule
-from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import make_placement
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Phase, Trainer
 from bertjax.training.moves import STAY
 from bertjax.training.objective import Rngs
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.optimizers.schedule import make_schedule
+from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import make_placement
 from bertjax.training.state import logical_axes
 from bertjax.training.step import gradient, means, whole_counts
 from tests.helpers.closeness import assert_close, rounding

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax.heads.embedding import Embedding
-from bertjax.layers.similarity import SIMILARITIES, Vectors
+from bertjax.models.heads.embedding import Embedding
+from bertjax.models.layers.similarity import SIMILARITIES, Vectors
 from bertjax.objectives.similarity import PASSAGE, QUERY, SimilarityObjective
 from bertjax.objectives.similarity_losses import (
     LOSSES,

@@ -6,11 +6,11 @@ import pytest
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.encoders.gpt.spec import Gpt2Spec
-from bertjax.fine_tuning.model import encoder_with_head, predicting_next
-from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.models.encoders.gpt.spec import Gpt2Spec
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.with_language_model import WithLanguageModel
+from bertjax.runs.fine_tuning.model import encoder_with_head, predicting_next
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification
 from bertjax.training.objective import Rngs

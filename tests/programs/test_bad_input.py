@@ -1,6 +1,6 @@
 """Bad input to the programs of a run: it gives one clear error, and no incomplete files.
 
-Errors in a corpus's sources or files are tested in test_prepare.py and in tests/corpus/.
+Errors in a corpus's sources or files are tested in test_prepare.py and in tests/data/corpus/.
 """
 
 import errno
@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError, NonFiniteLoss
-from bertjax.corpus.manifest import write_manifest
-from bertjax.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
+from bertjax.data.corpus.manifest import write_manifest
+from bertjax.data.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
 from bertjax.runs.open_model import open_model

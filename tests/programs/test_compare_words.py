@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.features.compute import Options
+from bertjax.inference.features.compute import Options
 from bertjax.programs import compare_words
 from bertjax.programs.extract_features import run as extract
 from tests.helpers.closeness import assert_close

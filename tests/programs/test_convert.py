@@ -12,11 +12,11 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.fine_tuned import open_fine_tuned
-from bertjax.fine_tuning.task_family import task_family_of
-from bertjax.heads.embedding import Embedding
 from bertjax.interop import hugging_face, proof, sentence_transformers_check
+from bertjax.models.heads.embedding import Embedding
 from bertjax.programs import convert, evaluate, predict, pretrain
+from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
+from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import load_run
 from tests.helpers.closeness import LOGITS, assert_close, rounding

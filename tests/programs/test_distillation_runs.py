@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
+from bertjax.models.encoders import kinds
 from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain, show_sharding
 from bertjax.programs.fill_mask import fill
 from bertjax.runs import initialize

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.features.compute import Options
+from bertjax.inference.features.compute import Options
+from bertjax.models.encoders import kinds
 from bertjax.objectives.electra import ReplacedTokenDetection
 from bertjax.programs import (
     convert,

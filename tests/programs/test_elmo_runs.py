@@ -9,10 +9,10 @@ import pytest
 
 import bertjax
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import TokenStore, open_tokenizer
-from bertjax.encoders import kinds
-from bertjax.features.compute import Options
+from bertjax.data.corpus.store import TokenStore, open_tokenizer
+from bertjax.inference.features.compute import Options
 from bertjax.interop.elmo import read_elmo
+from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.initialize import open_sources

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.fine_tuned import OneModel, open_fine_tuned
-from bertjax.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.fine_tuning.resampling import SAMPLES, read_resampled
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.programs import ensemble, predict
+from bertjax.runs.fine_tuning.fine_tuned import OneModel, open_fine_tuned
+from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.runs.fine_tuning.resampling import SAMPLES, read_resampled
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import read_results, trial_folder
 from bertjax.tasks.entity_scores import entity_scores

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.encoders.bert.encoder import Bert
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.elmo.encoder import states_shape
-from bertjax.encoders.registry import make_encoder
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.result import Parts
-from bertjax.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
-from bertjax.heads.architectures import text_inputs
-from bertjax.heads.embedding import Embedding
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.result import Parts
+from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.bert.encoder import Bert
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.elmo.encoder import states_shape
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.embedding import Embedding
 from bertjax.programs import extract_features
 from bertjax.programs.extract_features import extract, parse_layers
 from bertjax.text.special_tokens import SPECIAL_TOKENS

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.data import read_examples
-from bertjax.fine_tuning.fine_tuned import open_fine_tuned
-from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.hugging_face import read_hugging_face
 from bertjax.programs import convert, ensemble, finetune, predict
+from bertjax.runs.fine_tuning.data import read_examples
+from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.open_model import open_model
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll

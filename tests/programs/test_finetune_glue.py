@@ -7,12 +7,12 @@ import ml_collections
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.search import NothingScored
+from bertjax.lab.studies.estimates import Pace
+from bertjax.lab.studies.files import read_study
+from bertjax.lab.studies.outcome import is_done
+from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import finetune, finetune_glue, finetune_task, study
-from bertjax.studies.estimates import Pace
-from bertjax.studies.files import read_study
-from bertjax.studies.outcome import is_done
-from bertjax.studies.scales import SCALES
+from bertjax.runs.fine_tuning.search import NothingScored
 from bertjax.tasks import glue
 from bertjax.tasks.glue import SETS, SUBMITTED
 from tests.helpers.glue_files import TESTED, small_submission, write_glue

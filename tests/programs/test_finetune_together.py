@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
-from bertjax.fine_tuning.fine_tuned import open_fine_tuned
-from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.models.encoders import kinds
 from bertjax.programs import convert, ensemble, finetune, finetune_task
+from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.open_model import open_model
 from configs import finetune_together
 from tests.helpers.built_once import built_once

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import open_tokenizer
-from bertjax.encoders import kinds
-from bertjax.examples.masking import MaskingRule
+from bertjax.data.corpus.store import open_tokenizer
+from bertjax.data.examples.masking import MaskingRule
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.vocabulary_change import with_vocabulary
+from bertjax.models.encoders import kinds
 from bertjax.programs import convert, masked_text, prepare, pretrain
 from bertjax.runs.open_model import open_model
 from bertjax.training.evaluation import Evaluator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import HELDOUT, TokenStore
+from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import perplexity, prepare
 from tests.helpers.closeness import assert_close

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.fine_tuning.fine_tuned import OneModel
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import predict
+from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel

@@ -13,12 +13,12 @@ import pytest
 from bertjax.base import progress
 from bertjax.base.errors import InputError
 from bertjax.base.files import exclusive
-from bertjax.corpus.manifest import read_manifest
-from bertjax.corpus.plan import make_plan
-from bertjax.corpus.sampling import document_hash, is_held_out
-from bertjax.corpus.shards import HELDOUT, SPLITS, store_directory
-from bertjax.corpus.store import TokenStore
-from bertjax.corpus.vocabulary_sample import spread_documents
+from bertjax.data.corpus.manifest import read_manifest
+from bertjax.data.corpus.plan import make_plan
+from bertjax.data.corpus.sampling import document_hash, is_held_out
+from bertjax.data.corpus.shards import HELDOUT, SPLITS, store_directory
+from bertjax.data.corpus.store import TokenStore
+from bertjax.data.corpus.vocabulary_sample import spread_documents
 from bertjax.programs import prepare
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.template import Template

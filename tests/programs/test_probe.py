@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.features.compute import Extractor, Options
-from bertjax.features.texts import WORDS
-from bertjax.probes.trees import read_trees
-from bertjax.probes.vectors import decayed, encoded, with_fresh_layers, word_vectors
+from bertjax.inference.features.compute import Extractor, Options
+from bertjax.inference.features.texts import WORDS
+from bertjax.lab.probes.trees import read_trees
+from bertjax.lab.probes.vectors import decayed, encoded, with_fresh_layers, word_vectors
 from bertjax.programs import probe
 from bertjax.runs.open_model import open_model
 from tests.helpers.conllu import conllu

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.lab.studies.files import read_study
+from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import scaling
-from bertjax.studies.files import read_study
-from bertjax.studies.scales import SCALES
 from tests.helpers.checkout import REPOSITORY
 
 LADDER = REPOSITORY / "configs" / "studies" / "ladder.py"

@@ -6,19 +6,19 @@ import lzma
 import pytest
 
 from bertjax.base.errors import InputError
+from bertjax.lab.studies.estimates import Pace, Work, work_of
+from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.outcome import is_done, read_figure
+from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import score, study
-from bertjax.studies.estimates import Pace, Work, work_of
-from bertjax.studies.files import Given, read_study
-from bertjax.studies.outcome import is_done, read_figure
-from bertjax.studies.scales import SCALES
 from tests.benchmarks import babylm_text
 from tests.helpers.checkout import REPOSITORY
 from tests.helpers.tiny_run import SOUNDS, tiny_config
 
 SPEEDRUN = str(REPOSITORY / "configs" / "studies" / "speedrun.py")
 STUDY = """
-from bertjax.studies.scales import grammar
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.scales import grammar
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 def get_study(scale):
     run = Stage("run", "pretrain", "CONFIG", {"budget": "6e3tokens"})

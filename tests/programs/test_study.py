@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.store import open_tokenizer
-from bertjax.fine_tuning.recipe import TaskRecipe
+from bertjax.data.corpus.store import open_tokenizer
+from bertjax.lab.studies import provenance
+from bertjax.lab.studies.estimates import Pace, Work, work_of
+from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import study
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
-from bertjax.studies import provenance
-from bertjax.studies.estimates import Pace, Work, work_of
-from bertjax.studies.files import Given, read_study
-from bertjax.studies.scales import SCALES
 from tests.helpers import task_files
 from tests.helpers.task_files import tiny_finetuning
 from tests.helpers.tiny_run import tiny_config
 
 STUDY = """
-from bertjax.studies.study import Column, Row, Stage, Study
+from bertjax.lab.studies.study import Column, Row, Stage, Study
 
 ROWS = ["plain", "masked"]
 

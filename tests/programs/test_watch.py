@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.features.attention_maps import attention_maps
-from bertjax.pages.model import blanks, gray_png
+from bertjax.inference.features.attention_maps import attention_maps
+from bertjax.lab.pages.model import blanks, gray_png
 from bertjax.programs import commandline, fill_mask, watch
 from bertjax.runs.open_model import open_model
 from bertjax.training.journal import read_metrics

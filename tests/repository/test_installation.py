@@ -119,7 +119,7 @@ EXTRA_OF = {
 # Modules that a library imports for a call from here, but does not require: file, library, module.
 UNDECLARED = [
     ("bertjax/interop/serving.py", "jax", "flatbuffers"),  # jax.export
-    ("bertjax/corpus/tfds.py", "tensorflow-datasets", "importlib_resources"),
+    ("bertjax/data/corpus/tfds.py", "tensorflow-datasets", "importlib_resources"),
 ]
 
 

@@ -59,16 +59,18 @@ def test_every_operator():
 
 
 def test_every_bug_is_valid_and_another_program(repository):
-    for source in (_CODE, (repository / "bertjax/examples/mixture.py").read_text("utf-8")):
+    for source in (_CODE, (repository / "bertjax/data/examples/mixture.py").read_text("utf-8")):
         programs = {ast.dump(ast.parse(bug.source)) for bug in mutations(source)}
         assert len(programs) == len(mutations(source)) > 20
         assert ast.dump(ast.parse(source)) not in programs
 
 
 def test_the_folder_of_a_file(repository):
-    assert folder_of_tests(repository, "bertjax/encoders/bert/encoder.py") == "tests/encoders"
+    file = "bertjax/models/encoders/elmo/lstm.py"
+    assert folder_of_tests(repository, file) == "tests/models/encoders"
+    assert folder_of_tests(repository, "bertjax/runs/job.py") == "tests/runs"
     assert folder_of_tests(repository, "launch/study.py") == "tests/launch"
-    with pytest.raises(SystemExit, match=r"no folder tests/config\.py: name the tests of bertjax/"):
+    with pytest.raises(SystemExit, match=r"no folder of tests for bertjax/config\.py: name its"):
         folder_of_tests(repository, "bertjax/config.py")
 
 

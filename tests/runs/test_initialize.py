@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
+from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, prepare, pretrain
 from bertjax.runs import initialize
 from bertjax.runs.initialize import with_sizes_of

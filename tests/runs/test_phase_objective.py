@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.encoders import kinds
+from bertjax.models.encoders import kinds
 from bertjax.programs import evaluate, pretrain
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe

@@ -13,22 +13,22 @@ from ml_collections import config_flags
 
 from bertjax.base.errors import InputError
 from bertjax.config import paper_config
-from bertjax.corpus.store import HELDOUT, TokenStore
-from bertjax.encoders.bert.spec import BertSpec
-from bertjax.encoders.modernbert.spec import ModernBertSpec
-from bertjax.examples.masking import MaskingRule
+from bertjax.data.corpus.store import HELDOUT, TokenStore
+from bertjax.data.examples.masking import MaskingRule
+from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.modernbert.spec import ModernBertSpec
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.registry import OBJECTIVES
-from bertjax.optimizers.spec import OptimizerSpec
 from bertjax.programs import prepare
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.recipe import PhaseSpec, Recipe
 from bertjax.runs.sections import flat
-from bertjax.sharding.mesh import MeshSpec
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.loop import Intervals
 from bertjax.training.objective import Rngs
+from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.sharding.mesh import MeshSpec
 from configs import pretrain_fast_mini, pretrain_tiny
 from tests.helpers.tiny_run import REPOSITORY, SOUNDS, tiny_config
 

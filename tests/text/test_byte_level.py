@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bertjax.base.errors import InputError
-from bertjax.features.texts import TextEncoder
+from bertjax.inference.features.texts import TextEncoder
 from bertjax.programs import fill_mask
 from bertjax.text import byte_level
 from bertjax.text.extension import extends

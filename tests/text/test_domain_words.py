@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.corpus.sampling import document_hash, is_held_out
+from bertjax.data.corpus.sampling import document_hash, is_held_out
 from bertjax.programs import prepare
 from bertjax.text.domain_words import choose_words
 from bertjax.text.extension import extends

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from bertjax.base.errors import InputError
-from bertjax.features.texts import TextEncoder
+from bertjax.inference.features.texts import TextEncoder
 from bertjax.text.extension import extends
 from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer

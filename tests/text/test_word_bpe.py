@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.examples.masking import inside_words
+from bertjax.data.examples.masking import inside_words
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
 from bertjax.text.tokenizer import Tokenizer
 from tests.text.gpt_vocabulary import learn_gpt

@@ -16,19 +16,19 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bertjax.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
-from bertjax.optimizers.optimizer import make_optimizer
-from bertjax.optimizers.schedule import make_schedule
-from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.sharding.hosts import join_processes
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import Placement, data_parallel, make_placement
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.optimizers.schedule import make_schedule
+from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.sharding.hosts import join_processes
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import Placement, data_parallel, make_placement
 from bertjax.training.state import TrainState
 
 ROWS, LENGTH = 16, 11

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.layers.dense import parameter
+from bertjax.models.layers.dense import parameter
 from bertjax.training.model import Model, Part
 from bertjax.training.objective import Rngs
 from bertjax.training.step import means

@@ -9,11 +9,11 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bertjax.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
-from bertjax.sharding.mesh import MeshSpec, make_mesh
-from bertjax.sharding.placement import make_placement
 from bertjax.training.moves import moves_between
+from bertjax.training.sharding.mesh import MeshSpec, make_mesh
+from bertjax.training.sharding.placement import make_placement
 from bertjax.training.state import placed_for_use
 
 pytestmark = pytest.mark.devices(8)

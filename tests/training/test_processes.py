@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from bertjax.sharding.placement import data_parallel
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import read_metrics
+from bertjax.training.sharding.placement import data_parallel
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE
 from tests.helpers.reserved_port import reserved_port

@@ -11,17 +11,17 @@ from flax import linen as nn
 
 from bertjax.base import axes
 from bertjax.base.fields import Field
-from bertjax.layers.dense import parameter
+from bertjax.models.layers.dense import parameter
 from bertjax.objectives.token_prediction import TokenPrediction
-from bertjax.optimizers.optimizer import make_optimizer
-from bertjax.optimizers.spec import OptimizerSpec
-from bertjax.sharding.mesh import MeshSpec
-from bertjax.sharding.placement import Placement, make_placement
 from bertjax.training.evaluation import HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.optimizers.spec import OptimizerSpec
+from bertjax.training.sharding.mesh import MeshSpec
+from bertjax.training.sharding.placement import Placement, make_placement
 from bertjax.training.state import TrainState
 
 ROWS, WIDTH, SEED = 8, 24, 7

@@ -1,0 +1,257 @@
+"""Vectors of texts: an encoder computes batches of similar length on all devices."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.base.progress import Progress
+from bertjax.base.validation import check_numbers
+from bertjax.inference.batcher import Batcher
+from bertjax.inference.features.texts import (
+    CLS,
+    KINDS,
+    MAX,
+    POOLED,
+    TOKENS,
+    WORDS,
+    EncodedText,
+    TextEncoder,
+)
+from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.embedding import DENSE, Embedding
+from bertjax.training.sharding.placement import data_parallel
+
+_DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The choice of vectors that a model gives.
+
+    Attributes:
+      features: one of `bertjax.inference.features.texts.KINDS`. A vector for each token, including
+        [CLS] and [SEP]; or for each word (between white space), the mean over its pieces or its
+        first piece; or for the text, that of [CLS] or of the last token, or the mean or maximum
+        over the tokens, including both. None: "tokens".
+      layers: 0 for the embeddings, 1 to L for the layers; negative ones count from the last.
+      combine: "concat" or "sum" of these layers.
+      normalize: makes the (Euclidean) length of every vector 1. None: False.
+      max_length: the most tokens of a text; None for the most that the model takes.
+      truncate: cuts off the end of longer texts, instead of refusing them.
+      compute_dtype: "float32" or "bfloat16"; the result is float32.
+      batch_tokens: tokens computed together on one device; None for 512 on a CPU and 16,384
+        elsewhere.
+      streams: how many streams of text a model with states reads side by side: text n goes on where
+        text n - `streams` ended (bilm-tf and AllenNLP, in batches of so many). 0: each text is a
+        beginning.
+    """
+
+    features: str | None = None
+    layers: tuple[int, ...] = (-1,)
+    combine: str = "concat"
+    normalize: bool | None = None
+    max_length: int | None = None
+    truncate: bool = False
+    compute_dtype: str = "float32"
+    batch_tokens: int | None = None
+    streams: int = 0
+
+    def of_model(self, embedding: Embedding | None) -> Self:
+        """These options, where those that are None make the model's own vectors of passages.
+
+        Only dense vectors are among the features.
+        """
+        if not embedding or embedding.kind != DENSE:
+            return self
+        own: dict[str, Any] = {"features": embedding.pooling}
+        own |= {"max_length": embedding.passage_length or None}
+        if (self.features or embedding.pooling) in POOLED:
+            own["normalize"] = embedding.normalize
+        return dataclasses.replace(
+            self, **{name: value for name, value in own.items() if getattr(self, name) is None}
+        )
+
+
+class Extractor:
+    """A model on the devices, each of which computes a part of every batch.
+
+    Attributes:
+      options: as given.
+      encoder: encodes texts for `vectors`.
+      width: W, the width of the vectors.
+      identity: the identity of the model, see `Pretrained`.
+      padding: the share of padding in what was computed so far.
+
+    Raises:
+      InputError: options that do not fit the model.
+    """
+
+    def __init__(self, pretrained: Pretrained, options: Options):
+        family = pretrained.family
+        features = options.features or (WORDS if family.reads_characters else TOKENS)
+        options = dataclasses.replace(options, features=features, normalize=bool(options.normalize))
+        choices = {"features": KINDS, "combine": ("concat", "sum"), "compute_dtype": _DTYPES}
+        for flag, known in choices.items():
+            if (value := getattr(options, flag)) not in known:
+                raise InputError(f"--{flag}={value}: must be one of {', '.join(known)}")
+        spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
+        longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
+        if not options.layers:
+            raise InputError("--layers: none: give one at least")
+        for layer in options.layers:
+            if not -depth - 1 <= layer <= depth:
+                raise InputError(
+                    f"--layers: {layer} must be from 0 (the embeddings) to {depth}, or from -1 "
+                    f"(the last) to {-depth - 1}"
+                )
+        max_length = longest if options.max_length is None else options.max_length
+        least = pretrained.tokenizer.template.specials(pair=True)
+        if not least <= max_length <= longest:
+            raise InputError(f"--max_length={max_length}: must be from {least} to {longest}")
+        if family.reads_characters and features in (TOKENS, CLS):
+            raise InputError(
+                f"--features={features}: {pretrained.origin} reads words, without pieces and "
+                f"[CLS]: choose another, such as {WORDS}"
+            )
+        for flag, least in (("batch_tokens", 1), ("streams", 0)):
+            value = getattr(options, flag)
+            check_numbers(f"--{flag}", value)
+            if value is not None and value < least:
+                raise InputError(f"--{flag}={value}: must be at least {least}")
+        if options.streams and not family.states:
+            raise InputError(
+                f"--streams={options.streams}: {pretrained.origin} has no states that go on from "
+                "text to text: leave it out"
+            )
+        self.options, self._spec, self._max_length = options, spec, max_length
+        self.encoder = TextEncoder(pretrained.tokenizer, features, max_length)
+        self.width = spec.hidden_size * (len(options.layers) if options.combine == "concat" else 1)
+        self.identity = pretrained.identity
+        self._pad_id = pretrained.tokenizer.pad_id
+        self._ids = "characters" if family.reads_characters else "input_ids"
+        placement = data_parallel()
+        self._batcher = Batcher(placement, options.batch_tokens)
+        self._rows = -(-options.streams // placement.mesh.size) * placement.mesh.size
+        self._states: Any = None
+        if family.states:
+            self._states = np.zeros((self._rows, *family.states(spec)), np.float32)
+        self._params = jax.device_put(pretrained.params[spec.encoder], placement.replicated)
+        self._computed = self._needed = 0
+
+    @property
+    def in_words(self) -> str:
+        """What it computes: "mean, of length 1, at most 256 tokens"."""
+        length = ["of length 1"] * bool(self.options.normalize)
+        tokens = f"at most {self._max_length} tokens"
+        return ", ".join([str(self.options.features), *length, tokens])
+
+    @property
+    def padding(self) -> float:
+        return 1 - self._needed / self._computed if self._computed else 0.0
+
+    def check(self, text: EncodedText, where: str) -> None:
+        """Raises InputError for a text, found `where`, that the model does not take."""
+        if text.length > self._max_length and not self.options.truncate:
+            raise InputError(
+                f"{where}: {text.length} tokens with [CLS] and [SEP], more than "
+                f"{self._max_length}: shorten it, or give --truncate"
+            )
+        if 0 < self._spec.type_vocab_size <= text.token_types.max(initial=0):
+            raise InputError(f'{where}: a pair ("A ||| B"), but the model has only one segment')
+
+    def vectors(
+        self, texts: Sequence[EncodedText], progress: Progress | None = None
+    ) -> list[np.ndarray]:
+        """The vectors of each text, float32 [its vectors, W].
+
+        With streams, the texts follow those of the call before, which were `streams` or a multiple
+        of it.
+        """
+        results = [np.zeros((text.vectors, self.width), np.float32) for text in texts]
+        lengths = np.array([len(text.ids) for text in texts])
+        buckets = {min(_rounded_up(length), self._max_length) for length in lengths.tolist()}
+        compute = partial(_compute, self._spec, self.options, self._params)
+        batches = self._batcher.run(
+            lengths,
+            tuple(sorted(buckets)),
+            rows=lambda bucket: self._rows or self._batcher.rows(bucket, len(texts)),
+            make=lambda numbers, rows, bucket: self._batch(texts, numbers, rows, bucket),
+            compute=self._read_on if self.options.streams else compute,
+            in_turn=self.options.streams,
+        )
+        for numbers, vectors in batches:
+            for number, row in zip(numbers, vectors, strict=False):
+                places = texts[number].places
+                results[number][places] = row[: len(places)]
+            if progress:
+                progress.update(len(numbers))
+        return results
+
+    def _read_on(self, batch: dict[str, jax.Array]) -> jax.Array:
+        """The vectors of a batch whose rows go on from those of the batch before."""
+        batch = batch | {"states": self._states}
+        vectors, self._states = _compute(self._spec, self.options, self._params, batch)
+        return vectors
+
+    def _batch(
+        self, texts: Sequence[EncodedText], numbers: np.ndarray, rows: int, length: int
+    ) -> dict[str, np.ndarray]:
+        """The arrays of a batch; also counts its padding."""
+        shape = rows, length, *texts[numbers[0]].ids.shape[1:]
+        batch = {
+            self._ids: np.full(shape, self._pad_id, np.int32),
+            "input_mask": np.zeros((rows, length), np.int32),
+            "token_type_ids": np.zeros((rows, length), np.int32),
+            "groups": np.full((rows, length), -1, np.int32),
+        }
+        for row, number in enumerate(numbers):
+            text = texts[number]
+            size = len(text.ids)
+            batch[self._ids][row, :size] = text.ids
+            batch["input_mask"][row, :size] = 1
+            batch["token_type_ids"][row, :size] = text.token_types
+            batch["groups"][row, :size] = text.groups
+            self._needed += size
+        self._computed += rows * length
+        return batch
+
+
+def _rounded_up(length: int) -> int:
+    """The next of eight lengths an octave (16, 18, 20, ...), so that few shapes are compiled."""
+    step = max(2, (1 << (length - 1).bit_length()) // 16)
+    return -(-length // step) * step
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compute(
+    spec: EncoderSpec, options: Options, params: Mapping[str, Any], batch: dict[str, jax.Array]
+) -> Any:
+    """The vectors of a batch, float32 [B, G, W]; a text with fewer than G has the first rows.
+
+    With streams, also the states after the batch.
+    """
+    encoder = make_encoder(spec)
+    method = "read" if options.streams else "hidden_states"
+    outputs: Any = encoder.apply({"params": params}, batch, deterministic=True, method=method)
+    states, after = outputs if options.streams else (outputs, None)
+    chosen = [states[layer].astype(jnp.float32) for layer in options.layers]
+    x = jnp.concatenate(chosen, -1) if options.combine == "concat" else sum(chosen[1:], chosen[0])
+    groups = batch["groups"]
+    if options.features == MAX:
+        x = jnp.where(groups[..., None] == 0, x, -jnp.inf).max(1, keepdims=True)
+    elif options.features != TOKENS:
+        count = 1 if options.features in POOLED else groups.shape[1]
+        member = jax.nn.one_hot(groups, count, axis=1)  # [B, G, S]
+        x = jnp.matmul(member, x, precision=jax.lax.Precision.HIGHEST)
+        x /= jnp.maximum(member.sum(-1, keepdims=True), 1.0)
+    if options.normalize:
+        x /= jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+    return (x, after) if options.streams else x

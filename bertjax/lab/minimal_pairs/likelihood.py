@@ -1,0 +1,139 @@
+"""The log-probabilities of sentences, on all devices."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+
+from bertjax.base.errors import InputError
+from bertjax.base.progress import Progress
+from bertjax.inference.batcher import Batcher
+from bertjax.interop.pretrained import Pretrained
+from bertjax.lab.minimal_pairs.rows import MASKINGS, TOKEN, MaskedRows, Rows, WholeRows
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.similarity.batches import LENGTHS
+from bertjax.text.tokenizer import Tokenizer
+from bertjax.training.model import Arrays, Params
+from bertjax.training.sharding.placement import data_parallel
+
+# Most sentences of minimal pairs are short, and each has a row for every token: a batch is padded
+# to one of these lengths.
+_LENGTHS = (*range(8, 32, 4), *(length for length in LENGTHS if length >= 32))
+_AT_ONCE = 1 << 14  # texts that are encoded together
+
+
+def log_likelihoods(
+    pretrained: Pretrained,
+    texts: Sequence[str],
+    masking: str = TOKEN,
+    *,
+    where: Callable[[int], str] = "text {}".format,
+    batch_tokens: int | None = None,
+) -> np.ndarray:
+    """The log-probability of each text in nats, float64 [N].
+
+    A masked LM gives the pseudo-log-likelihood: the sum over the tokens of a text of the
+    log-probability of the token, which is masked, from all others. A model that reads left to right
+    gives the sum of the log-probabilities of each token from those before it. Probabilities are
+    over the pieces of the vocabulary. Texts with the same tokens are computed once, so they have
+    exactly the same number.
+
+    Args:
+      pretrained: the model.
+      texts: N texts.
+      masking: "token" or "word": see `MaskedRows`.
+      where: the number of a text -> its place, for messages.
+      batch_tokens: see `bertjax.training.sharding.placement.inference_tokens`.
+
+    Raises:
+      InputError: the model predicts no tokens, or cannot be masked in this way; a text has no
+        token, or more than the model takes; a number is not finite.
+    """
+    spec, tokenizer = pretrained.spec, pretrained.tokenizer
+    if masking not in MASKINGS:
+        raise InputError(f"--masking={masking}: must be one of {', '.join(MASKINGS)}")
+    if spec.causal and masking != TOKEN:
+        raise InputError(
+            f"--masking={masking}: {pretrained.origin} reads left to right, and nothing is masked "
+            "for it: leave the flag out"
+        )
+    model = pretrained.model(kinds.CAUSAL_LM if spec.causal else kinds.MASKED_LM)
+    encoded, number = _encoded(tokenizer, texts, spec.max_position_embeddings, where)
+    rows: Rows
+    if spec.causal:
+        rows = WholeRows(encoded, tokenizer)
+    else:
+        rows = MaskedRows(encoded, tokenizer, masking)
+    placement = data_parallel()
+    params = jax.device_put(pretrained.params, placement.replicated)
+    values = _of_rows(
+        rows,
+        encoded.lengths[rows.sentence],
+        Batcher(placement, batch_tokens),
+        partial(log_probabilities, model, tokenizer.vocabulary_size, params),
+    )
+    sums = np.bincount(rows.sentence, values, len(encoded))
+    if not np.isfinite(sums).all():
+        raise InputError(
+            f"{pretrained.origin}: gives probabilities that are not finite: its weights are damaged"
+        )
+    return sums[number]
+
+
+def _encoded(
+    tokenizer: Tokenizer, texts: Sequence[str], longest: int, where: Callable[[int], str]
+) -> tuple[Encoded, np.ndarray]:
+    """The different sequences of the texts, and the number of each text's sequence, int64 [N]."""
+    template, found = tokenizer.template, dict[tuple[int, ...], int]()
+    most = longest - template.specials(pair=False)
+    number = np.zeros(len(texts), np.int64)
+    for begin in range(0, len(texts), _AT_ONCE):
+        for place, ids in enumerate(tokenizer.encode(texts[begin : begin + _AT_ONCE]), start=begin):
+            if not ids:
+                raise InputError(f"{where(place)}: {texts[place]!r:.80} has no token: correct it")
+            if len(ids) > most:
+                raise InputError(
+                    f"{where(place)}: {len(ids)} tokens, and the model takes {most}: shorten it"
+                )
+            number[place] = found.setdefault(tuple(ids), len(found))
+    return Encoded.of((template.sequence(list(ids)) for ids in found), {}), number
+
+
+def _of_rows(
+    rows: Rows, lengths: np.ndarray, batcher: Batcher, compute: Callable[[Arrays], jax.Array]
+) -> np.ndarray:
+    """The log-probability of each row, float32 [R].
+
+    Args:
+      lengths: int [R], the tokens of each row.
+      compute: the arrays of a batch -> the log-probability of each of its rows.
+    """
+    longest = int(lengths.max())
+    batches = batcher.run(
+        lengths,
+        (*(length for length in _LENGTHS if length < longest), longest),
+        rows=lambda length: batcher.rows(length, len(lengths)),
+        make=rows.batch,
+        compute=compute,
+    )
+    values = np.zeros(len(lengths), np.float32)
+    with Progress("Scoring", int(lengths.sum()), " tokens", scale=True) as progress:
+        for numbers, found in batches:
+            values[numbers] = found[: len(numbers)]
+            progress.update(int(lengths[numbers].sum()))
+    return values
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def log_probabilities(
+    model: PreTrainingModel, vocabulary_size: int, params: Params, batch: Arrays
+) -> jax.Array:
+    """The sum of the log-probabilities of each row's targets, float32 [B]."""
+    logits = piece_logits(model, vocabulary_size, params, batch)
+    target = jnp.take_along_axis(logits, batch["target_ids"][..., None], axis=-1)[..., 0]
+    return ((target - logsumexp(logits, axis=-1)) * batch["target_weights"]).sum(-1)

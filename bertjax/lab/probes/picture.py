@@ -1,0 +1,60 @@
+"""Pictures of probes: scores by layer, and a predicted tree beside the gold one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from bertjax.base import figures
+from bertjax.lab.probes.trees import Tree
+
+Edges = Iterable[tuple[int, int]]
+
+
+def draw_layers(
+    scores: Mapping[str, Sequence[float]],
+    lines: Mapping[str, float],
+    layers: Sequence[int],
+    path: Path,
+) -> None:
+    """Writes a PNG of scores over layers.
+
+    Args:
+      scores: name -> the score of each of `layers`.
+      lines: name -> a score without layers.
+    """
+    with figures.png(path, figsize=(7, 4)) as figure:
+        plot = figure.subplots()
+        for name, values in scores.items():
+            plot.plot(layers, values, marker="o", label=name)
+        for number, (name, value) in enumerate(lines.items()):
+            plot.axhline(value, color=f"C{number + len(scores)}", ls="--", lw=1, label=name)
+        plot.set(xlabel="layer (0: embeddings)", ylabel="UUAS (%)")
+        plot.grid(alpha=0.3)
+        plot.legend()
+
+
+def draw_trees(
+    trees: Sequence[Tree], golds: Sequence[Edges], found: Sequence[Edges], path: Path
+) -> None:
+    """Writes a PNG of sentences: gold edges above the words, predicted ones below."""
+    longest = max(len(tree.words) for tree in trees)
+    with figures.png(path, figsize=(2 + 0.8 * longest, 3.2 * len(trees))) as figure:
+        panels = figure.subplots(len(trees), 1, squeeze=False)[:, 0]
+        for panel, tree, gold, predicted in zip(panels, trees, golds, found, strict=True):
+            gold = set(gold)
+            for place, word in enumerate(tree.words):
+                panel.text(place, 0, word, ha="center", va="center")
+            for edges, side in ((gold, 1), (set(predicted), -1)):
+                for left, right in edges:
+                    color = "black" if (left, right) in gold else "tab:red"
+                    panel.annotate(
+                        "",
+                        xy=(left, 0.25 * side),
+                        xytext=(right, 0.25 * side),
+                        arrowprops=dict(
+                            arrowstyle="-",
+                            color=color,
+                            connectionstyle=f"arc3,rad={0.5 * side:g}",
+                        ),
+                    )
+            panel.set(xlim=(-0.5, longest - 0.5), ylim=(-3, 3))
+            panel.set_axis_off()

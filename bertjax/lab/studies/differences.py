@@ -1,0 +1,76 @@
+"""Whether two rows differ by more than the noise: a paired comparison over seeds and examples."""
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy.special import stdtrit
+
+from bertjax.lab.studies.outcome import Figure
+
+_LEVEL = 0.05  # the share of equal rows that are called different
+
+
+@dataclasses.dataclass(frozen=True)
+class StandardError:
+    """The standard error of a difference, estimated from few numbers.
+
+    Attributes:
+      value: in the figure's unit.
+      freedom: the degrees of freedom of the estimate: n - 1 for n numbers.
+    """
+
+    value: float
+    freedom: float
+
+
+def standard_error(mine: Figure, theirs: Figure) -> StandardError | None:
+    """The standard error of the difference of two figures' means.
+
+    Its square is the sum of two variances. The first is over the seeds: of the differences between
+    runs at the same place in the list of seeds; or, where the numbers of seeds differ, of both
+    means. The second is over the examples: of the differences on the same samples of them. The
+    degrees of freedom of a sum of variances are those of Welch and Satterthwaite
+    (https://doi.org/10.2307/3002019).
+
+    Returns:
+      None if neither is known: one seed each, and no samples.
+    """
+    parts = [*_over_seeds(mine.values, theirs.values), *_over_examples(mine, theirs)]
+    if not parts:
+        return None
+    total = sum(variance for variance, _ in parts)
+    squares = sum(variance**2 / freedom for variance, freedom in parts)
+    freedom = total**2 / squares if squares else sum(freedom for _, freedom in parts)
+    return StandardError(math.sqrt(total), freedom)
+
+
+def is_clear(difference: float, error: StandardError | None) -> bool | None:
+    """Whether a difference is more than noise, by a two-sided t test at the level of 5 %.
+
+    Returns:
+      None if the error is not known.
+    """
+    if error is None:
+        return None
+    return abs(difference) > float(stdtrit(error.freedom, 1 - _LEVEL / 2)) * error.value
+
+
+def _over_seeds(mine: tuple[float, ...], theirs: tuple[float, ...]) -> list[tuple[float, int]]:
+    """(variance of a mean, its degrees of freedom) of each part."""
+    if min(len(mine), len(theirs)) < 2:
+        return []
+    if len(mine) == len(theirs):
+        return [_of_mean(np.subtract(mine, theirs))]
+    return [_of_mean(mine), _of_mean(theirs)]
+
+
+def _of_mean(values: np.ndarray | tuple[float, ...]) -> tuple[float, int]:
+    return float(np.var(values, ddof=1)) / len(values), len(values) - 1
+
+
+def _over_examples(mine: Figure, theirs: Figure) -> list[tuple[float, int]]:
+    if mine.resampled is None or theirs.resampled is None:
+        return []
+    samples = mine.resampled.mean(0) - theirs.resampled.mean(0)
+    return [(float(np.var(samples, ddof=1)), len(samples) - 1)]

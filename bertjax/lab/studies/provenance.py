@@ -1,0 +1,114 @@
+"""Records in STUDY/made what a stage was made from and has written, and finds later changes."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.files import read_json, sha256_of_file, write_json
+from bertjax.base.validation import record
+from bertjax.data.corpus.shards import HELDOUT, TRAIN
+from bertjax.data.corpus.store import TokenStore
+from bertjax.lab.studies.files import Given
+from bertjax.lab.studies.outcome import files_of
+from bertjax.lab.studies.study import GRAMMAR, MASKED_TEXT, Stage, folder_of
+from bertjax.runs.fine_tuning.data import digest
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.recipe import Recipe
+from bertjax.runs.run_folder import checkpoints_folder, config_difference
+from bertjax.runs.sections import plain_config
+from bertjax.tasks.task import Task
+from bertjax.training.checkpoint import newest_metadata
+
+# Keys of a config that say where a stage runs and how often it logs, not what it computes.
+_FREE = (
+    *("corpus", "data", "init_from", "mesh", "layout", "intervals", "batch_tokens"),
+    *("eval_batch_size", "keep_checkpoints", "keep_checkpoint_every", "model.attention", "tracker"),
+)
+
+
+def made_from(stage: Stage, given: Given) -> dict[str, Any]:
+    """What a stage is made from: its config, and hashes of its text, data and earlier stages.
+
+    Raises:
+      InputError: one of them cannot be read.
+    """
+    config = plain_config(given.config(stage))
+    hashes = {f"the results of {each.name}": _hash_of(_left(each, given)) for each in stage.start}
+    if stage.program == "pretrain":
+        recipe = Recipe.from_config(config)
+        corpora = {recipe.corpus, *(phase.corpus for phase in recipe.phases if phase.corpus)}
+        hashes |= {f"the {split} text": _texts(corpora, split) for split in (TRAIN, HELDOUT)}
+    elif stage.program == MASKED_TEXT:
+        hashes[f"the {HELDOUT} text"] = _texts({(given.corpus,)}, HELDOUT)
+    elif stage.program == GRAMMAR:
+        pairs = [(pair.good, pair.bad) for pair in given.pairs(stage)]
+        hashes["the minimal pairs"] = _hash_of(pairs)
+    elif stage.program == "finetune":
+        hashes |= _data(TaskRecipe.from_config(config).task)
+    return {"config": config, "hashes": hashes}
+
+
+def remember(stage: Stage, given: Given, origin: dict[str, Any]) -> None:
+    """Records what `made_from` returned before a stage ran, and hashes of what it has written."""
+    path = _path(stage, given.folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, origin | {"left": _left(stage, given)})
+
+
+def is_remembered(stage: Stage, study: Path) -> bool:
+    """Whether there is a record of what a stage was made from."""
+    return _path(stage, study).exists()
+
+
+def changes(stage: Stage, given: Given) -> Iterator[str]:
+    """Describes each change in what a finished stage was made from, or in what it has written.
+
+    Raises:
+      InputError: the record is damaged.
+    """
+    kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
+    known = read_json(_path(stage, given.folder), kind, cure="remove it")
+    now, left = made_from(stage, given), _left(stage, given)
+    if difference := config_difference(known["config"], now["config"], _FREE):
+        yield f"config.{difference}"
+    for name, value in known["hashes"].items():
+        if now["hashes"].get(name) != value:
+            yield f"{name} changed"
+    for name in sorted(known["left"].keys() | left.keys()):
+        if known["left"].get(name) != left.get(name):
+            yield f"{folder_of(stage, given.folder) / name} changed"
+
+
+def _path(stage: Stage, study: Path) -> Path:
+    return study / "made" / f"{stage.name}.json"
+
+
+def _left(stage: Stage, given: Given) -> dict[str, str]:
+    """The hash of each file in the stage's folder from which figures or weights are read."""
+    folder = folder_of(stage, given.folder)
+    found = {
+        str(path.relative_to(folder)): sha256_of_file(path)
+        for path in files_of(stage, given.folder)
+        if path.exists()
+    }
+    if stage.program == "pretrain":
+        newest = checkpoints_folder(folder)
+        found[newest.name] = _hash_of(newest_metadata(newest))
+    return found
+
+
+def _hash_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _texts(corpora: set[tuple[str, ...]], split: str) -> str:
+    return _hash_of(sorted(TokenStore.open(each, split).identity for each in corpora))
+
+
+@functools.cache
+def _data(task: Task) -> dict[str, str]:
+    splits = (TRAIN, *task.dev_splits)  # tests may be added later
+    return {f"the {split} data": digest(task.read(split)) for split in splits}

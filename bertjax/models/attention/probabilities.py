@@ -1,0 +1,26 @@
+"""The attention probabilities of self-attention, for pictures of them."""
+
+import jax
+import jax.numpy as jnp
+
+from bertjax.models.attention.contract import Mask, Pattern, visible
+from bertjax.models.layers.rotary import Rotation, rotated
+
+# The collection that gets the probabilities of every layer, where a model is applied with it
+# mutable. Flax leaves it out when it makes parameters.
+ATTENTION = "intermediates"
+
+
+def probabilities(
+    qkv: jax.Array, mask: Mask, pattern: Pattern, rotation: Rotation | None = None
+) -> jax.Array:
+    """softmax(query key^T / sqrt(H)) without dropout: qkv [B, S, 3, N, H] -> float32 [B, N, S, S].
+
+    Every implementation of `bertjax.models.attention` computes with these, and none of them returns
+    them.
+    """
+    qkv = qkv if rotation is None else rotated(qkv, rotation)
+    query, key = (qkv[:, :, number].astype(jnp.float32) for number in range(2))
+    scores = jnp.einsum("bsnh,btnh->bnst", query, key) * qkv.shape[-1] ** -0.5
+    seen = visible(mask, pattern, qkv.shape[1])
+    return jax.nn.softmax(jnp.where(seen, scores, jnp.finfo(jnp.float32).min))

@@ -1,0 +1,108 @@
+"""Multi-head self-attention with its products: the layer that encoders share."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.base import axes
+from bertjax.models.attention.contract import Drop, Mask, Pattern
+from bertjax.models.attention.implementations import attention, by_kernel, self_attention
+from bertjax.models.attention.probabilities import ATTENTION, probabilities
+from bertjax.models.layers.dense import Dense, Precision
+from bertjax.models.layers.dropout import dropout_seed
+from bertjax.models.layers.rotary import Rotation, rotated
+
+
+class SelfAttention(nn.Module):
+    """[B, S, D] -> [B, S, D]; one product makes queries, keys and values.
+
+    Attributes:
+      heads, head_width: N and H.
+      pattern: what a query sees by position.
+      implementation: a key of `bertjax.models.attention.implementations.IMPLEMENTATIONS`.
+      rate, dropout_bits: the probability of dropping an attention probability, and the random
+        bits of each decision, see `bertjax.models.attention.contract`.
+      qkv_init, output_init: the initializers of the two kernels.
+      precision: the dtypes of the products.
+      use_bias: whether the products add biases.
+      remat: see `bertjax.models.attention.implementations.self_attention`.
+    """
+
+    heads: int
+    head_width: int
+    pattern: Pattern
+    implementation: str
+    rate: float
+    qkv_init: nn.initializers.Initializer
+    output_init: nn.initializers.Initializer
+    precision: Precision
+    use_bias: bool = True
+    dropout_bits: int = 32
+    remat: bool = False
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, mask: Mask, rotation: Rotation | None = None, *, deterministic: bool
+    ) -> jax.Array:
+        """If `rotation` is given, queries and keys are rotated by it, which marks positions.
+
+        With a cache (`bertjax.models.encoders.cache`), x is one token, the last of those in
+        `mask.keys`. Where the collection `ATTENTION` is mutable, it gets the probabilities.
+        """
+        embed = {axes.EMBED: x.shape[-1]}
+        heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
+        kind = x.shape[1], self.head_width, x.dtype
+        kernel = by_kernel(self.implementation, *kind, self.pattern, self.rate)
+        dense = partial(
+            Dense,
+            precision=self.precision,
+            use_bias=self.use_bias,
+            joined=kernel,  # a kernel of attention reads and writes all heads as one axis
+        )
+        qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
+        qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
+            qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
+        )
+        if self.is_mutable_collection(ATTENTION):
+            self.sow(ATTENTION, "probabilities", probabilities(qkv, mask, self.pattern, rotation))
+        if self.has_variable("cache", "keys"):
+            context = self._go_on(qkv, mask.keys, rotation)
+            return dense(heads, embed, self.output_init, name="output")(context)
+        dropping = self.rate > 0 and not deterministic
+        drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
+
+        context = self_attention(  # [B, S, N, H]
+            qkv,
+            mask,
+            self.pattern,
+            rotation,
+            drop=drop,
+            implementation=self.implementation,
+            by_kernel=kernel,
+            remat=self.remat,
+        )
+        return dense(heads, embed, self.output_init, name="output")(context)
+
+    def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:
+        """The attention of one token to itself and to those before it, which are in the cache.
+
+        Args:
+          qkv: [B, 1, 3, N, H].
+          mask: int [B, T], 1 on the token and on those before it.
+
+        Returns:
+          [B, 1, N, H].
+        """
+        rows, place = jnp.arange(len(qkv)), mask.sum(1) - 1
+        qkv = qkv if rotation is None else rotated(qkv, rotation)
+        query, *new = (qkv[:, :, number] for number in range(3))
+        seen = []
+        for name, each in zip(("keys", "values"), new, strict=True):
+            cached: nn.Variable[jax.Array] = self.variable("cache", name)
+            cached.value = cached.value.at[rows, place].set(each[:, 0])
+            seen.append(cached.value)
+        if self.pattern.window is not None:
+            mask = mask * (jnp.arange(mask.shape[1]) >= place[:, None] - self.pattern.window)
+        return attention(query, *seen, mask=mask, implementation=self.implementation)

@@ -1,0 +1,29 @@
+"""The keys and values of the tokens that a model has read, so that it goes on token by token.
+
+They are the collection "cache" of a model that reads left to right. With it, the model takes
+`input_ids` [B, 1], one token of each text, and `input_mask` [B, T], 1 on that token and on all
+before it; T is the most tokens. It changes the collection at the place of the token.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from bertjax.models.encoders.contract import SpecOfAttention
+
+
+def empty_cache(spec: SpecOfAttention, rows: int, length: int) -> dict[str, Any]:
+    """The cache before the first token, for an encoder whose layers are not scanned.
+
+    Args:
+      rows: B.
+      length: T.
+    """
+    shape = rows, length, spec.num_attention_heads, spec.head_width
+
+    def of_layer() -> dict[str, Any]:
+        zeros = {name: jnp.zeros(shape, spec.compute_dtype) for name in ("keys", "values")}
+        return {"attention": zeros}
+
+    layers = {f"layer_{i}": of_layer() for i in range(spec.num_hidden_layers)}
+    return {spec.encoder: {"encoder": layers}}

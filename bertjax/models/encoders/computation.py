@@ -1,0 +1,188 @@
+"""How a model is computed; the function that it computes stays the same."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from bertjax.base.validation import converted
+from bertjax.models.attention.implementations import IMPLEMENTATIONS
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.layers.dense import Precision
+
+_CHOICES = {
+    "compute_dtype": ("float32", "bfloat16"),
+    "gradient_dtype": ("float32", "bfloat16"),
+    "remat": ("none", "activation", "attention", "layer"),
+}
+
+
+class _Architecture:
+    """The fields of an encoder's architecture that its computation reads."""
+
+    vocab_size: int
+    hidden_size: int
+
+
+class _AttentionArchitecture:
+    """Those that also the computation of attention reads."""
+
+    num_attention_heads: int
+    attention_probs_dropout_prob: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation(_Architecture):
+    """The switches of `config.model` that every encoder has.
+
+    Attributes:
+      compute_dtype: the dtype of activations and products. Parameters are always float32.
+      gradient_dtype: the dtype in which the gradients of kernels are summed over devices.
+      vocab_multiple: the rows of the vocabulary are padded to a multiple of this. Rows of padding
+        are never predicted.
+      scan_layers: one layer is compiled and looped over: faster to compile, slower to run.
+      remat: what the backward pass computes again: nothing, the slopes of activations, also the
+        attention, or whole layers. "none" takes more memory, and is faster on TPU v6e.
+      phase_fields: the names of the fields that a phase of another length may change.
+      sizes: the name of a size -> the values of `size_fields`.
+
+    Raises:
+      ValueError: a value does not fit; the message names the field.
+    """
+
+    phase_fields: ClassVar[tuple[str, ...]] = ("remat",)
+    sizes: ClassVar[Mapping[str, tuple[int, ...]]]
+    size_fields: ClassVar[tuple[str, ...]] = (
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "intermediate_size",
+    )
+
+    compute_dtype: str = "float32"
+    gradient_dtype: str = "float32"
+    vocab_multiple: int = 1
+    scan_layers: bool = False
+    remat: str = "activation"
+
+    def __post_init__(self):
+        for name, choices in _CHOICES.items():
+            check_choice(self, name, choices)
+        _check_counts(self)
+
+    @classmethod
+    def named(cls, size: str, **fields: Any) -> Self:
+        """A spec by its size's name (a key of `sizes`), with other fields as given."""
+        if size not in cls.sizes:
+            raise ValueError(f"size={size!r}: must be one of {', '.join(cls.sizes)}")
+        return cls(**dict(zip(cls.size_fields, cls.sizes[size], strict=True)) | fields)
+
+    def layer_kind(self, layer: int) -> str:
+        """The kind of a layer, counted from 0; "" if all are alike."""
+        del layer
+        return ""
+
+    @property
+    def precision(self) -> Precision:
+        """The dtypes of the products."""
+        return Precision(self.compute_dtype, self.gradient_dtype)
+
+    @property
+    def keeps_slopes(self) -> bool:
+        """See `bertjax.models.layers.activation.activation`."""
+        return self.remat == "none"
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding table: `vocab_size` rounded up to `vocab_multiple`."""
+        return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionComputation(Computation, _AttentionArchitecture):
+    """The switches of every encoder with attention.
+
+    Attributes:
+      attention: a key of `bertjax.models.attention.implementations.IMPLEMENTATIONS`: "einsum",
+        "fused" (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on
+        TPUs).
+      dropout_bits: the random bits that decide whether an attention probability is dropped, 32 or
+        16. With 16, two heads share a number, which is faster where kernels compute. The two drop
+        other probabilities, so a run keeps its choice.
+    """
+
+    attention: str = "einsum"
+    dropout_bits: int = 32
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice(self, "attention", tuple(IMPLEMENTATIONS))
+        check_choice(self, "dropout_bits", (16, 32))
+        check_heads(self)
+        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
+            raise ValueError(
+                f'attention="{self.attention}" cannot drop attention probabilities: '
+                "set attention_probs_dropout_prob=0.0"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """H, the width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+
+def check_choice(spec: Computation, name: str, choices: tuple[str | int, ...]) -> None:
+    """Raises ValueError if a field of a spec is none of the choices."""
+    if getattr(spec, name) not in choices:
+        raise ValueError(f"{name}={getattr(spec, name)!r}: must be one of {choices}")
+
+
+def _check_counts(spec: Computation) -> None:
+    """Raises ValueError if an int field is not a whole number, or less than 1.
+
+    An id may be 0, and so may a field that is 0 by default.
+    """
+    for field in dataclasses.fields(spec):
+        if field.type is int:
+            value = converted(getattr(spec, field.name), int, field.name)
+            least = 0 if field.name.endswith("_id") or field.default == 0 else 1
+            if value < least:
+                raise ValueError(f"{field.name}={value}: must be at least {least}")
+
+
+def check_shares(spec: Computation, *names: str) -> None:
+    """Raises ValueError if a field is not in [0, 1)."""
+    for name in names:
+        if not 0 <= getattr(spec, name) < 1:
+            raise ValueError(f"{name}={getattr(spec, name)}: must be in [0, 1)")
+
+
+def check_heads(spec: "AttentionComputation") -> None:
+    """Raises ValueError if the width of a model does not divide over its attention heads."""
+    if spec.hidden_size % spec.num_attention_heads:
+        raise ValueError(
+            f"hidden_size={spec.hidden_size} does not divide over "
+            f"num_attention_heads={spec.num_attention_heads}"
+        )
+
+
+# Fields of a spec that say how a model is trained; weights do not determine them.
+_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "causal")
+
+
+def how_computed(spec: EncoderSpec) -> dict[str, Any]:
+    """The fields of a spec that say how its model is computed."""
+    names = (field.name for field in dataclasses.fields(AttentionComputation))
+    return {name: getattr(spec, name) for name in names if hasattr(spec, name)}
+
+
+def determined(spec: EncoderSpec) -> dict[str, Any]:
+    """The family and the sizes of a model, which its weights determine, as in `config.model`."""
+    left = (*how_computed(spec), *_OF_TRAINING)
+    sizes = {name: value for name, value in vars(spec).items() if name not in left}
+    return sizes | {"encoder": spec.encoder}
+
+
+def plain(spec: EncoderSpec) -> EncoderSpec:
+    """The same model in plain storage: see `bertjax.models.encoders.storage`."""
+    remat = spec.__dataclass_fields__["remat"].default
+    return dataclasses.replace(spec, scan_layers=False, vocab_multiple=1, remat=remat)

@@ -1,0 +1,242 @@
+"""The contract of an encoder family: everything that other files ask of one.
+
+A family lies in a folder of its own beside this file, and is named in
+`bertjax.models.encoders.registry.ENCODERS`. Nothing else knows which families there are.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+from flax import linen as nn
+
+from bertjax.base.fields import CHARACTERS, OPTIONAL
+from bertjax.models.attention.implementations import AttentionSpec
+from bertjax.models.encoders.names import Entry
+from bertjax.models.layers.dense import Precision
+
+
+class EncoderSpec(Protocol):
+    """The sizes and switches of one encoder: a frozen dataclass.
+
+    Its fields are those of the family's architecture (which function it is), and those of
+    `bertjax.models.encoders.computation.Computation` (how it is computed). A family may have more
+    than these.
+
+    Attributes:
+      encoder: the name of its family.
+      phase_fields: names of the fields that a phase of pre-training may change together with its
+        length, such as the base of rotary frequencies. They change no shape.
+    """
+
+    encoder: ClassVar[str]
+    phase_fields: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the pieces of the vocabulary."""
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding table: V rounded up to `vocab_multiple`."""
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the width of the model."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """L, the number of layers."""
+
+    def layer_kind(self, layer: int) -> str:
+        """The kind of a layer, counted from 0; "" if all are alike."""
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """The longest sequence."""
+
+    @property
+    def type_vocab_size(self) -> int:
+        """The number of token types; 0: the encoder reads no token types."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only those before it."""
+
+    @property
+    def hidden_act(self) -> str:
+        """The name of the activation."""
+
+    @property
+    def hidden_dropout_prob(self) -> float:
+        """The rate of dropout of activations."""
+
+    @property
+    def initializer_range(self) -> float:
+        """The standard deviation of fresh weights."""
+
+    @property
+    def precision(self) -> Precision:
+        """See `Computation`."""
+
+    @property
+    def compute_dtype(self) -> str:
+        """See `Computation`."""
+
+    @property
+    def scan_layers(self) -> bool:
+        """See `Computation`."""
+
+    @classmethod
+    def named(cls, size: str, **fields: Any) -> Self:
+        """A spec by the name of its size, with other fields as given.
+
+        Raises:
+          ValueError: there is no such size, or a value does not fit.
+        """
+
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
+        """Useful floating-point operations of one training step, for each token.
+
+        Matrix products only, forward and backward (6 per weight and token), without credit for
+        recomputation.
+
+        Args:
+          length: S.
+          predicted: positions of a sequence that go through the masked-LM head.
+          context: the mean number of tokens that a token sees where no window limits it, if a row
+            has several documents; None: S.
+        """
+
+
+@runtime_checkable
+class SpecOfAttention(EncoderSpec, AttentionSpec, Protocol):
+    """The spec of an encoder with attention."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """N, the heads of each layer."""
+
+
+class HuggingFace(NamedTuple):
+    """The names that the library transformers has for a family, its settings and its arrays.
+
+    Attributes:
+      classes: kind of `bertjax.models.encoders.kinds` -> name of the class.
+      fields: the fields of config.json that are read: name -> type (`bertjax.interop.json_files`).
+        Each may be absent; it may be null only if its type says so, where null has a meaning.
+      read_config: a checked config.json -> the fields of the spec that it decides. Raises
+        ValueError for a model that the family does not compute.
+      write_config: spec -> the fields of config.json. Raises ValueError for a model that
+        transformers does not compute.
+      entries: (spec, kind, number of classes) -> part of the parameters -> its arrays in a model of
+        the kind.
+      prefixes: part -> how the names of its arrays may begin. The longest that fits a name decides
+        its part; if two parts share it, the one that a model of the kind has.
+      one_spelling: a name in any of its spellings -> the one that `entries` has.
+      bare: the prefix of names that is missing where the encoder was saved alone.
+      buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
+      copies: names of arrays -> the array of `entries` that each repeats, such as a decoder that is
+        tied to the embeddings.
+      last_token: whether classes of whole texts predict from the last token, as a model must that
+        reads left to right. Others predict from the first.
+      pads_left: whether its tokenizer puts padding before the text.
+    """
+
+    classes: Mapping[str, str]
+    fields: Mapping[str, Any]
+    read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
+    write_config: Callable[[Any], dict[str, Any]]
+    entries: Callable[[Any, str, int], Mapping[str, list[Entry]]]
+    prefixes: Mapping[str, tuple[str, ...]]
+    one_spelling: Callable[[str], str]
+    bare: str
+    buffers: tuple[str, ...]
+    copies: Mapping[str, str]
+    last_token: bool = False
+    pads_left: bool = False
+
+
+def _no_head(*_: Any) -> nn.Module:
+    raise ValueError("the family has no models of that kind")
+
+
+class EncoderFamily(NamedTuple):
+    """Encoders of one architecture, in all sizes.
+
+    The parameters of a model have a part for the encoder, which has the family's name, and one for
+    each head. In the encoder's, the layers are encoder/layer_0, encoder/layer_1, ..., or
+    encoder/layers where they are scanned (`bertjax.models.encoders.storage`).
+
+    Attributes:
+      spec: the class of its specs.
+      module: (spec, name=...) -> the encoder. Called with a dict of arrays and the keyword
+        `deterministic`, it returns [B, S, D] in the compute dtype. Its method `hidden_states` takes
+        the same arguments and returns a list of such arrays: the embeddings, then the output of
+        each layer. Its property `token_embedding` is the table [V (padded), D] that a decoder may
+        be tied to.
+      inputs: the names of the arrays that it reads, of `bertjax.base.fields.INPUTS`. A batch may
+        have more arrays than these. With `segment_ids`, a token sees only its own document, and
+        learned positions start anew in each; with `position_ids`, they are these. With
+        `language_ids`, the token types of the spec are languages.
+      heads: kind of `bertjax.models.encoders.kinds` -> the parts of such a model besides the
+        encoder. The family has no models of the kinds that are absent.
+      hugging_face: the names in transformers.
+      scopes: patterns of the scopes in a compiled program, each with the part of the model it is
+        reported as; the first that is found decides (`bertjax.compile_report.parts`).
+      vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
+      readout: (spec, kind) -> the module that makes one vector of a text: ([B, S, D], mask [B, S],
+        deterministic) -> [B, D]. Its name is that of its part.
+      masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32, with
+        a decoder that is tied to the embeddings or has a table of its own.
+      token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
+        they read the encoder's output.
+      unbiased: the kinds whose output layer has no bias.
+      goes_on: whether it reads token by token with a cache (`bertjax.models.encoders.cache`).
+      two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
+        module also reads "memory" [B, L, M, D], what layer l read of M tokens before the row. Its
+        method `two_streams` takes "order" int [B, S] and "masked_lm_positions" int [B, P], too: a
+        token sees those with the same number in the order, or a lower one; a predicted token, only
+        those with a lower one. It returns the vectors of the latter, [B, P, D], and the result of
+        `hidden_states`.
+      states: spec -> the shape of the states with which it goes on from one text to the next. Then
+        "states" [B, *shape] may be among the arrays, zeros at a beginning, and its method `read`
+        returns what `hidden_states` does, and the states after the texts. None: it has no states.
+    """
+
+    spec: type[EncoderSpec]
+    module: Callable[..., nn.Module]
+    inputs: tuple[str, ...]
+    heads: Mapping[str, tuple[str, ...]]
+    hugging_face: HuggingFace
+    scopes: tuple[tuple[str, str], ...]
+    vocabulary: tuple[str, ...]
+    readout: Callable[[Any, str], nn.Module] = _no_head
+    masked_lm: Callable[[Any], nn.Module] = _no_head
+    token_head: Callable[[Any], nn.Module] | None = None
+    unbiased: tuple[str, ...] = ()
+    goes_on: bool = False
+    two_streams: bool = False
+    states: Callable[[Any], tuple[int, ...]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The family's name: `config.model.encoder`, and transformers' model_type."""
+        return self.spec.encoder
+
+    def tells_texts_apart(self, spec: EncoderSpec) -> bool:
+        """Whether an encoder of this family reads token types, and has more than one."""
+        return "token_type_ids" in self.inputs and spec.type_vocab_size > 1
+
+    @property
+    def reads_characters(self) -> bool:
+        """Whether it reads words by their characters, and no ids of a vocabulary."""
+        return not CHARACTERS.keys().isdisjoint(self.inputs)
+
+    @property
+    def text_inputs(self) -> tuple[str, ...]:
+        """The inputs that every batch must have."""
+        return tuple(name for name in self.inputs if name not in OPTIONAL)

@@ -1,0 +1,22 @@
+"""ELMo (arXiv 1802.05365) as a family of encoders: without attention, pieces or token types."""
+
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderFamily
+from bertjax.models.encoders.elmo.bilm import HUGGING_FACE
+from bertjax.models.encoders.elmo.encoder import Elmo, states_shape
+from bertjax.models.encoders.elmo.spec import ElmoSpec
+
+ELMO = EncoderFamily(
+    spec=ElmoSpec,
+    module=Elmo,
+    inputs=("characters", "backward_characters", "input_mask"),
+    heads={kinds.ENCODER: (), kinds.BIDIRECTIONAL_LM: ("next_word",)},
+    hugging_face=HUGGING_FACE,
+    scopes=(
+        (r"_dropout/", "dropout"),
+        (r"/embeddings/", "embeddings"),
+        (r"/layer_\d+/", "LSTM"),
+    ),
+    vocabulary=("next_word/kernel", "next_word/bias"),
+    states=states_shape,
+)

@@ -1,0 +1,133 @@
+"""Attention by relative positions (Transformer-XL, arXiv 1901.02860; XLNet, arXiv 1906.08237).
+
+The score of a query at place i and a key at place j has three terms (section 2.2 and A.1 of XLNet;
+modeling.py of zihangdai/xlnet, `rel_attn_core`), each with a bias of its own for the query: one of
+the key's content, one of the distance i - j, and one of whether both are of the same text.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.base import axes
+from bertjax.models.attention.contract import Drop
+from bertjax.models.attention.implementations import attention
+from bertjax.models.encoders.xlnet.spec import XlnetSpec
+from bertjax.models.layers.dense import Dense, parameter
+from bertjax.models.layers.dropout import dropout_seed
+
+
+class Surroundings(NamedTuple):
+    """The arrays beside the tokens; keys (T) are the memory (M) and the tokens (S).
+
+    Attributes:
+      distances: [S + T, D], the sinusoids of T, T - 1, ..., 1 - S.
+      other_text: bool [B, S, T], whether a key is of another text than a query.
+      seen: bool [B, T], or [B, 1, S, T]: which keys a token sees.
+      segment_ids: int [B, T], the packed document of each key; None: a row is one document.
+      seen_by_targets: bool [B, 1, S, T], which keys the query stream sees.
+      targets: [B, P, S], one-hot: the places of the query stream.
+    """
+
+    distances: jax.Array
+    other_text: jax.Array
+    seen: jax.Array
+    segment_ids: jax.Array | None = None
+    seen_by_targets: jax.Array | None = None
+    targets: jax.Array | None = None
+
+
+def sinusoids(distances: jax.Array, width: int) -> jax.Array:
+    """int [R] -> float32 [R, width]: the sines of all frequencies, then the cosines."""
+    frequencies = 10_000.0 ** (-jnp.arange(0, width, 2) / width)
+    angles = distances[:, None] * frequencies
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+
+
+def by_distance(scores: jax.Array, keys: int) -> jax.Array:
+    """Scores of S queries with the distances T, ..., 1 - S -> their scores with T keys.
+
+    Row i is shifted so that column j has the distance T - S + i - j: [..., S, S + T] ->
+    [..., S, T]. A row of the result begins S - i columns further in its row of the argument, which
+    a change of shape does.
+    """
+    *batch, queries, distances = scores.shape
+    moved = scores.reshape(*batch, distances, queries)[..., 1:, :]
+    return moved.reshape(*batch, queries, distances - 1)[..., :keys]
+
+
+class RelativeAttention(nn.Module):
+    """Attention of the content stream, and of the query stream if there is one."""
+
+    spec: XlnetSpec
+    deterministic: bool
+
+    @nn.compact
+    def __call__(
+        self,
+        content: jax.Array,
+        query: jax.Array | None,
+        memory: jax.Array | None,
+        around: Surroundings,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """content: [B, S, D]; query: [B, P, D]; memory: [B, M, D]. Returns both streams."""
+        spec, init = self.spec, nn.initializers.normal(self.spec.initializer_range)
+        embed = {axes.EMBED: spec.hidden_size}
+        heads = {axes.HEADS: spec.num_attention_heads, axes.HEAD_WIDTH: spec.head_width}
+        dense = partial(Dense, kernel_init=init, precision=spec.precision, use_bias=False)
+        to_query, output = dense(embed, heads, name="query"), dense(heads, embed, name="output")
+
+        def vectors(name: str, *first: int) -> jax.Array:
+            """A parameter [..., N, H] that is added to queries, or multiplied with them."""
+            names = (axes.SEGMENTS,) * len(first) + tuple(heads)
+            each = parameter(self, name, names, (*first, *heads.values()), init)
+            return each.astype(spec.compute_dtype)
+
+        known = content if memory is None else jnp.concatenate([memory, content], 1)
+        key, value = (dense(embed, heads, name=name)(known) for name in ("key", "value"))
+        distance = dense(embed, heads, name="distance")(around.distances)  # [S + T, N, H]
+        of_content, of_distance, of_text = map(
+            vectors, ("content_bias", "distance_bias", "text_bias")
+        )
+        text = vectors("text", 2)  # of the same text, and of another
+        dropping = spec.attention_probs_dropout_prob > 0 and not self.deterministic
+
+        def attend(queries: jax.Array, seen: jax.Array, drop: Drop | None) -> jax.Array:
+            """[B, S, N, H] -> [B, S, N, H]."""
+            product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+            distances = product("bsnh,rnh->bnsr", queries + of_distance, distance)
+            texts = product("bsnh,gnh->bnsg", queries + of_text, text)
+            other = around.other_text[:, None]
+            bias = by_distance(distances, known.shape[1])
+            bias += jnp.where(other, texts[..., 1:], texts[..., :1])
+            return attention(
+                queries + of_content,
+                key,
+                value,
+                mask=seen,
+                segment_ids=around.segment_ids,
+                bias=bias * spec.head_width**-0.5,
+                causal=spec.causal,
+                drop=drop,
+                implementation=spec.attention,
+            )
+
+        def read(queries: jax.Array, seen: jax.Array) -> jax.Array:
+            drop = None
+            if dropping:
+                rate, bits = spec.attention_probs_dropout_prob, spec.dropout_bits
+                drop = Drop(dropout_seed(self), rate, bits)
+            again = jax.checkpoint(attend) if spec.remat == "attention" else attend
+            return again(queries, seen, drop)
+
+        read_content = output(read(to_query(content), around.seen))
+        if query is None:
+            return read_content, None
+        assert around.seen_by_targets is not None
+        exact = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+        queries = exact("bpnh,bps->bsnh", to_query(query), around.targets)
+        context = exact("bsnh,bps->bpnh", read(queries, around.seen_by_targets), around.targets)
+        return read_content, output(context)

@@ -1,0 +1,35 @@
+"""XLNet (arXiv 1906.08237) as a family of encoders."""
+
+from bertjax.base.fields import SEGMENT_IDS, TEXT
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.contract import EncoderFamily
+from bertjax.models.encoders.xlm.heads import LanguageModel
+from bertjax.models.encoders.xlnet.encoder import Xlnet
+from bertjax.models.encoders.xlnet.heads import readout
+from bertjax.models.encoders.xlnet.hugging_face import HUGGING_FACE
+from bertjax.models.encoders.xlnet.spec import XlnetSpec
+
+XLNET = EncoderFamily(
+    spec=XlnetSpec,
+    module=Xlnet,
+    inputs=tuple(TEXT | SEGMENT_IDS),
+    heads={
+        kinds.ENCODER: (),
+        kinds.PERMUTATION_LM: ("masked_lm",),
+        kinds.MASKED_LM: ("masked_lm",),
+        kinds.CAUSAL_LM: ("masked_lm",),
+        kinds.REPLACED_TOKENS: ("replaced_tokens",),
+        kinds.SEQUENCE_CLASSIFICATION: ("pooler", "classifier"),
+        kinds.MULTIPLE_CHOICE: ("pooler", "classifier"),
+        kinds.TOKEN_CLASSIFICATION: ("classifier",),
+        kinds.QUESTION_ANSWERING: ("span",),
+    },
+    readout=readout,
+    masked_lm=LanguageModel,
+    hugging_face=HUGGING_FACE,
+    scopes=((r"/attention/(query|key|value|distance|output)/", "attention projections"),)
+    + BERT.scopes[1:],
+    vocabulary=("xlnet/embeddings/token", "masked_lm/bias"),
+    two_streams=True,
+)

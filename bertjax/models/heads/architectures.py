@@ -1,0 +1,133 @@
+"""Every kind of model: an encoder of any family with its heads."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+from flax import linen as nn
+
+from bertjax.base.fields import (
+    CHARACTERS,
+    INPUTS,
+    NEXT_WORDS,
+    TEXT_NUMBERS,
+    WORD_LENGTH,
+    WORD_MASK,
+    Field,
+)
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.heads import tasks
+from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.next_words import NextWordsModel
+from bertjax.models.heads.permutation import PermutationModel
+from bertjax.models.heads.pretraining import PreTrainingModel
+from bertjax.models.heads.replaced_tokens import Discriminator
+
+
+class Architecture(NamedTuple):
+    """A model of one of `bertjax.models.encoders.kinds`.
+
+    Attributes:
+      kind: the kind.
+      build: (spec, number of classes) -> module; only classifiers use the number.
+      axes: the shape of its inputs, by the letters of `bertjax.base.axes`.
+      heads: the kind of which it has the heads; "": it is a kind of the families.
+      more: the parts that it has besides those.
+      instead: the parts that it has in the place of those.
+      fields: what it reads besides the inputs of the encoder.
+      settings: the fields of a task's family that are fields of the module, too.
+    """
+
+    kind: str
+    build: Callable[[EncoderSpec, int], nn.Module]
+    axes: tuple[str, ...] = ("B", "S")
+    heads: str = ""
+    more: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    fields: Mapping[str, Field] = MappingProxyType({})
+    settings: tuple[str, ...] = ()
+
+    def fits(self, family: EncoderFamily) -> bool:
+        """Whether a family has models of this kind."""
+        return (self.heads or self.kind) in family.heads
+
+    def module(self, spec: EncoderSpec, num_classes: int, task: Mapping[str, Any]) -> nn.Module:
+        """The module, with its settings from the fields of a task's family."""
+        settings = {name: task[name] for name in self.settings}
+        return self.build(spec, num_classes).clone(**settings)
+
+    def inputs(self, spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes and dtypes of its inputs; see `text_inputs`."""
+        shape = tuple(sizes.values())
+        more = {name: jax.ShapeDtypeStruct(shape, each.dtype) for name, each in self.fields.items()}
+        return text_inputs(spec, **sizes) | more
+
+    def parts(self, spec: EncoderSpec, bilstm: BiLstm | None = None) -> tuple[str, ...]:
+        """The top-level names of its parameters.
+
+        A BiLSTM replaces every head but the output layer.
+        """
+        heads = self.instead or (*family_of(spec).heads[self.heads or self.kind], *self.more)
+        if bilstm:
+            heads = (tasks.BILSTM, *(part for part in heads if part in tasks.OUTPUT_LAYERS))
+        return (spec.encoder, *heads)
+
+
+def _masked_lm(spec: EncoderSpec, num_classes: int) -> nn.Module:
+    del num_classes
+    return PreTrainingModel(spec, next_sentence=False)
+
+
+ARCHITECTURES = {
+    architecture.kind: architecture
+    for architecture in (
+        Architecture(kinds.ENCODER, lambda spec, _: tasks.EncoderModel(spec)),
+        Architecture(kinds.PRE_TRAINING, lambda spec, _: PreTrainingModel(spec)),
+        Architecture(kinds.MASKED_LM, _masked_lm),
+        Architecture(kinds.CAUSAL_LM, _masked_lm),
+        Architecture(kinds.PERMUTATION_LM, lambda spec, _: PermutationModel(spec)),
+        Architecture(kinds.REPLACED_TOKENS, lambda spec, _: Discriminator(spec)),
+        Architecture(
+            kinds.BIDIRECTIONAL_LM, lambda spec, _: NextWordsModel(spec), fields=NEXT_WORDS
+        ),
+        Architecture(kinds.SEQUENCE_CLASSIFICATION, tasks.SequenceClassifier),
+        Architecture(
+            kinds.ANSWER_NETWORK,
+            tasks.PairClassifier,
+            heads=kinds.SEQUENCE_CLASSIFICATION,
+            instead=("answer_network",),
+            fields=TEXT_NUMBERS,
+            settings=("steps", "step_dropout"),
+        ),
+        Architecture(
+            kinds.MULTIPLE_CHOICE, lambda spec, _: tasks.ChoiceScorer(spec), ("B", "C", "S")
+        ),
+        Architecture(kinds.TOKEN_CLASSIFICATION, tasks.TokenClassifier),
+        Architecture(
+            kinds.TAG_SEQUENCE,
+            tasks.SequenceTagger,
+            heads=kinds.TOKEN_CLASSIFICATION,
+            more=("crf",),
+            fields=WORD_MASK,
+        ),
+        Architecture(kinds.QUESTION_ANSWERING, lambda spec, _: tasks.SpanFinder(spec)),
+    )
+}
+
+
+def text_inputs(spec: EncoderSpec, **sizes: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of the inputs of an encoder.
+
+    Args:
+      sizes: the sizes of the dimensions B, S, or for choices B, C, S, in this order.
+    """
+    shape = tuple(sizes.values())
+    return {
+        name: jax.ShapeDtypeStruct(
+            shape + (WORD_LENGTH,) * (name in CHARACTERS), INPUTS[name].dtype
+        )
+        for name in family_of(spec).text_inputs
+    }

@@ -1,0 +1,199 @@
+"""Texts as vectors: an encoder, and one vector that is made of the vectors of its tokens, or many.
+
+dense   one vector: the mean, the maximum, [CLS] or the last of the tokens
+late    a vector for each token, through a product (ColBERT, arXiv 2004.12832)
+sparse  a weight for each piece of the vocabulary: the maximum over the tokens of
+        log(1 + relu(logit)) of the masked-LM head (SPLADE, arXiv 2107.05720, 2109.10086)
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.base import axes
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import family_of, make_encoder
+from bertjax.models.layers.dense import Dense, parameter
+from bertjax.models.layers.pooling import take_positions
+from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
+
+DENSE, LATE, SPARSE = KINDS = ("dense", "late", "sparse")
+POOLINGS = ("mean", "max", "cls", "last")
+# What a kind compares its vectors by, the usual one first.
+_SIMILARITIES = {
+    DENSE: ("cosine", "dot", "euclidean", "angle"),
+    LATE: ("maxsim",),
+    SPARSE: ("dot", "cosine", "euclidean"),
+}
+COUNTED = "counted_mask"  # int [B, S], 1 on the tokens of which the vectors are made
+PROJECTION = "projection"  # the part of late interaction
+SCALE = "log_scale"  # the part of a learned scale
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """How a model makes vectors of texts, and compares them.
+
+    Attributes:
+      kind: "dense", "late" or "sparse".
+      pooling: of the tokens that count, for "dense": "mean", "max", "cls" (the first) or "last".
+      normalize: whether vectors have length 1; those of "late" always have.
+      similarity: a key of `bertjax.models.layers.similarity.SIMILARITIES`; "": the usual one of the
+      kind. width: the width of the vectors of "late". query_prompt, passage_prompt: what is put
+      before a text. count_prompt: whether the prompt's tokens are pooled, too. query_length,
+      passage_length: the most tokens of a text, with the prompt and special tokens;
+        0: as many as the encoder takes.
+
+    Raises:
+      ValueError: a value is none of these.
+    """
+
+    kind: str = DENSE
+    pooling: str = "mean"
+    normalize: bool = True
+    similarity: str = ""
+    width: int = 128
+    query_prompt: str = ""
+    passage_prompt: str = ""
+    count_prompt: bool = True
+    query_length: int = 0
+    passage_length: int = 0
+
+    def __post_init__(self):
+        choices = dict(kind=KINDS, pooling=POOLINGS)
+        choices["similarity"] = ("", *_SIMILARITIES.get(self.kind, ()))
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                listed = ", ".join(map(repr, known))
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {listed}")
+        if self.width < 1:
+            raise ValueError(f"width={self.width}: must be at least 1")
+        for name in ("query_length", "passage_length"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+
+    @property
+    def compared_by(self) -> str:
+        """The name of the similarity."""
+        return self.similarity or _SIMILARITIES[self.kind][0]
+
+    @property
+    def likenesses(self) -> tuple[float, float]:
+        """The limits of the similarity."""
+        of_length_1 = self.normalize and self.kind == DENSE
+        return {
+            "cosine": (-1, 1),
+            "dot": (-1, 1) if of_length_1 else (-math.inf, math.inf),
+            "euclidean": (-2 if of_length_1 else -math.inf, 0),
+            "angle": (0, math.inf),
+            "maxsim": (-math.inf, math.inf),
+        }[self.compared_by]
+
+    @property
+    def in_words(self) -> str:
+        """What vectors these are: "dense, mean, of length 1, compared by cosine"."""
+        what = [self.kind]
+        if self.kind == DENSE:
+            what += [self.pooling, *["of length 1"] * self.normalize]
+        if self.kind == LATE:
+            what.append(f"of width {self.width}")
+        what.append(f"compared by {self.compared_by}")
+        prompts = {"queries": self.query_prompt, "passages": self.passage_prompt}
+        what += [f"{texts} behind {prompt!r}" for texts, prompt in prompts.items() if prompt]
+        return ", ".join(what)
+
+    def prompt(self, query: bool) -> str:
+        """What is put before a query or a passage."""
+        return self.query_prompt if query else self.passage_prompt
+
+    def length(self, query: bool, longest: int) -> int:
+        """The most tokens of a query or a passage, where the encoder takes `longest`."""
+        return min((self.query_length if query else self.passage_length) or longest, longest)
+
+
+assert {name for names in _SIMILARITIES.values() for name in names} == set(SIMILARITIES)
+
+
+class VectorModel(nn.Module):
+    """An encoder and the vectors of its texts.
+
+    Attributes:
+      spec: the spec of the encoder.
+      embedding: what is made of its output.
+      scale: where a learned factor of all similarities begins; 0: there is none.
+    """
+
+    spec: EncoderSpec
+    embedding: Embedding
+    scale: float = 0.0
+
+    def setup(self) -> None:
+        spec = self.spec
+        self.encoder = make_encoder(spec)
+        if self.embedding.kind == LATE:
+            sides = {axes.EMBED: spec.hidden_size}, {axes.EMBED_OUT: self.embedding.width}
+            init = nn.initializers.normal(spec.initializer_range)
+            self.projection = Dense(*sides, init, spec.precision.exact, use_bias=False)
+        if self.embedding.kind == SPARSE:
+            self.masked_lm = family_of(spec).masked_lm(spec)
+        if self.scale:
+            start = nn.initializers.constant(math.log(self.scale))
+            self.log_scale = parameter(self, SCALE, (), (), start)
+
+    def __call__(
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """The vectors of texts.
+
+        Args:
+          inputs: the inputs of the encoder, and "counted_mask", int [B, S]; without it, every token
+            counts.
+
+        Returns:
+          "vectors": float32 [B, D], or [B, S, D] of late interaction; and "scale", if learned.
+        """
+        states = self.encoder(inputs, deterministic=deterministic)
+        outputs = {"vectors": self._vectors(states, inputs.get(COUNTED, inputs["input_mask"]))}
+        if self.scale:
+            outputs["scale"] = jnp.exp(self.log_scale)
+        return outputs
+
+    def _vectors(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        kind, pooling = self.embedding.kind, self.embedding.pooling
+        if kind == LATE:
+            return normalized(self.projection(states).astype(jnp.float32))
+        if kind == SPARSE:
+            logits = self.masked_lm(states, self.encoder.token_embedding)
+            weights = jnp.log1p(jax.nn.relu(logits)) * mask[..., None]
+            vectors = weights.max(1)[:, : self.spec.vocab_size]
+        else:
+            vectors = pooled(states.astype(jnp.float32), mask, pooling)
+        return normalized(vectors) if self.embedding.normalize and kind == DENSE else vectors
+
+
+def pooled(states: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:
+    """One vector of the tokens that count: [B, S, D] and int [B, S] -> [B, D], float32."""
+    if pooling == "cls":
+        return take_positions(states, mask.argmax(-1, keepdims=True))[:, 0]
+    if pooling == "last":
+        last = (mask * jnp.arange(mask.shape[1])).max(-1, keepdims=True)
+        return take_positions(states, last)[:, 0]
+    if pooling == "max":
+        return jnp.where(mask[..., None] > 0, states, -jnp.inf).max(1)
+    weights = mask[..., None].astype(jnp.float32)
+    return (states * weights).sum(1) / jnp.maximum(weights.sum(1), 1e-9)
+
+
+def as_vectors(values: jax.Array, mask: jax.Array, embedding: Embedding) -> Vectors:
+    """The outputs of a `VectorModel` with what says which of them count."""
+    return Vectors(values, mask > 0 if embedding.kind == LATE else None)
+
+
+def model_kind(embedding: Embedding) -> str:
+    """The kind of model, of `bertjax.models.encoders.kinds`, whose parameters it has."""
+    return kinds.MASKED_LM if embedding.kind == SPARSE else kinds.ENCODER

@@ -1,0 +1,40 @@
+"""The model that predicts tokens in any order (XLNet, arXiv 1906.08237)."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from bertjax.models.heads.pretraining import PreTrainingModel
+
+
+class PermutationModel(PreTrainingModel):
+    """An encoder of two streams with the masked-LM head.
+
+    Attributes:
+      reuse: so many of the first tokens of a row are remembered in the next batch.
+      memory: how many tokens are remembered, of this row and before it; 0: none.
+    """
+
+    next_sentence: bool = False
+    reuse: int = 0
+    memory: int = 0
+
+    def __call__(
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """Logits "masked_lm" [B, P, V] of the predicted tokens, and "memory" [B, L, M, D].
+
+        "order", int [B, S], says what is seen: see `bertjax.base.fields.ORDER`. Without it, every
+        token is predicted by the content stream, which sees it: as XLNetLMHeadModel of transformers
+        does, whose permutation is given by its caller.
+        """
+        if "order" not in inputs:
+            return super().__call__(inputs, deterministic=deterministic)
+        vectors, states = self.encoder.two_streams(inputs, deterministic=deterministic)
+        outputs = {"masked_lm": self.masked_lm(vectors, self.encoder.token_embedding)}
+        if self.memory:
+            read = jnp.stack([x[:, : self.reuse] for x in states[:-1]], axis=1)
+            known = jnp.concatenate([inputs["memory"], read], axis=2)[:, :, -self.memory :]
+            outputs["memory"] = jax.lax.stop_gradient(known)
+        return outputs

@@ -1,0 +1,80 @@
+"""The model of pre-training: an encoder, the masked-LM head and the next-sentence head."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+from bertjax.base import axes
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import family_of, make_encoder
+from bertjax.models.layers.dense import Dense
+from bertjax.models.layers.pooling import take_positions
+
+
+def piece_logits(
+    model: "PreTrainingModel", vocabulary_size: int, params: Any, batch: Mapping[str, jax.Array]
+) -> jax.Array:
+    """The logits of each piece of the vocabulary, nothing dropped, float32 [B, P, V].
+
+    A model may have more rows than the vocabulary has pieces.
+    """
+    outputs: Mapping[str, jax.Array] = model.apply(  # type: ignore[assignment]  # no `mutable`
+        {"params": params}, batch, deterministic=True
+    )
+    return outputs["masked_lm"][..., :vocabulary_size]
+
+
+class PreTrainingModel(nn.Module):
+    """An encoder with the heads of BERT's section 3.1.
+
+    Attributes:
+      spec: the spec of the encoder.
+      next_sentence: whether it has the pooler and the next-sentence head (Table 5).
+    """
+
+    spec: EncoderSpec
+    next_sentence: bool = True
+
+    def setup(self) -> None:
+        spec, family = self.spec, family_of(self.spec)
+        self.encoder = make_encoder(spec)
+        self.masked_lm = family.masked_lm(spec)
+        if self.next_sentence:
+            self.readout = family.readout(spec, kinds.PRE_TRAINING)
+            self.next_sentence_head = Dense(
+                {axes.EMBED_OUT: spec.hidden_size},
+                {axes.CLASSES: 2},
+                nn.initializers.truncated_normal(spec.initializer_range),
+                spec.precision.exact,
+            )
+
+    def __call__(
+        self, inputs: Mapping[str, jax.Array], *, deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """Logits in float32.
+
+        Args:
+          inputs: the inputs of the encoder, and "masked_lm_positions", int [B, P], where to predict
+            tokens. Without it, they are predicted at every position (P = S).
+          deterministic: whether nothing is dropped.
+
+        Returns:
+          "masked_lm": [B, P, V]; "next_sentence": [B, 2] if the model has that head.
+        """
+        states = self.encoder(inputs, deterministic=deterministic)
+        return self.predictions(states, inputs, deterministic)
+
+    def predictions(
+        self, states: jax.Array, inputs: Mapping[str, jax.Array], deterministic: bool
+    ) -> dict[str, jax.Array]:
+        """The outputs of the heads for states [B, S, D] of the encoder."""
+        positions = inputs.get("masked_lm_positions")
+        predicted = states if positions is None else take_positions(states, positions)
+        logits = {"masked_lm": self.masked_lm(predicted, self.encoder.token_embedding)}
+        if self.next_sentence:
+            vector = self.readout(states, inputs["input_mask"], deterministic)
+            logits["next_sentence"] = self.next_sentence_head(vector)
+        return logits

@@ -1,0 +1,34 @@
+"""Layer normalization."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bertjax.models.layers.dense import parameter
+
+
+class LayerNorm(nn.Module):
+    """Layer normalization over the last axis (D), with statistics in float32.
+
+    Attributes:
+      axis: the logical axis of D.
+      eps: a number that is added to the variance.
+      use_bias: whether a bias is added.
+    """
+
+    axis: str
+    eps: float
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        shape = x.shape[-1:]
+        scale = parameter(self, "scale", (self.axis,), shape, nn.initializers.ones)
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(-1, keepdims=True)
+        variance = jnp.maximum(jnp.square(wide).mean(-1, keepdims=True) - jnp.square(mean), 0)
+        normal = (wide - mean) * jax.lax.rsqrt(variance + self.eps)
+        y = normal * scale
+        if self.use_bias:
+            y += parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
+        return y.astype(x.dtype)

@@ -1,0 +1,225 @@
+"""A run of contrastive training: everything that its config names, read and checked."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.base.cloud_storage import checked_path
+from bertjax.base.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.storage import to_plain
+from bertjax.models.heads.embedding import SCALE, model_kind
+from bertjax.runs.contrastive.data import TrainingData
+from bertjax.runs.contrastive.recipe import SimilarityRecipe
+from bertjax.runs.fine_tuning.task_family import about_reranker
+from bertjax.runs.initialize import load_into
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import check_same_config
+from bertjax.runs.sections import Config, flat
+from bertjax.training.experiment import Experiment
+from bertjax.training.loop import Course, Intervals, Phase, Trainer
+from bertjax.training.model import Params
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.optimizers.schedule import make_schedule
+from bertjax.training.sharding.placement import HostBatch, make_placement
+from bertjax.training.state import TrainState, logical_axes
+from bertjax.training.trackers import check_tracker
+
+_SAMPLE = 8  # batches from which the mean of their tokens is taken
+
+# The keys that may differ when a run goes on: where it runs, where its data and weights lie (with
+# the same content), and how often it logs, evaluates and saves.
+FREE = ("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens", "tracker")
+
+
+@dataclasses.dataclass(frozen=True)
+class SimilarityJob:
+    """A run that can begin or go on.
+
+    Attributes:
+      recipe: its config.
+      folder: its folder.
+      given: the weights that it starts from.
+      data: what it learns from.
+      spec: the spec of the encoder.
+      trainer: its experiment.
+      phase: its batches.
+    """
+
+    recipe: SimilarityRecipe
+    folder: Path
+    given: Pretrained
+    data: TrainingData
+    spec: EncoderSpec
+    trainer: Trainer
+    phase: Phase
+
+    @classmethod
+    def of(cls, config: Config, workdir: str) -> "SimilarityJob":
+        """Reads all that a config names; nothing is compiled or written.
+
+        Raises:
+          InputError: the config cannot work; the message says why.
+        """
+        recipe = SimilarityRecipe.from_config(config)
+        if not workdir:
+            raise InputError("--workdir is empty: say where the run shall lie")
+        recipe.check_begun()
+        check_tracker(recipe.tracker)
+        folder = checked_path(workdir, write=True)
+        check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
+        given = open_model(recipe.init_from)
+        given.check_reads_pieces()
+        spec = recipe.spec(given.spec, given.origin)
+        data = TrainingData.of(recipe)
+        trainer = Trainer(make_experiment(recipe, spec))
+        phase = _phase(recipe, spec, data, given)
+        trainer.check([phase])
+        return cls(recipe, folder, given, data, spec, trainer, phase)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The identity of what it learns from."""
+        return {"train": self.data.identity, "weights": self.given.identity}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that must be the same on all hosts."""
+        config = {f"config.{key}": value for key, value in flat(self.recipe.plain).items()}
+        return config | self.identity | {"--workdir": str(self.folder)}
+
+    def course(self, judge: Callable[[TrainState], dict[str, float]]) -> Course:
+        """The run, evaluated by `judge`."""
+        steps = self.recipe.intervals
+        return Course(
+            phases=[self.phase],
+            schedule=make_schedule(self.recipe.optimizer, self.phase.last_step),
+            seed=self.recipe.seed,
+            intervals=Intervals(steps.log, steps.evaluate, steps.checkpoint, eval_batches=1),
+            metadata={"data": self.identity, "config": self.recipe.plain},
+            judge=judge,
+        )
+
+    def fresh_state(self) -> TrainState:
+        """The state before the first update."""
+        model, recipe = self.trainer.experiment.model, self.recipe
+        source = dataclasses.replace(self.given, params=self._beginning())
+        state = self.trainer.experiment.fresh_state(recipe.seed)
+        return state.started(partial(load_into, given=source, model=model))
+
+    def _beginning(self) -> dict[str, Any]:
+        """The parts of the given weights that the model has."""
+        embedding = self.recipe.embedding
+        if embedding is None:
+            parts = self.given.beginning(kinds.SEQUENCE_CLASSIFICATION, self.classes)
+        else:
+            parts = self.given.beginning(model_kind(embedding))
+            if self.given.embedding and self.given.embedding.kind == embedding.kind:
+                parts |= self.given.params
+        own = self.trainer.experiment.abstract_params
+        return {name: tree for name, tree in parts.items() if name in own}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the outputs of a reranker's last layer."""
+        return () if self.recipe.embedding else ("LABEL_0",)
+
+    def packed(self, params: Params) -> Pretrained:
+        """The trained model.
+
+        Args:
+          params: on the host.
+        """
+        embedding, spec = self.recipe.embedding, self.spec
+        trained = {name: tree for name, tree in params.items() if name != SCALE}
+        model = Pretrained(
+            origin=str(self.folder),
+            kind=kinds.SEQUENCE_CLASSIFICATION,
+            spec=plain(spec),
+            params=to_plain(trained, spec),
+            tokenizer=self.given.tokenizer,
+            classes=self.classes,
+        )
+        if embedding is None:
+            length, _ = self.recipe.lengths(spec)
+            about = about_reranker(length, self.recipe.loss.name)
+            return dataclasses.replace(model, task=about)
+        # A pooler was not trained, and stays as it was.
+        kept = {name: tree for name, tree in self.given.params.items() if name == "pooler"}
+        return dataclasses.replace(
+            model, kind=model_kind(embedding), params=kept | dict(model.params), embedding=embedding
+        )
+
+    def announcement(self) -> str:
+        """Says what will run."""
+        recipe, experiment = self.recipe, self.trainer.experiment
+        leaves = jax.tree.leaves(experiment.state.params)
+        device = experiment.placement.mesh.devices.flat[0].device_kind
+        own, beginning = experiment.abstract_params, self._beginning()
+        sources = (
+            f"  {share:.1%} {source.name}: {len(source):,} queries, {source.width} passages each"
+            for source, share in zip(self.data.sources, self.data.shares, strict=True)
+        )
+        return "\n".join(
+            [
+                self.given.summary(),
+                *(f"  fresh: {name}" for name in own if name not in beginning),
+                *sources,
+                f"{sum(leaf.size for leaf in leaves):,} parameters, layout {recipe.layout!r} on "
+                f"{experiment.placement.mesh.size} x {device}",
+                f"{self.phase.last_step:,} steps of {recipe.batch_size:,} queries, in "
+                f"{recipe.chunks} parts; {len(self.data.texts):,} different texts",
+            ]
+        )
+
+
+def make_experiment(recipe: SimilarityRecipe, spec: EncoderSpec, devices: Any = None) -> Experiment:
+    """Puts a recipe's pieces together.
+
+    Args:
+      devices: by default, all devices of the job.
+    """
+    objective = recipe.objective()
+    model = objective.model(spec)
+    return Experiment(
+        model=model,
+        objective=objective,
+        optimizer=make_optimizer(
+            recipe.optimizer, partial(logical_axes, model.init), spec.compute_dtype
+        ),
+        placement=make_placement(recipe.mesh, recipe.layout, devices),
+    )
+
+
+def _phase(
+    recipe: SimilarityRecipe, spec: EncoderSpec, data: TrainingData, given: Pretrained
+) -> Phase:
+    batches = data.batches(recipe, given.tokenizer, recipe.lengths(spec))
+    steps = recipe.total_steps or math.ceil(recipe.epochs * len(data) / recipe.batch_size)
+
+    def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+        return [partial(batches.batch, number)]
+
+    sample = range(min(_SAMPLE, steps))
+    tokens = round(sum(map(batches.tokens, sample)) / len(sample))
+    per_token = spec.flops_per_token(tokens // recipe.batch_size, predicted=0)
+    return Phase(
+        name="contrastive",
+        first_step=0,
+        last_step=steps,
+        parts=parts,
+        held_out=None,
+        rows=recipe.batch_size,
+        accumulate=1,
+        tokens=tokens,
+        # The forward pass of a batch in parts is computed twice, which is not counted.
+        flops=tokens * per_token,
+    )

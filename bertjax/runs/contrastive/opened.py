@@ -1,0 +1,71 @@
+"""A model of vectors, or a reranker, on the devices, wherever it comes from."""
+
+from typing import NamedTuple
+
+import jax
+
+from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders import kinds
+from bertjax.models.heads.architectures import text_inputs
+from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel
+from bertjax.runs.contrastive.evaluation import Comparer
+from bertjax.runs.contrastive.judge import comparer_of
+from bertjax.runs.open_model import open_model
+from bertjax.training.model import Model, Params
+from bertjax.training.sharding.placement import Placement, data_parallel
+
+
+class Opened(NamedTuple):
+    """A model on the devices.
+
+    Attributes:
+      pretrained: what was read.
+      embedding: how it makes vectors; None: it is a reranker.
+      model, params: the model.
+      placement: the devices.
+    """
+
+    pretrained: Pretrained
+    embedding: Embedding | None
+    model: Model
+    params: Params
+    placement: Placement
+
+    @property
+    def comparer(self) -> Comparer:
+        """The model as it says how alike texts are."""
+        given = self.pretrained
+        longest = given.spec.max_position_embeddings
+        if self.embedding is None:
+            longest = given.task.get("max_length") or longest
+        return comparer_of(self.embedding, self.model, given.tokenizer, longest, self.placement)
+
+
+def open_vectors(source: str) -> Opened:
+    """Opens a model.
+
+    Args:
+      source: as for `open_model`. A classifier with one output is a reranker. An encoder that has
+        not learned to make vectors gives the mean of its tokens.
+
+    Raises:
+      InputError: see `open_model`.
+    """
+    pretrained = open_model(source)
+    pretrained.check_reads_pieces()
+    spec, embedding, placement = pretrained.spec, pretrained.embedding, data_parallel()
+    print(pretrained.summary())
+    inputs = text_inputs(spec, B=1, S=8)
+    if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION and len(pretrained.classes) == 1:
+        module = pretrained.model()
+    else:
+        if embedding is None:
+            embedding = Embedding()
+            print("  its vectors: the mean of the tokens, because it has learned none")
+        module = VectorModel(spec, embedding)
+        inputs |= {COUNTED: inputs["input_ids"]}
+    model = Model.of(module, inputs)
+    wanted = jax.eval_shape(model.init, jax.random.key(0))
+    params = {name: pretrained.params[name] for name in wanted}
+    params = jax.device_put(params, placement.replicated)
+    return Opened(pretrained, embedding, model, params, placement)

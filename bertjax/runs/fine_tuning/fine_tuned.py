@@ -1,0 +1,149 @@
+"""Fine-tuned models on the devices: one alone, or several of one task as an ensemble."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Protocol
+
+import jax
+
+from bertjax.base.cloud_storage import path_of
+from bertjax.base.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.fine_tuning.data import encoder
+from bertjax.runs.fine_tuning.feature_tagger import FeatureTagger, read_tagger
+from bertjax.runs.fine_tuning.model import Predictor, encoder_with_head
+from bertjax.runs.fine_tuning.task_family import in_words, task_family_of
+from bertjax.runs.open_model import check_one_task, is_ensemble, is_tagger, open_model
+from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
+from bertjax.tasks.probabilities import BY
+from bertjax.tasks.task import Family
+from bertjax.training.sharding.placement import data_parallel
+
+_LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
+
+
+class FineTuned(Protocol):
+    """One or several models that have learned a task, to predict for new examples.
+
+    Attributes:
+      settings: the result of `Task.tune`, and perhaps more.
+      columns: a field of new text (see `Family.fields`) -> its column in the table of training,
+        where that has another name.
+      summary: lines to print about it.
+    """
+
+    settings: Mapping[str, Any]
+    columns: Mapping[str, str]
+    summary: str
+
+    @property
+    def family(self) -> Family:
+        """The form of its examples and predictions."""
+
+    @property
+    def cut(self) -> Counter[int]:
+        """A length in tokens -> how many texts so far were cut to it."""
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """A prediction for each example.
+
+        Args:
+          origin: where the examples come from, for messages.
+          what: the work, as the progress calls it.
+        """
+
+
+class OneModel:
+    """One fine-tuned model: see `FineTuned`."""
+
+    def __init__(self, pretrained: Pretrained):
+        """Puts the weights on every device.
+
+        Raises:
+          InputError: see `task_family_of`.
+        """
+        self.family, max_length = task_family_of(pretrained)
+        self.settings = pretrained.task
+        self.summary = "\n".join(filter(None, [pretrained.summary(), in_words(pretrained)]))
+        self.columns = pretrained.task.get("columns", {})
+        self.cut: Counter[int] = Counter()
+        self._encode = encoder(self.family, pretrained, max_length)
+        placement = data_parallel()
+        self._predictor = Predictor(
+            encoder_with_head(self.family, pretrained.spec, pretrained.bilstm),
+            TASK_OBJECTIVES[self.family.objective],
+            placement,
+            pad_id=pretrained.tokenizer.pad_id,
+            batch_tokens=0,
+        )
+        self._params = jax.device_put(pretrained.params, placement.replicated)
+        self._buckets = (*(length for length in _LENGTHS if length < max_length), max_length)
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """See `FineTuned`."""
+        encoded = self._encode(examples, origin, labelled=False)
+        self.cut.update(encoded.cut)
+        outputs = self._predictor.outputs(self._params, encoded, self._buckets, what)
+        return self.family.decode(examples, encoded, outputs)
+
+
+class Ensemble:
+    """Several models of one task, whose predictions are combined: see `FineTuned`."""
+
+    def __init__(self, members: Sequence[OneModel], by: str, settings: Mapping[str, Any]):
+        """Takes models of one family.
+
+        Args:
+          by: see `Family.combine`.
+          settings: the result of `Task.tune` for all members together.
+        """
+        self.family, self.settings = members[0].family, settings
+        self.columns = members[0].columns
+        self.summary = "\n".join(member.summary for member in members)
+        self._members, self._by = members, by
+
+    @property
+    def cut(self) -> Counter[int]:
+        """See `FineTuned`; a text that several members cut to the same length counts once."""
+        return reduce(or_, (member.cut for member in self._members))
+
+    def predict(self, examples: list[Any], origin: str, what: str = "predicting") -> list[Any]:
+        """See `FineTuned`."""
+        each = [member.predict(examples, origin, what) for member in self._members]
+        return self.family.combine(each, self._by)
+
+
+def open_fine_tuned(source: str) -> FineTuned:
+    """Opens what launch/finetune.py and launch/ensemble.py made, or what `open_model` opens.
+
+    Args:
+      source: as for `open_model`; or RUN/CHOICE, for a tagger over fixed features.
+
+    Raises:
+      InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
+        unfinished ensemble, or one with a member that is missing or has another model since.
+    """
+    if is_tagger(source):
+        return FeatureTagger(read_tagger(path_of(source) / TAGGER_FOLDER, source), source)
+    check_one_task(source)
+    if not is_ensemble(source):
+        return OneModel(open_model(source))
+    results = read_ensemble(path_of(source))
+    by, members = results["chosen"]["by"], []
+    if by not in BY or not results["trials"]:
+        raise InputError(f"{source}: its {RESULTS_FILE} is damaged: make the ensemble again")
+    for known in results["trials"]:
+        try:
+            pretrained = open_model(known["run"])
+        except InputError as error:
+            raise InputError(f"{source}: of its members, {error}") from error
+        if pretrained.identity != known["identity"]:
+            raise InputError(
+                f"{source}: its member {known['run']} has another model since: make the ensemble "
+                "again in another folder"
+            )
+        members.append(OneModel(pretrained))
+    return Ensemble(members, by, results["settings"])

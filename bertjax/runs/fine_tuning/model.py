@@ -1,0 +1,134 @@
+"""A model with the head of a task, and its outputs for any examples."""
+
+from collections.abc import Iterator, Mapping
+
+import jax
+import numpy as np
+
+from bertjax.base.progress import Progress
+from bertjax.inference.batcher import Batcher
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.bilstm import BiLstm
+from bertjax.models.heads.tasks import OUTPUT_LAYERS
+from bertjax.objectives.fine_tuning import TaskObjective
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.task import Family, Outputs
+from bertjax.training.model import Model, Params, Part
+from bertjax.training.sharding.placement import Placement
+
+
+def class_names(family: Family) -> tuple[str, ...]:
+    """The names of the rows of the output layer; none where its shape is fixed."""
+    if not TASK_OBJECTIVES[family.objective].has_classes:
+        return ()
+    return family.classes or ("LABEL_0",)  # transformers' name for the only row
+
+
+def encoder_with_head(family: Family, spec: EncoderSpec, bilstm: BiLstm | None = None) -> Model:
+    """The encoder with the head that a family needs, and with `bilstm` between them."""
+    return encoder_with_heads({"": family}, spec, bilstm)
+
+
+def encoder_with_heads(
+    families: Mapping[str, Family], spec: EncoderSpec, bilstm: BiLstm | None = None
+) -> Model:
+    """A model with a part for each task, which share all but their output layers.
+
+    Shared parameters are those of the first part that has them.
+
+    Args:
+      families: by the name of the task; a single one has the name "".
+    """
+    parts: dict[str, Part] = {}
+    owners: dict[str, str] = {}  # a branch of the parameters -> the part that has it
+    for name, family in families.items():
+        architecture = ARCHITECTURES[TASK_OBJECTIVES[family.objective].kind]
+        module = architecture.module(spec, len(class_names(family)), vars(family))
+        module = module.clone(bilstm=bilstm)
+        sizes = dict(B=1, C=2, S=8)
+        shape = {letter: sizes[letter] for letter in architecture.axes}
+        common = [p for p in architecture.parts(spec, bilstm) if p not in OUTPUT_LAYERS]
+        shared = {branch: owners[branch] for branch in common if branch in owners}
+        owners = dict.fromkeys(common, name) | owners
+        parts[name] = Part(module, architecture.inputs(spec, **shape), shared=shared)
+    return Model(parts)
+
+
+def predicting_next(model: Model) -> Model:
+    """The same model of whole texts, which also gives the logits of each next token."""
+    part = model.parts[""]
+    return Model.of(part.module.clone(predicts_next=True), part.inputs)
+
+
+class Predictor:
+    """A model on the devices, for examples of any length; each length is compiled once.
+
+    Args:
+      objective: the objective that it has learned.
+      part: the part of the model that has learned it.
+      batch_tokens: tokens computed together on one device; 0 for 512 on a CPU, 16,384 elsewhere.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        objective: TaskObjective,
+        placement: Placement,
+        *,
+        pad_id: int,
+        batch_tokens: int,
+        part: str = "",
+    ):
+        self._inputs = model.parts[part].inputs
+        self._objective, self._pad_id = objective, pad_id
+        self._batcher = Batcher(placement, batch_tokens)
+        self._apply = jax.jit(
+            lambda params, batch: model(params, batch, part=part),
+            out_shardings=placement.replicated,
+        )
+
+    def outputs(
+        self, params: Params, encoded: Encoded, buckets: tuple[int, ...], what: str
+    ) -> Outputs:
+        """The model's outputs for each sequence of all examples, in their order.
+
+        Args:
+          params: on the devices.
+          buckets: lengths that batches are padded to, ascending.
+          what: the work, as the progress calls it.
+        """
+        results: dict[str, list[np.ndarray]] = {}
+
+        def make(examples: np.ndarray, rows: int, bucket: int) -> dict[str, np.ndarray]:
+            batch = encoded.batch(self._objective.fields, examples, rows, bucket, self._pad_id)
+            return {name: batch[name] for name in self._inputs}
+
+        batches = self._batcher.run(
+            encoded.lengths,
+            buckets,
+            rows=lambda bucket: self._batcher.rows(bucket * encoded.choices),
+            make=make,
+            compute=lambda batch: self._apply(params, batch),
+        )
+        with Progress(what, len(encoded), " examples") as progress:
+            for examples, outputs in batches:
+                for name, array in outputs.items():
+                    into = results.setdefault(name, [np.empty(0)] * (len(encoded.starts) - 1))
+                    for sequence, row in self._sequences(array, examples, encoded):
+                        into[sequence] = row
+                progress.update(len(examples))
+        return results
+
+    def _sequences(
+        self, array: np.ndarray, examples: np.ndarray, encoded: Encoded
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the number of each sequence of a batch, and its row of an output."""
+        for row, example in zip(array, examples, strict=False):
+            if self._objective.of_tokens:
+                yield example, row[: encoded.starts[example + 1] - encoded.starts[example]]
+            elif encoded.choices > 1:
+                yield from enumerate(row, example * encoded.choices)
+            else:
+                yield example, row

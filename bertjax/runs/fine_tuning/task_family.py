@@ -1,0 +1,142 @@
+"""The family of a fine-tuned model, which is saved with it and reads new text."""
+
+import dataclasses
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.sentence_transformers import ACTIVATION
+from bertjax.models.encoders import kinds
+from bertjax.tasks.choice import MultipleChoice
+from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
+from bertjax.tasks.multi_label import MultiLabel
+from bertjax.tasks.question_answering import QuestionAnswering
+from bertjax.tasks.table import Table
+from bertjax.tasks.tagging import Tagging, TagSequences
+from bertjax.tasks.task import Family, Task
+
+# By transformers' problem_type, which says what it does with a sequence's logits.
+_PROBLEM_TYPES: dict[str, type[Classification | MultiLabel | Regression]] = {
+    "single_label_classification": Classification,
+    "multi_label_classification": MultiLabel,
+    "regression": Regression,
+}
+_FAMILIES: dict[str, type[AnsweredPairs | MultipleChoice | Tagging | QuestionAnswering]] = {
+    kinds.ANSWER_NETWORK: AnsweredPairs,
+    kinds.MULTIPLE_CHOICE: MultipleChoice,
+    kinds.TOKEN_CLASSIFICATION: Tagging,
+    kinds.TAG_SEQUENCE: TagSequences,
+    kinds.QUESTION_ANSWERING: QuestionAnswering,
+}
+RERANKER = "reranker"
+# The loss that a reranker has learned by -> what the number is that it predicts.
+_THEIRS = "theirs"  # the loss of a `CrossEncoder` of sentence-transformers
+_VALUES = {
+    "binary": "it is a logit: 1 / (1 + exp(-value)) is the probability that they do",
+    "squared": "it is on the scale of the scores that were learned",
+    _THEIRS: "it is the output before the activation of sentence-transformers' CrossEncoder",
+}
+_QUESTIONS_LENGTH = 384  # of a window, if the model gives none; from `run_squad.py`
+
+
+def remembered(family: Family, max_length: int) -> dict[str, Any]:
+    """Makes the content of `Pretrained.task`, which `task_family_of` reads."""
+    fields = dataclasses.asdict(family)
+    fields.pop("classes", None)  # `Pretrained.classes` has them
+    kinds = {known.objective: kind for kind, known in _PROBLEM_TYPES.items()}
+    kind = kinds.get(family.objective)
+    return ({"problem_type": kind} if kind else {}) | {"max_length": max_length} | fields
+
+
+def about_task(task: Task, max_length: int) -> dict[str, Any]:
+    """Makes the content of `Pretrained.task` for a model of this task.
+
+    "columns" has the fields of new text that have another name in the user's table.
+    """
+    columns = task.columns if isinstance(task, Table) else {}
+    about = remembered(task.family, max_length) | {"name": task.name}
+    return about | ({"columns": columns} if columns else {})
+
+
+def about_reranker(max_length: int, loss: str) -> dict[str, Any]:
+    """Makes the content of `Pretrained.task` for a reranker, which reads pairs of texts.
+
+    Args:
+      loss: the name of the loss that it has learned by.
+    """
+    return {**remembered(Regression(pairs=True), max_length), "name": RERANKER, "loss": loss}
+
+
+def _loss_of_reranker(pretrained: Pretrained) -> str | None:
+    """The loss that a reranker has learned by; None: it is no reranker."""
+    task = pretrained.task
+    if task.get("name") == RERANKER:
+        return task.get("loss", "")
+    theirs = len(pretrained.classes) == 1 and "max_length" not in task
+    return _THEIRS if theirs and pretrained.kept.get(ACTIVATION) else None
+
+
+def in_words(pretrained: Pretrained) -> str:
+    """Says what the predictions of a model mean, where their names do not; else ""."""
+    loss = _loss_of_reranker(pretrained)
+    if loss is None:
+        return ""
+    scale = _VALUES.get(loss, "it compares the passages of one query")
+    return f"  value: the greater, the more the texts belong together; {scale}"
+
+
+def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
+    """How a fine-tuned model reads new text, and the tokens of its longest sequence.
+
+    Raises:
+      InputError: the model has no head of a task, or one that bertjax does not serve.
+    """
+    task = pretrained.task
+    family: type[
+        Classification | MultiLabel | Regression | MultipleChoice | Tagging | QuestionAnswering
+    ]
+    if pretrained.kind == kinds.SEQUENCE_CLASSIFICATION:
+        kind = pretrained.problem_type
+        if kind not in _PROBLEM_TYPES:
+            raise InputError(
+                f"{pretrained.origin}: problem_type={kind!r}: must be one of "
+                f"{', '.join(_PROBLEM_TYPES)}"
+            )
+        if kind == "regression" and len(pretrained.classes) != 1:
+            raise InputError(
+                f"{pretrained.origin}: a regression to {len(pretrained.classes)} numbers; only "
+                "those to one are served"
+            )
+        family = _PROBLEM_TYPES[kind]
+    elif pretrained.kind in _FAMILIES:
+        family = _FAMILIES[pretrained.kind]
+    else:
+        classes = pretrained.family.hugging_face.classes
+        known = (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES)
+        with_heads = ", ".join(classes[kind] for kind in known if kind in classes)
+        raise InputError(
+            f"{pretrained.origin}: {pretrained.class_name} has no head of a task: give one of "
+            f"{with_heads or 'the models that read pieces'}, as launch/finetune.py makes them"
+        )
+    own = {field.name for field in dataclasses.fields(family) if field.init}
+    fields = {name: value for name, value in task.items() if name in own and value is not None}
+    if _loss_of_reranker(pretrained) is not None:
+        fields["pairs"] = True
+    if "classes" in own:
+        fields["classes"] = pretrained.classes
+    longest = pretrained.spec.max_position_embeddings
+    given = task.get("max_length")
+    max_length = longest if given is None else given
+    specials = pretrained.tokenizer.template.specials(pair=True)
+    if not specials <= max_length <= longest:
+        raise InputError(
+            f"{pretrained.origin}: max_length={max_length}: must be from {specials} to {longest}, "
+            "the positions it has"
+        )
+    if family is QuestionAnswering and given is None:
+        # Not a model of bertjax: windows as in `run_squad.py`, or less if it has fewer positions.
+        max_length = min(max_length, _QUESTIONS_LENGTH)
+        query = min(QuestionAnswering.max_query_length, (max_length - specials) // 3)
+        stride = min(QuestionAnswering.stride, max_length - specials - query)
+        fields |= {"max_query_length": query, "stride": stride}
+    return family(**fields), max_length

@@ -1,0 +1,244 @@
+"""Trials of fine-tuning that share their data, their weights and all that is compiled."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertjax.base.errors import InputError
+from bertjax.objectives.multi_task import MultiTask, array_name
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.objectives.with_language_model import WithLanguageModel
+from bertjax.objectives.with_penalty import WithPenalty
+from bertjax.runs.fine_tuning.data import Split, TaskData, identity_of
+from bertjax.runs.fine_tuning.model import Predictor, predicting_next
+from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
+from bertjax.runs.run_folder import checkpoints_folder
+from bertjax.runs.sections import flat
+from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
+from bertjax.tasks.together import Together
+from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.experiment import Experiment
+from bertjax.training.journal import Journal
+from bertjax.training.loop import Course, Intervals, Phase, Trainer, last_line
+from bertjax.training.model import Model, Params
+from bertjax.training.objective import Objective
+from bertjax.training.optimizers.optimizer import make_optimizer
+from bertjax.training.optimizers.schedule import make_schedule
+from bertjax.training.sharding.placement import HostBatch, make_placement, part_tokens
+from bertjax.training.state import logical_axes
+from bertjax.training.trackers import open_tracker
+
+
+class Trials:
+    """Trains the trials of one fine-tuning, and predicts with their models.
+
+    Attributes:
+      buckets: the lengths of training batches.
+      experiment: what all trials have in common.
+    """
+
+    def __init__(
+        self,
+        recipe: TaskRecipe,
+        data: Mapping[str, TaskData],
+        model: Model,
+        *,
+        max_length: int,
+        flops_per_token: Callable[[int], float],
+        pad_id: int = 0,
+        start: Callable[[Params], Params] | None = None,
+        penalty: float = 0.0,
+    ):
+        """Compiles nothing yet.
+
+        Args:
+          data: that of each of the recipe's tasks.
+          model: with a part for each task.
+          max_length: no batch is longer.
+          flops_per_token: sequence length -> useful operations of a training step for each token.
+          start: fresh parameters -> those that training starts from.
+          penalty: the weight of the model's output "penalty" in the loss; 0: it has none.
+
+        Raises:
+          InputError: the config divides batches into parts, and the task needs them whole.
+        """
+        self._objectives = {
+            name: dataclasses.replace(
+                TASK_OBJECTIVES[task.family.objective], **task.objective_settings
+            )
+            for name, task in recipe.tasks.items()
+        }
+        whole = self._objectives.get("", MultiTask(self._objectives))
+        self._whole_batch = any(each.whole_batch for each in self._objectives.values())
+        if self._whole_batch and recipe.accumulate > 1:
+            raise InputError(
+                f"config.accumulate={recipe.accumulate}: the task compares the rows of a batch "
+                "with each other, so that it cannot take the batch in parts: set it to 0"
+            )
+        self._recipe, self._data = recipe, data
+        self._max_length, self._pad_id = max_length, pad_id
+        self._flops_per_token, self._start = flops_per_token, start or (lambda params: params)
+        placement = make_placement(recipe.mesh, recipe.layout)
+        trained: Model = model
+        minimized: Objective = whole
+        if recipe.lm_weight:
+            trained = predicting_next(model)
+            minimized = WithLanguageModel(self._objectives[""], recipe.lm_weight)
+        if penalty:
+            minimized = WithPenalty(self._objectives[""], penalty)
+        self.experiment = Experiment(
+            model=trained,
+            objective=minimized,
+            optimizer=make_optimizer(recipe.optimizer, partial(logical_axes, trained.init)),
+            placement=placement,
+        )
+        self._trainer = Trainer(self.experiment)
+        how = dict(pad_id=pad_id, batch_tokens=recipe.batch_tokens)
+        self._predictors = {
+            name: Predictor(model, objective, placement, **how, part=name)
+            for name, objective in self._objectives.items()
+        }
+        self._lengths = np.concatenate([each.train.lengths for each in data.values()])
+        self.buckets = choose_lengths(self._lengths, max_length, recipe.buckets)
+
+    @property
+    def abstract_params(self) -> Params:
+        """Shapes and shardings of the parameters."""
+        return self.experiment.state.params
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The number of parameters of each branch of each task, as TASK/BRANCH, or BRANCH."""
+        params = self.abstract_params
+        tasks = {"": params} if "" in self._objectives else params
+        return {
+            array_name(task, branch): sum(leaf.size for leaf in jax.tree.leaves(tree))
+            for task, branches in tasks.items()
+            for branch, tree in branches.items()
+        }
+
+    def epochs(self, trial: Trial, task: str = "") -> Epochs:
+        """The batches of a trial, of one task. None is larger than the task's training data."""
+        lengths = self._data[task].train.lengths
+        size = min(trial.batch_size, len(lengths))
+        return Epochs(lengths, self.buckets, size, trial.epochs, trial.seed, self._rows(trial))
+
+    def _rows(self, trial: Trial) -> int:
+        """The rows of each part of a batch, which are the same for all tasks."""
+        sizes = [len(each.train) for each in self._data.values()]
+        size = min(trial.batch_size, max(sizes))
+        if self._whole_batch:
+            return size
+        if self._recipe.accumulate:
+            return trial.batch_size // self._recipe.accumulate
+        choices = max(each.train.choices for each in self._data.values())
+        most, cost = (tokens / choices for tokens in part_tokens())
+        return choose_rows(
+            self._lengths,
+            self.buckets,
+            size,
+            devices=self.experiment.placement.ways,
+            most=most,
+            cost=cost,
+        )
+
+    def together(self, trial: Trial) -> Together:
+        """The order of the tasks' batches."""
+        sizes = {name: self.epochs(trial, name).steps_per_epoch for name in self._data}
+        return Together(sizes, self._recipe.share_power, trial.seed)
+
+    def train(self, trial: Trial, folder: Path) -> tuple[Params, bool]:
+        """Trains from the newest checkpoint in a folder, or from the given weights.
+
+        Args:
+          folder: gets checkpoints/, metrics.jsonl, loss.png and tensorboard/.
+
+        Returns:
+          The parameters, on the devices; and whether it is complete: False after a signal.
+
+        Raises:
+          NonFiniteLoss: it diverged.
+        """
+        course = self._course(trial)
+        with contextlib.ExitStack() as stack:
+            checkpoints = Checkpoints(checkpoints_folder(folder), keep=1)
+            stack.enter_context(contextlib.closing(checkpoints))
+            state, window = self._trainer.restore(checkpoints, identity_of(self._data))
+            if state is None:
+                state = self.experiment.fresh_state(trial.seed).started(self._start)
+            step = int(state.step)
+            config = flat(self._recipe.plain) | dataclasses.asdict(trial)
+            tracker = open_tracker(self._recipe.tracker, folder, config)
+            journal = Journal(folder, step, last_line(step, window), tracker=tracker)
+            stack.enter_context(contextlib.closing(journal))
+            state, complete = self._trainer.train(state, course, checkpoints, journal, window)
+        return state.params, complete
+
+    def _course(self, trial: Trial) -> Course:
+        intervals, phase = self._recipe.intervals, self._phase(trial)
+        optimizer = dataclasses.replace(self._recipe.optimizer, learning_rate=trial.learning_rate)
+        return Course(
+            phases=[phase],
+            schedule=make_schedule(optimizer, phase.last_step),
+            seed=trial.seed,
+            intervals=Intervals(
+                log=intervals.log,
+                checkpoint=intervals.checkpoint,
+                evaluate=phase.last_step,
+                eval_batches=1,
+            ),
+            metadata={"data": identity_of(self._data)},
+        )
+
+    def _phase(self, trial: Trial) -> Phase:
+        """The batches of a trial, as the training loop wants them."""
+        together = self.together(trial)
+        each = {name: self.epochs(trial, name) for name in self._data}
+        rows = self._rows(trial)
+
+        def parts(number: int) -> list[Callable[[slice], HostBatch]]:
+            name, of_task = together.locate(number)
+            return [partial(part, name, *examples) for examples in each[name].parts(of_task)]
+
+        def part(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
+            fields, encoded = self._objectives[name].fields, self._data[name].train
+            arrays = encoded.batch(fields, examples, rows, length, self._pad_id)
+            return {array_name(name, key): array[held] for key, array in arrays.items()}
+
+        def mean(of_task: Callable[[str], float]) -> float:
+            drawn = together.drawn.items()
+            return sum(n * of_task(name) for name, n in drawn) / together.steps_per_epoch
+
+        tokens = round(mean(lambda name: each[name].tokens * self._data[name].train.choices))
+        length = round(mean(lambda name: each[name].tokens / each[name].batch_size))
+        return Phase(
+            name="fine-tuning",
+            first_step=0,
+            last_step=trial.epochs * together.steps_per_epoch,
+            parts=parts,
+            held_out=None,
+            rows=rows,
+            accumulate=1,
+            tokens=tokens,
+            flops=tokens * self._flops_per_token(length),
+        )
+
+    def predict(self, params: Params, split: Split, what: str, task: str = "") -> list[Any]:
+        """A prediction for each example of a split of a task.
+
+        Args:
+          params: as `train` returns them.
+          what: the work, as the progress calls it.
+        """
+        buckets, lengths = self.buckets, split.encoded.lengths
+        longest = lengths[lengths.argmax()]
+        if longest > buckets[-1]:
+            buckets += choose_lengths(longest[None], self._max_length, most=1)
+        outputs = self._predictors[task].outputs(params, split.encoded, buckets, what)
+        return self._recipe.tasks[task].family.decode(split.examples, split.encoded, outputs)

@@ -1,0 +1,93 @@
+"""Sharding layouts: tables from logical axes (`bertjax.base.axes`) to mesh axes; None: no split."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from jax.sharding import PartitionSpec
+
+from bertjax.base import axes
+from bertjax.base.errors import InputError
+from bertjax.training.sharding.mesh import DATA, MODEL
+
+Rules = Mapping[str, str | None]
+
+_DATA: Rules = {**dict.fromkeys(axes.ALL), axes.BATCH: DATA}
+_VOCABULARY: Rules = {axes.VOCAB: MODEL, axes.ACTIVATION_VOCAB: MODEL}
+_SEQUENCE: Rules = {axes.LENGTH: MODEL, **_VOCABULARY}
+_FSDP: Rules = {axes.EMBED: DATA}
+_TENSOR: Rules = {
+    axes.HEADS: MODEL,
+    axes.ACTIVATION_HEADS: MODEL,
+    axes.MLP: MODEL,
+    axes.ACTIVATION_MLP: MODEL,
+    **_VOCABULARY,
+}
+
+
+# Along these axes, a share is a number of whole rows of a matrix or of its transpose.
+_SHARES = (axes.MLP, axes.VOCAB, axes.POSITIONS, axes.EMBED_OUT, axes.EMBED)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardingLayout:
+    """How arrays are split over a mesh.
+
+    Attributes:
+      rules: the table for activations, and for parameters while a step uses them.
+      shares: the axes along which a parameter, its moments and its average are split while they are
+        stored and updated, over the devices that split the rows of a batch. The first of these axes
+        that the parameter has and that `rules` does not split is used. Vectors are not split.
+    """
+
+    rules: Rules
+    shares: tuple[str, ...] = ()
+
+
+def _all(*tables: Rules) -> Rules:
+    return {name: axis for table in (_DATA, *tables) for name, axis in table.items()}
+
+
+LAYOUTS: Mapping[str, ShardingLayout] = {
+    # Every device has the whole model; the batch is split.
+    "data": ShardingLayout(_DATA),
+    # The same, but each device keeps and updates a share of the parameters (as "ZeRO-1", arXiv
+    # 1910.02054), which are gathered for each step.
+    "zero1": ShardingLayout(_DATA, _SHARES),
+    # The batch is split, and so are parameters and optimizer state, over the same devices.
+    "fsdp": ShardingLayout(_all(_FSDP)),
+    # Heads, feed-forward and vocabulary are split too (Megatron-LM, arXiv 1909.08053).
+    "tensor": ShardingLayout(_all(_TENSOR)),
+    "tensor_zero1": ShardingLayout(_all(_TENSOR), _SHARES),
+    # As "zero1", and the tokens of a sequence are split, for lengths that do not fit into one
+    # device's memory, and so is the vocabulary.
+    "sequence": ShardingLayout(_all(_SEQUENCE), _SHARES),
+    "tensor_fsdp": ShardingLayout(_all(_TENSOR, _FSDP)),
+}
+
+
+def sharding_layout(name: str) -> ShardingLayout:
+    """The sharding layout of that name.
+
+    Raises:
+      InputError: the name is unknown.
+    """
+    if name not in LAYOUTS:
+        raise InputError(f"layout={name!r}: must be one of {', '.join(LAYOUTS)}")
+    return LAYOUTS[name]
+
+
+def partition_spec(logical: Sequence[str | None], rules: Rules) -> PartitionSpec:
+    """The mesh axes of an array whose dimensions have these logical axes.
+
+    Raises:
+      ValueError: a logical axis is unknown, or a mesh axis splits two dimensions.
+    """
+    mesh_axes = []
+    for name in logical:
+        if name is not None and name not in rules:
+            raise ValueError(f"unknown logical axis {name!r} in {tuple(logical)}")
+        mesh_axes.append(None if name is None else rules[name])
+    used = [axis for axis in mesh_axes if axis is not None]
+    if len(used) != len(set(used)):
+        raise ValueError(f"one mesh axis on two dimensions: {tuple(logical)} -> {mesh_axes}")
+    return PartitionSpec(*mesh_axes)

@@ -1,0 +1,395 @@
+"""ModernBERT: its function, its parts, and its sizes."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders.modernbert.encoder import ModernBert
+from bertjax.models.encoders.modernbert.family import MODERNBERT
+from bertjax.models.encoders.modernbert.spec import SIZES, ModernBertSpec
+from bertjax.models.encoders.registry import array_names
+from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.models.heads.pretraining import PreTrainingModel
+from bertjax.models.layers import dropout
+from bertjax.objectives.masked_lm import MaskedLM
+from bertjax.runs.recipe import Recipe
+from bertjax.training.model import zeros
+from tests.helpers.closeness import assert_close
+from tests.helpers.sums import sums_of
+from tests.helpers.tiny_run import tiny_config
+from tests.models.encoders.modernbert_models import KINDS, SPEC, num_classes, random_params
+
+ROWS, LENGTH = 4, 31
+# Our outputs in the terms of transformers.
+OUTPUTS = {
+    **{"sequence": "last_hidden_state", "masked_lm": "logits", "logits": "logits"},
+    **{"start": "start_logits", "end": "end_logits"},
+}
+
+
+def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
+    """The model of transformers, with the arrays of `state`."""
+    import torch
+    import transformers
+
+    config = MODERNBERT.hugging_face.write_config(spec) | settings
+    ids = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
+    config = transformers.ModernBertConfig(
+        **config, **ids, num_labels=num_classes(kind), attn_implementation="eager"
+    )
+    if kind == kinds.QUESTION_ANSWERING:
+        config.num_labels = 2
+    peer = getattr(transformers, MODERNBERT.hugging_face.classes[kind])(config).eval()
+    if state is not None:
+        bare = MODERNBERT.hugging_face.bare if kind == kinds.ENCODER else ""
+        state = {name.removeprefix(bare): torch.tensor(a) for name, a in state.items()}
+        missing, unexpected = peer.load_state_dict(state, strict=False)
+        assert set(missing) <= {"decoder.weight"} and not unexpected
+        peer.tie_weights()
+    return peer
+
+
+def _entries_of_masked_lm(spec: ModernBertSpec):
+    kind = kinds.MASKED_LM
+    return array_names(ARCHITECTURES[kind].parts(spec), spec, kind, 0)
+
+
+def _inputs(ids, mask):
+    return {"input_ids": ids, "input_mask": mask}
+
+
+def _batch(kind: str, length: int, seed: int = 0):
+    """Token ids, and masks with padding behind the tokens; before them in row 1."""
+    rng = np.random.default_rng(seed)
+    shape = (ROWS, 2, length) if kind == kinds.MULTIPLE_CHOICE else (ROWS, length)
+    ids = rng.integers(4, SPEC.vocab_size, shape)
+    mask = np.arange(length) < rng.integers(1, length + 1, (*shape[:-1], 1))
+    if kind not in (kinds.MULTIPLE_CHOICE, kinds.SEQUENCE_CLASSIFICATION):
+        mask[1] = mask[1, ::-1]
+    return ids, mask.astype(int)
+
+
+def _assert_outputs_of_transformers(kind: str, spec: ModernBertSpec, length: int):
+    import torch
+
+    params = random_params(kind, spec)
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, num_classes(kind))
+    peer = _peer(kind, spec, names.to_theirs(params, entries))
+    ids, mask = _batch(kind, length)
+    with torch.inference_mode():
+        theirs = peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
+    module = ARCHITECTURES[kind].build(spec, num_classes(kind))
+    apply = jax.jit(functools.partial(module.apply, deterministic=True))
+    ours = jax.device_get(apply({"params": params}, _inputs(ids, mask)))
+    assert ours.keys() <= OUTPUTS.keys()
+    for name, output in ours.items():
+        wanted = theirs[OUTPUTS[name]].numpy()
+        assert output.shape == wanted.shape and output.dtype == np.float32
+        if output.shape[:2] == mask.shape and kind != kinds.MULTIPLE_CHOICE:
+            output, wanted = output[mask > 0], wanted[mask > 0]
+        assert_close(output, wanted)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("length", [1, 11, LENGTH])  # beyond 12, windows are taken by blocks
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_outputs_of_transformers(kind, length):
+    _assert_outputs_of_transformers(kind, SPEC, length)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.MULTIPLE_CHOICE])
+def test_classifiers_that_read_the_mean_of_all_tokens(kind):
+    spec = dataclasses.replace(SPEC, classifier_pooling="mean")
+    _assert_outputs_of_transformers(kind, spec, 11)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_tanh"}])
+def test_hidden_states_loss_and_gradients_of_transformers(changes):
+    import torch
+
+    spec = dataclasses.replace(SPEC, **changes)
+    params = random_params(kinds.MASKED_LM, spec)
+    entries = _entries_of_masked_lm(spec)
+    peer = _peer(kinds.MASKED_LM, spec, names.to_theirs(params, entries))
+    ids, mask = _batch(kinds.MASKED_LM, LENGTH)
+    predicted = mask * (np.random.default_rng(1).random(mask.shape) < 0.3)
+    labels = np.where(predicted, ids[:, ::-1], -100)
+    out = peer(
+        input_ids=torch.tensor(ids),
+        attention_mask=torch.tensor(mask),
+        labels=torch.tensor(labels),
+        output_hidden_states=True,
+    )
+    out.loss.backward()
+
+    encoder = ModernBert(spec)
+    apply = functools.partial(encoder.apply, deterministic=True, method="hidden_states")
+    states = jax.jit(apply)({"params": params["modernbert"]}, _inputs(ids, mask))
+    assert len(states) == len(out.hidden_states) == spec.num_hidden_layers + 1
+    for ours, theirs in zip(states[:-1], out.hidden_states[:-1], strict=True):
+        assert_close(np.asarray(ours)[mask > 0], theirs.detach().numpy()[mask > 0])
+
+    model = PreTrainingModel(spec, next_sentence=False)
+
+    def loss(params):
+        logits = model.apply({"params": params}, _inputs(ids, mask), deterministic=True)
+        batch = {
+            "masked_lm_ids": np.maximum(labels, 0),
+            "masked_lm_weights": predicted.astype("float32"),
+        }
+        total, count = sums_of(MaskedLM(), logits, batch)["mlm_loss"]
+        return total / count
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(params)
+    assert_close(value, out.loss.item())
+    theirs = {name: p.grad.numpy() for name, p in peer.named_parameters()}
+    wanted = flatten_dict(names.to_ours(theirs, entries, "transformers"), sep="/")
+    gradient = flatten_dict(gradient, sep="/")
+    assert_close(gradient, wanted, 1000, share=0.01)
+
+
+DROPS = dataclasses.replace(
+    SPEC, num_hidden_layers=2, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125
+)
+
+
+def _dropped(kind: str, monkeypatch) -> list[tuple[float, int]]:
+    """The rate and the width of every array that a model of `DROPS` drops from, in their order."""
+    params, (ids, mask), found = random_params(kind, DROPS), _batch(kind, 9), []
+    module = ARCHITECTURES[kind].build(DROPS, num_classes(kind))
+
+    def record(x, seed, rate):
+        del seed
+        found.append((rate, x.shape[-1]))
+        return x
+
+    monkeypatch.setattr(dropout, "dropout", record)
+    rngs = {"dropout": jax.random.key(0)}
+    apply = functools.partial(module.apply, deterministic=False, rngs=rngs)
+    jax.eval_shape(apply, {"params": params}, _inputs(ids, mask))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_dropped(kind, monkeypatch):
+    """Embeddings; in each layer attention's output and the inner columns; before an output layer.
+
+    Attention's probabilities are dropped within attention.
+    """
+    layer = [(0.125, SPEC.hidden_size), (0.25, SPEC.intermediate_size)]
+    of_task = kind not in (kinds.ENCODER, kinds.MASKED_LM)
+    width = SPEC.hidden_size
+    wanted = [(0.25, width), *layer, *layer, *[(0.25, width)] * of_task]
+    assert _dropped(kind, monkeypatch) == wanted
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_what_transformers_drops(kind, monkeypatch):
+    import torch
+
+    peer, theirs = _peer(kind, DROPS).train(), []
+    for module in peer.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(
+                lambda module, _, output: theirs.append((module.p, output.shape[-1]))
+            )
+    ids, mask = _batch(kind, 9)
+    peer(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask))
+    assert _dropped(kind, monkeypatch) == theirs
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("size", SIZES)
+def test_the_parameters_of_every_size(size):
+    import torch
+
+    spec = ModernBertSpec.named(size)
+    with torch.device("meta"):
+        peer = _peer(kinds.MASKED_LM, spec)
+    entries = _entries_of_masked_lm(spec)
+    ours = sum(math.prod(entry.shape) for entry in entries)
+    assert ours == sum(p.numel() for p in peer.parameters())
+
+
+def test_the_sizes_of_the_paper():
+    """149 and 395 million parameters (arXiv 2412.13663, section 2.1)."""
+    for size, millions in (("base", 149), ("large", 395)):
+        spec = ModernBertSpec.named(size)
+        entries = _entries_of_masked_lm(spec)
+        assert sum(math.prod(entry.shape) for entry in entries) // 10**6 == millions
+
+
+def test_initial_values():
+    """Products into the residual stream begin smaller, by 1 / sqrt(2 L): 0.01 for two layers.
+
+    All are normal, and cut at two sigmas, so their deviation is 0.88 of that; norms begin with 1.
+    """
+    spec = ModernBertSpec.named("tiny", vocab_size=997)
+    model = PreTrainingModel(spec, next_sentence=False)
+    init = jax.jit(functools.partial(model.init, deterministic=True))
+    inputs = zeros(text_inputs(spec, B=1, S=5))
+    params = nn.unbox(init(jax.random.key(0), inputs)["params"])
+    deviations = {}
+    for name, leaf in flatten_dict(params, sep="/").items():
+        if name.endswith(("scale", "bias")):
+            assert (leaf == name.endswith("scale")).all(), name
+        else:
+            deviations[name.removesuffix("/kernel")] = float(leaf.std()) / 0.8796256610342398
+    layers = [f"modernbert/encoder/layer_{i}" for i in (0, 1)]
+    parts = ("attention/output", "feed_forward/output")
+    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/head/dense"}
+    assert smaller < deviations.keys() and len(deviations) == 1 + 2 * 4 + 1
+    for name, deviation in deviations.items():
+        assert deviation == pytest.approx(0.01 if name in smaller else 0.02, rel=0.02), name
+
+
+VARIANTS = (
+    {},
+    {"positions": "learned"},
+    {"norm": "after"},
+    {"feed_forward": "plain"},
+    {"positions": "learned", "norm": "after", "feed_forward": "plain"},
+    {"global_attn_every_n_layers": 1},
+    {"remat": "layer"},
+    {"remat": "attention"},
+)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(changes) or "modern")
+def test_names_cover_the_parameters_of_every_variant(changes):
+    spec = dataclasses.replace(SPEC, **changes, vocab_multiple=8)
+    model = PreTrainingModel(spec, next_sentence=False)
+
+    def init(inputs):
+        return model.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    shapes = jax.eval_shape(init, text_inputs(spec, B=2, S=17))
+    wanted = flatten_dict(nn.unbox(shapes), sep="/")
+    plain = dataclasses.replace(spec, vocab_multiple=1)
+    ours = flatten_dict(random_params(kinds.MASKED_LM, plain), sep="/")
+    assert wanted.keys() == ours.keys()
+    rows = {"modernbert/embeddings/token", "masked_lm/bias"}
+    for name, leaf in wanted.items():
+        padding = 4 if name in rows else 0  # 20 pieces, 24 rows
+        assert leaf.shape == (ours[name].shape[0] + padding, *ours[name].shape[1:]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["layer", "attention", "none"])
+def test_remat_changes_nothing(remat):
+    params = random_params(kinds.ENCODER)["modernbert"]
+    ids, mask = _batch(kinds.ENCODER, 17)
+
+    def gradient(spec):
+        def loss(params):
+            given = _inputs(ids, mask)
+            output = ModernBert(spec).apply({"params": params}, given, deterministic=True)
+            return (output**2 * mask[..., None]).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    wanted, found = gradient(SPEC), gradient(dataclasses.replace(SPEC, remat=remat))
+    assert_close(found, wanted, 1000, share=0.01)
+
+
+def test_a_token_sees_no_further_than_its_window():
+    """A stack of local layers carries a change by half a window in each layer, and no further."""
+    spec = dataclasses.replace(SPEC, num_hidden_layers=3, global_attn_every_n_layers=4)
+    params = random_params(kinds.ENCODER, spec)["modernbert"]
+    ids, mask = _batch(kinds.ENCODER, LENGTH)
+    mask[:] = 1
+
+    @jax.jit
+    def outputs(ids):
+        # Layer 0 is global: its attention is taken out, so that only the local ones mix tokens.
+        alone = params | {"encoder": dict(params["encoder"])}
+        layer = dict(alone["encoder"]["layer_0"])
+        layer["attention"] = jax.tree.map(np.zeros_like, layer["attention"])
+        alone["encoder"]["layer_0"] = layer
+        return ModernBert(spec).apply({"params": alone}, _inputs(ids, mask), deterministic=True)
+
+    other = ids.copy()
+    other[:, 15] = (ids[:, 15] + 1) % SPEC.vocab_size
+    changed = np.abs(np.asarray(outputs(other)) - outputs(ids)).max((0, 2)) > 0
+    assert np.flatnonzero(changed).tolist() == list(range(15 - 6, 15 + 6 + 1))
+
+
+@pytest.mark.slow
+def test_rotary_positions_are_relative():
+    """With global layers alone, text behind padding has the outputs it has without."""
+    spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)
+    params = random_params(kinds.ENCODER, spec)["modernbert"]
+    ids, _ = _batch(kinds.ENCODER, 9)
+    encoder, mask = ModernBert(spec), np.ones_like(ids)
+    apply = jax.jit(functools.partial(encoder.apply, deterministic=True))
+    alone = apply({"params": params}, _inputs(ids, mask))
+    behind = _inputs(*(np.pad(x, [(0, 0), (8, 0)]) for x in (ids, mask)))
+    later = np.asarray(apply({"params": params}, behind))[:, 8:]
+    assert_close(later, alone)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(hidden_size=21), "a width of 7: rotary positions need an even width"),
+        (dict(hidden_size=25), "does not divide over num_attention_heads=3"),
+        (dict(local_attention=1), "local_attention=1: a window of no tokens"),
+        (dict(global_rope_theta=1.0), "global_rope_theta=1.0: must be above 1"),
+        (dict(positions="sinusoid"), "positions='sinusoid': must be one of"),
+        (dict(norm="both"), "norm='both': must be one of"),
+        (dict(feed_forward="relu"), "feed_forward='relu': must be one of"),
+        (dict(classifier_pooling="max"), "classifier_pooling='max': must be one of"),
+        (dict(scan_layers=True), "scan_layers=True: the layers of modernbert are not alike"),
+        (dict(attention="fused", attention_probs_dropout_prob=0.1), "cannot drop"),
+        (dict(global_attn_every_n_layers=0), "global_attn_every_n_layers=0: must be at least 1"),
+    ],
+)
+def test_bad_specs(fields, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SPEC, **fields)
+    with pytest.raises(ValueError, match="size='huge': must be one of tiny, mini"):
+        ModernBertSpec.named("huge")
+
+
+def test_useful_operations_of_both_kinds_of_layers():
+    """By hand, for one global and one local layer; a token sees at most 7 keys in a window."""
+    spec = dataclasses.replace(SPEC, num_hidden_layers=2)
+    products = 2 * (4 * 24**2 + 3 * 24 * 40)
+    head = 24 * SPEC.vocab_size + 24**2
+    for length, window in ((5, 5), (50, 7)):
+        wanted = 6.0 * (products + 2 * 24 * (length + window) + 3 / length * head)
+        assert spec.flops_per_token(length, 3) == pytest.approx(wanted)
+
+
+def _config(corpus, **changes):
+    config = tiny_config(corpus, objective="masked_lm", **changes)
+    model = dict(encoder="modernbert", num_hidden_layers=2, max_position_embeddings=64)
+    model |= dict(size="tiny", hidden_size=32, num_attention_heads=2, local_attention=6)
+    return config | {"model": model | changes.get("model", {})}
+
+
+def test_what_its_config_may_say(tiny_corpus):
+    spec = Recipe.from_config(_config(tiny_corpus)).spec(37)
+    assert (spec.encoder, spec.local_attention, spec.positions) == ("modernbert", 6, "rotary")
+    for changes, message in (
+        (dict(model=dict(num_attention_heads=32)), "config.model: .* need an even width"),
+        (dict(model=dict(local_attention=1)), "config.model: local_attention=1: a window of no"),
+        (dict(model=dict(type_vocab_size=2)), "config.model.type_vocab_size: unknown key"),
+        (dict(phase_2=dict(length=80)), "config.phase_2.length=80 is over the position table"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Recipe.from_config(_config(tiny_corpus, **changes))
+    config = _config(tiny_corpus) | {"objective": "masked_lm_next_sentence"}
+    with pytest.raises(InputError, match="'masked_lm_next_sentence': modernbert has no head for"):
+        Recipe.from_config(config)

@@ -1,0 +1,203 @@
+"""ModernBERT's folders of transformers: bit-equal there and back, or refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import load_file, save_file
+from scipy.special import softmax
+
+from bertjax.base.errors import InputError
+from bertjax.interop import transformers_check
+from bertjax.interop.hugging_face import config_of, read_hugging_face, write_hugging_face
+from bertjax.interop.proof import outputs
+from bertjax.interop.serving import write_serving
+from bertjax.models.encoders import kinds
+from bertjax.programs import predict
+from bertjax.runs.fine_tuning.fine_tuned import OneModel
+from tests.helpers.closeness import assert_close, rounding
+from tests.models.encoders.modernbert_models import CLASSES, KINDS, PIECES, SPEC, small_model
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+def _assert_equal(params, wanted):
+    params, wanted = flatten_dict(params, sep="/"), flatten_dict(wanted, sep="/")
+    assert params.keys() == wanted.keys()
+    for name, leaf in wanted.items():
+        assert params[name].tobytes() == leaf.tobytes(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
+    changes = dict(classifier_pooling="mean", hidden_act="gelu_tanh", hidden_dropout_prob=0.1)
+    spec = dataclasses.replace(SPEC, **changes, global_rope_theta=1e5, layer_norm_eps=1e-7)
+    model = small_model(vocabulary, kind, spec)
+    write_hugging_face(model, folder)
+    again = read_hugging_face(folder, "hf:again")
+    _assert_equal(again.params, model.params)
+    assert (again.spec, again.kind, again.classes) == (spec, kind, model.classes)
+    assert again.left_out == {} and again.missing == ()
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_loads_each_weight(vocabulary, folder, kind):
+    """`outputs` raises where transformers finds an array missing or more than it wants."""
+    model = small_model(vocabulary, kind)
+    write_hugging_face(model, folder)
+    shape = (3, 2, 9) if kind == kinds.MULTIPLE_CHOICE else (3, 9)
+    ids = np.random.default_rng(0).integers(4, len(PIECES), shape)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    ours = outputs(model.model(), model.params, batch)
+    theirs = transformers_check.outputs(folder, model.class_name, batch, tuple(ours))
+    for name, output in ours.items():
+        assert_close(output, theirs[name])
+
+
+@pytest.mark.peers
+def test_transformers_own_folder_is_read(vocabulary, folder):
+    """As its `save_pretrained` writes it: the encoder alone, without a prefix."""
+    import torch
+    import transformers
+
+    config = config_of(small_model(vocabulary, kinds.ENCODER))
+    torch.manual_seed(0)
+    peer = transformers.ModernBertModel(transformers.ModernBertConfig(**config))
+    peer.save_pretrained(folder)
+    (folder / "vocab.txt").write_text(vocabulary.read_text())
+    model = read_hugging_face(folder, "hf:theirs")
+    assert model.kind == kinds.ENCODER and model.spec == SPEC
+    state = peer.state_dict()
+    qkv = model.params["modernbert"]["encoder"]["layer_1"]["attention"]["qkv"]["kernel"]
+    wanted = state["layers.1.attn.Wqkv.weight"].numpy()
+    np.testing.assert_array_equal(qkv.reshape(24, -1).T, wanted)
+    assert sum(entry.theirs.removeprefix("model.") in state for entry in model.entries) == len(
+        state
+    )
+
+
+def test_a_decoder_of_its_own_is_refused(vocabulary, folder):
+    """One that repeats the embeddings is left out."""
+    model = small_model(vocabulary, kinds.MASKED_LM)
+    write_hugging_face(model, folder)
+    file, table = folder / "model.safetensors", "model.embeddings.tok_embeddings.weight"
+    arrays = load_file(file)
+    save_file(arrays | {"decoder.weight": arrays[table].copy()}, file)
+    again = read_hugging_face(folder, "hf:tied")
+    _assert_equal(again.params, model.params)
+    assert again.left_out == {"decoder.weight": f"{table} once more"}
+    save_file(arrays | {"decoder.weight": arrays[table] * 2}, file)
+    with pytest.raises(InputError, match=f"hf:own: decoder.weight differs from {table}: only a"):
+        read_hugging_face(folder, "hf:own")
+
+
+def test_served_it_takes_what_it_reads(vocabulary, folder):
+    """It has no token types, so its function takes ids and a mask."""
+    model = small_model(vocabulary, kinds.MASKED_LM)
+    assert write_serving(model, folder) < rounding(1)
+    signature = json.loads((folder / "signature.json").read_text())
+    assert signature["call"] == "model(weights, input_ids, input_mask)"
+    assert signature["inputs"].keys() == {"input_ids", "input_mask"}
+    assert 'fields = ["ids", "attention_mask"]\n' in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "kind", [kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION, kinds.QUESTION_ANSWERING]
+)
+def test_a_task_begins_from_the_head_of_the_masked_lm(vocabulary, kind):
+    given = small_model(vocabulary, kinds.MASKED_LM)
+    began = given.beginning(kind)
+    head = "pooler" if kind == kinds.SEQUENCE_CLASSIFICATION else "token_head"
+    assert began.keys() - {"pooler"} == {"modernbert", head} - {"pooler"}
+    _assert_equal(began[head], given.params["masked_lm"]["head"])
+    assert began["modernbert"] is given.params["modernbert"]
+    again = small_model(vocabulary, kind)
+    assert again.beginning(kind, again.classes).keys() >= again.params.keys()
+    assert not {"classifier", "span"} & again.beginning(kinds.MASKED_LM).keys()
+
+
+def test_the_layers_may_be_written_in_the_older_form(vocabulary, folder):
+    """With a period and two thetas, as transformers before version 5 does."""
+    ours = dict(global_attn_every_n_layers=2, global_rope_theta=5e4, local_rope_theta=9e3)
+    spec = dataclasses.replace(SPEC, **ours)
+    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM, spec), folder)
+    config = json.loads((folder / "config.json").read_text())
+    newer = {key: config.pop(key) for key in ("layer_types", "rope_parameters")}
+    assert newer["layer_types"] == 2 * ["full_attention", "sliding_attention"] + ["full_attention"]
+    thetas = {layer: rope["rope_theta"] for layer, rope in newer["rope_parameters"].items()}
+    assert thetas == {"full_attention": 5e4, "sliding_attention": 9e3}
+    assert {key: config[key] for key in ours} == ours  # both forms are written
+    (folder / "config.json").write_text(json.dumps(config))
+    assert read_hugging_face(folder, "hf:older").spec == spec
+    (folder / "config.json").write_text(json.dumps(config | {"local_rope_theta": None}))
+    assert read_hugging_face(folder, "hf:older").spec.local_rope_theta == 5e4
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"attention_bias": True}, "attention_bias=True: only False can be read"),
+        ({"decoder_bias": False}, "decoder_bias=False: only True can be read"),
+        ({"hidden_activation": "relu"}, "hidden_activation='relu': must be one of gelu"),
+        ({"classifier_activation": "relu"}, "classifier_activation='relu': only that of the"),
+        ({"layer_types": ["sliding_attention"] * 5}, "layer_types=.* can be read"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type='yarn'"),
+        ({"rope_parameters": {"full_attention": 7}}, "rope_parameters.*=7: expected `object"),
+        ({"local_attention": "128"}, "local_attention='128': expected `int"),
+        ({"model_type": "modernbart"}, "only bert, modernbert, .*electra, .* can be read"),
+        ({"model_type": "bert"}, "hf:model"),
+    ],
+)
+def test_configs_that_are_refused(vocabulary, folder, changes, message):
+    write_hugging_face(small_model(vocabulary, kinds.MASKED_LM), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(InputError, match=message):
+        read_hugging_face(folder, "hf:model")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"positions": "learned"}, "no ModernBERT with positions='learned', only 'rotary'"),
+        ({"norm": "after"}, "no ModernBERT with norm='after'"),
+        ({"feed_forward": "plain"}, "no ModernBERT with feed_forward='plain'"),
+        ({"causal": True}, "reads left to right"),
+        ({"local_attention": 7}, "local_attention=7: must be even"),
+    ],
+)
+def test_a_variant_that_transformers_lacks_is_not_written(vocabulary, folder, changes, message):
+    model = small_model(vocabulary, kinds.MASKED_LM, dataclasses.replace(SPEC, **changes))
+    with pytest.raises(InputError, match=message):
+        write_hugging_face(model, folder)
+
+
+@pytest.mark.slow
+def test_it_takes_two_texts(vocabulary):
+    """It has no token types: its input of a pair is that of one row of tokens."""
+    model = small_model(vocabulary, kinds.SEQUENCE_CLASSIFICATION)
+    model = dataclasses.replace(model, task={"problem_type": "single_label_classification"})
+    (found,) = predict.predictions(
+        OneModel(model), predict.numbered(["the cat ||| a dog runs"], "text"), "text"
+    )
+    tokens = ["[CLS]", "the", "cat", "[SEP]", "a", "dog", "run", "##s", "[SEP]"]
+    ids = np.array([[PIECES.index(token) for token in tokens]])
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids)}
+    logits = outputs(model.model(), model.params, batch)
+    assert found["probabilities"] == pytest.approx(
+        dict(zip(CLASSES, softmax(logits["logits"][0]).tolist(), strict=True)), abs=rounding(1)
+    )

@@ -1,0 +1,157 @@
+"""The table of names: complete, one to one, and the same both ways."""
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.interop.google import in_hugging_face_terms
+from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders.bert.family import BERT
+from bertjax.models.encoders.registry import array_names
+from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from tests.helpers.small_models import KINDS, SPEC
+
+
+def _arrays(entries, seed=0):
+    rng = np.random.default_rng(seed)
+    return {entry.theirs: rng.normal(size=entry.shape).astype(np.float32) for entry in entries}
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_it_fills_exactly_the_parameters_of_the_module(architecture):
+    kind, of_choices = KINDS[architecture], architecture == "BertForMultipleChoice"
+    inputs = text_inputs(SPEC, **(dict(B=2, C=3, S=5) if of_choices else dict(B=2, S=5)))
+    classes = 1 if of_choices else 3
+    module = ARCHITECTURES[kind].build(SPEC, classes)
+
+    def init(inputs):
+        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    wanted = flatten_dict(nn.unbox(jax.eval_shape(init, inputs)), sep="/")
+    entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, classes)
+    ours = flatten_dict(names.to_ours(_arrays(entries), entries, "test"), sep="/")
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in wanted.items()}
+
+
+def test_write_then_read_is_bit_equal():
+    parts = ("bert", "pooler", "masked_lm", "next_sentence_head", "classifier", "span")
+    entries = array_names(parts, SPEC, kinds.PRE_TRAINING, 3)
+    arrays = _arrays(entries)
+    assert len(arrays) == len(entries)
+    again = names.to_theirs(names.to_ours(arrays, entries, "test"), entries)
+    assert again.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert array.tobytes() == again[name].tobytes(), name
+        assert again[name].flags.c_contiguous
+
+
+def test_products_that_are_stored_as_here():
+    """[in, out], as in GPT-2's Conv1D, with query, key and value beside each other in one array."""
+    entries = [
+        *names.dense("attn", "qkv", (6,), (3, 2, 5), transposed=False),
+        *names.dense("out", "output", (2, 5), (6,), use_bias=False, transposed=False),
+    ]
+    arrays = _arrays(entries)
+    shapes = {"attn.weight": (6, 30), "attn.bias": (30,), "out.weight": (10, 6)}
+    assert {name: array.shape for name, array in arrays.items()} == shapes
+    ours = names.to_ours(arrays, entries, "test")
+    head, column, row = 1, 3, 4
+    place = head * 5 + column
+    of_value = 2 * 10 + place
+    assert ours["qkv"]["kernel"][row, 2, head, column] == arrays["attn.weight"][row, of_value]
+    assert ours["qkv"]["bias"][2, head, column] == arrays["attn.bias"][of_value]
+    assert ours["output"]["kernel"][head, column, row] == arrays["out.weight"][place, row]
+    again = names.to_theirs(ours, entries)
+    assert {name: again[name].tobytes() for name in shapes} == {
+        name: arrays[name].tobytes() for name in shapes
+    }
+
+
+def test_our_arrays_are_in_order_of_memory():
+    """Otherwise a library that writes memory unchanged, such as safetensors, would garble them."""
+    entries = array_names(("bert", "pooler", "masked_lm"), SPEC, kinds.PRE_TRAINING, 0)
+    for leaf in jax.tree.leaves(names.to_ours(_arrays(entries), entries, "test")):
+        assert leaf.flags.c_contiguous
+
+
+def test_the_place_of_a_product():
+    """Checks single elements by hand: of head 2 of the key, and of the attention's output."""
+    entries = array_names(("bert",), SPEC, kinds.ENCODER, 0)
+    arrays = _arrays(entries)
+    ours = flatten_dict(names.to_ours(arrays, entries, "test"), sep="/")
+    head, column, row = 2, 5, 11  # H = 8
+    at = "bert.encoder.layer.1.attention"
+    assert (
+        ours["bert/encoder/layer_1/attention/qkv/kernel"][row, 1, head, column]
+        == arrays[f"{at}.self.key.weight"][head * 8 + column, row]
+    )
+    assert (
+        ours["bert/encoder/layer_1/attention/qkv/bias"][2, head, column]
+        == arrays[f"{at}.self.value.bias"][head * 8 + column]
+    )
+    assert (
+        ours["bert/encoder/layer_1/attention/output/kernel"][head, column, row]
+        == arrays[f"{at}.output.dense.weight"][row, head * 8 + column]
+    )
+
+
+def test_missing_and_misshapen_arrays():
+    entries = array_names(("bert",), SPEC, kinds.ENCODER, 0)
+    arrays = _arrays(entries)
+    name = "bert.encoder.layer.1.output.dense.bias"
+    with pytest.raises(InputError, match=f"here: {name} is missing"):
+        names.to_ours({k: v for k, v in arrays.items() if k != name}, entries, "here")
+    with pytest.raises(InputError, match=rf"here: {name} has the shape \[23\].*have \[24\]"):
+        names.to_ours(arrays | {name: arrays[name][:-1]}, entries, "here")
+
+
+@pytest.mark.parametrize(
+    "name, canonical",
+    [
+        ("embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight"),
+        ("encoder.layer.3.output.LayerNorm.beta", "bert.encoder.layer.3.output.LayerNorm.bias"),
+        ("bert.pooler.dense.weight", "bert.pooler.dense.weight"),
+        ("pooler.dense.bias", "bert.pooler.dense.bias"),
+        ("classifier.weight", "classifier.weight"),
+        ("cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.weight"),
+    ],
+)
+def test_old_names(name, canonical):
+    assert BERT.hugging_face.one_spelling(name) == canonical
+
+
+@pytest.mark.parametrize(
+    "name, canonical, transposed",
+    [
+        (
+            "bert/encoder/layer_11/attention/self/query/kernel",
+            "bert.encoder.layer.11.attention.self.query.weight",
+            True,
+        ),
+        ("bert/encoder/layer_0/output/dense/bias", "bert.encoder.layer.0.output.dense.bias", False),
+        ("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", False),
+        (
+            "bert/embeddings/token_type_embeddings",
+            "bert.embeddings.token_type_embeddings.weight",
+            False,
+        ),
+        ("bert/embeddings/LayerNorm/gamma", "bert.embeddings.LayerNorm.weight", False),
+        ("bert/pooler/dense/kernel", "bert.pooler.dense.weight", True),
+        ("cls/predictions/output_bias", "cls.predictions.bias", False),
+        (
+            "cls/predictions/transform/LayerNorm/beta",
+            "cls.predictions.transform.LayerNorm.bias",
+            False,
+        ),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", False),
+        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias", False),
+    ],
+)
+def test_names_of_google(name, canonical, transposed):
+    array = np.arange(6).reshape(2, 3)
+    found, result = in_hugging_face_terms(name, array)
+    assert found == canonical
+    np.testing.assert_array_equal(result, array.T if transposed else array)

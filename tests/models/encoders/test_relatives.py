@@ -1,0 +1,355 @@
+"""The families that are like BERT: the names and the functions of transformers."""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from bertjax.base.errors import InputError
+from bertjax.interop import hugging_face
+from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.proof import greatest_difference, outputs, random_inputs
+from bertjax.interop.transformers_check import OUTPUTS
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.names import to_ours, to_theirs
+from bertjax.models.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.models.encoders.storage import from_plain, to_plain
+from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from bertjax.objectives.cross_entropy import cross_entropy
+from bertjax.text.tokenizer import Tokenizer
+from tests.helpers.closeness import assert_close, rounding
+from tests.helpers.slow_cases import others_slow
+
+NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
+NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM", "xlnet": "XLNet"}
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+# Sizes of single families. In some, the feed-forward has four times the width in transformers.
+FOUR_TIMES = {"intermediate_size": 96}
+OWN = {"electra": {"embedding_size": 16}, "openai-gpt": FOUR_TIMES, "xlm": FOUR_TIMES}
+OWN["xlnet"] = {"max_position_embeddings": 512}  # no field of its config.json
+SIZES = dict(
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=56,
+)
+CASES = [(name, kind) for name in NAMES for kind in ENCODERS[name].hugging_face.classes]
+CLASSES = tuple(f"class {i}" for i in range(5))
+WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
+VOCABULARY = 97
+
+
+def _spec(name: str, **changes):
+    sizes = SIZES | dict(vocab_size=VOCABULARY, max_position_embeddings=62) | OWN.get(name, {})
+    return ENCODERS[name].spec(**sizes | changes)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    """Whose padding has the id 1, as RoBERTa's."""
+    pieces = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *(f"w{i}" for i in range(92))]
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces))
+    return Tokenizer.open(path)
+
+
+def _model(name: str, kind: str, tokenizer: Tokenizer) -> Pretrained:
+    """Random numbers in every array."""
+    always = ENCODERS[name].spec.causal
+    spec, rng = _spec(name, causal=always or kind == kinds.CAUSAL_LM), np.random.default_rng(3)
+    classes = CLASSES if kind in WITH_CLASSES else ()
+    classes = ("LABEL_0",) if kind == kinds.MULTIPLE_CHOICE else classes
+    entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, len(classes))
+    arrays = {e.theirs: rng.normal(0.1, 0.2, e.shape).astype(np.float32) for e in entries}
+    params = to_ours(arrays, entries, "test")
+    return Pretrained(f"a {name}", kind, spec, params, tokenizer, classes)
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    others_slow(CASES, *(case for case in CASES if case[1] in (kinds.ENCODER, *WITH_CLASSES))),
+)
+def test_names_cover_the_parameters(name, kind):
+    spec = _spec(name, vocab_multiple=8)
+    architecture = ARCHITECTURES[kind]
+    module = architecture.build(spec, 1 if "C" in architecture.axes else 5)
+    shape = dict(zip(architecture.axes, (2, 3, 7)[-len(architecture.axes) :], strict=True))
+
+    def init(inputs):
+        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
+        nn.unbox(jax.eval_shape(init, text_inputs(spec, **shape))),
+    )
+    plain = to_plain(params, spec)
+    classes = 1 if "C" in architecture.axes else 5
+    entries = array_names(architecture.parts(spec), spec, kind, classes)
+    again = to_ours(to_theirs(plain, entries), entries, "test")
+    assert flatten_dict(again).keys() == flatten_dict(plain).keys()
+    jax.tree.map(np.testing.assert_array_equal, again, plain)
+    padded = from_plain(again, spec)[name]["embeddings"]["token"]
+    assert padded.shape[0] == 104 and not padded[VOCABULARY:].any()
+
+
+@pytest.mark.parametrize("name, kind", CASES)
+def test_folders_are_bit_equal_there_and_back(name, kind, tokenizer, tmp_path):
+    model = _model(name, kind, tokenizer)
+    hugging_face.write_hugging_face(model, tmp_path)
+    again = hugging_face.read_hugging_face(tmp_path, "hf:again")
+    assert (again.spec, again.kind, again.classes) == (
+        dataclasses.replace(model.spec),
+        kind,
+        model.classes if kind != kinds.MULTIPLE_CHOICE else again.classes,
+    )
+    jax.tree.map(np.testing.assert_array_equal, again.params, model.params)
+    assert again.left_out == {} and again.missing == ()
+
+
+def _limit(wanted) -> float:
+    return rounding(max(np.abs(each).max() for each in wanted.values()))
+
+
+def _peer(name: str, kind: str):
+    """transformers' model with random weights, in float64, and its arrays."""
+    import torch
+    import transformers
+
+    like_roberta = name in LIKE_ROBERTA
+    sizes = SIZES | OWN.get(name, {}) | ({"type_vocab_size": 1} if like_roberta else {})
+    sizes |= dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
+    sizes["is_decoder"] = kind == kinds.CAUSAL_LM
+    if name == "gpt2":
+        sizes["n_inner"] = sizes.pop("intermediate_size")
+    if name == "distilbert":
+        sizes = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=56)
+    if name == "xlm":
+        sizes = dict(emb_dim=24, n_layers=2, n_heads=3, n_langs=4)
+    if name == "xlnet":
+        sizes = dict(d_model=24, n_layer=2, n_head=3, d_inner=56)
+    else:
+        sizes["max_position_embeddings"] = 64 if like_roberta else 62
+    config = getattr(transformers, f"{NAMES[name]}Config")(
+        **sizes,
+        vocab_size=VOCABULARY,
+        num_labels=5 if kind in WITH_CLASSES else 2,
+        pad_token_id=1,
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, ENCODERS[name].hugging_face.classes[kind])(config).eval()
+    with torch.no_grad():
+        for array in model.parameters():
+            array += 0.05 * torch.randn_like(array)
+    arrays = {key: value.numpy().copy() for key, value in model.state_dict().items()}
+    return model.double(), config, arrays
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name, kind", CASES)
+def test_the_function_is_that_of_transformers(name, kind, tokenizer):
+    """With padding behind, and before."""
+    import torch
+
+    peer, config, arrays = _peer(name, kind)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    classes = CLASSES if kind in WITH_CLASSES else ()
+    model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test", classes)
+    assert spec.max_position_embeddings == _spec(name).max_position_embeddings
+    assert model.missing == ()
+    inputs = random_inputs(model)
+    found = outputs(model.model(), model.params, inputs)
+    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    with torch.inference_mode():
+        theirs = peer(**given)
+    wanted = {
+        key: theirs[next(each for each in OUTPUTS[key] if each in theirs)].numpy() for key in found
+    }
+    assert greatest_difference(wanted, found, inputs) < _limit(wanted)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    "name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2", "xlm", "xlnet"]
+)
+def test_gradients_of_predicted_tokens(name, tokenizer):
+    import torch
+
+    reads_on = ENCODERS[name].spec.causal
+    kind = kinds.CAUSAL_LM if reads_on else kinds.MASKED_LM
+    kind = kinds.PERMUTATION_LM if name == "xlnet" else kind
+    peer, config, arrays = _peer(name, kind)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")
+    inputs = random_inputs(model)
+    drawn = np.random.default_rng(1).integers(0, VOCABULARY, inputs["input_ids"].shape)
+    mask, labels = inputs["input_mask"] > 0, drawn
+    if reads_on:  # transformers compares each output with the label of the next place
+        mask = np.pad(mask[:, :-1] & mask[:, 1:], [(0, 0), (1, 0)])
+    wanted = np.where(mask, drawn, -100)
+    if reads_on:
+        mask, labels = np.roll(mask, -1, axis=1), np.roll(labels, -1, axis=1)
+
+    def loss(params):
+        logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
+        return (cross_entropy(logits, jnp.asarray(labels)) * mask).sum() / mask.sum()
+
+    grads = to_theirs(
+        jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(model.params)), model.entries
+    )
+    given = {name: torch.tensor(array).long() for name, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    peer(**given, labels=torch.tensor(wanted)).loss.backward()
+    theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
+    padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
+    padding.add("embeddings.weight")
+    wanted = {key: gradient.numpy() for key, gradient in theirs.items()}
+    ours = {key: grads[key].copy() for key in wanted}
+    for key in wanted:
+        if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
+            ours[key][1] = wanted[key][1]
+    assert_close(ours, wanted, 1000, share=0.01)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["roberta", "distilbert", "electra", "xlm"])
+def test_positions_and_languages_that_a_batch_gives(name, tokenizer):
+    """As of a text and its translation; also the gradient of the embeddings of languages."""
+    import torch
+
+    peer, config, arrays = _peer(name, kinds.MASKED_LM)
+    spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
+    model = hugging_face.assemble(arrays, spec, kinds.MASKED_LM, tokenizer, "test")
+    inputs = {key: array[2:] for key, array in random_inputs(model).items()}
+    mask = inputs["input_mask"]
+    column, begin = np.arange(mask.shape[1]), (mask.sum(1) // 3)[:, None]
+    in_b = column >= begin
+    positions = column - begin * in_b
+    inputs["position_ids"] = positions.astype(np.int32)
+    given = {key: torch.tensor(array).long() for key, array in inputs.items()}
+    given["attention_mask"] = given.pop("input_mask")
+    if name in LIKE_ROBERTA:
+        given["position_ids"] = torch.tensor(np.where(mask, positions + 2, 1)).long()
+    if name == "xlm":
+        inputs["language_ids"] = np.where(in_b, 3, 1).astype(np.int32)
+        given["langs"] = torch.tensor(inputs["language_ids"]).long()
+    weights = np.random.default_rng(4).normal(size=(*mask.shape, VOCABULARY)) * mask[..., None]
+
+    def summed(params):
+        logits = model.model().apply({"params": params}, inputs, deterministic=True)["masked_lm"]
+        return (logits * weights).sum(), logits
+
+    (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
+    logits = peer(**given).logits
+    wanted = {"masked_lm": logits.detach().numpy()}
+    assert greatest_difference(wanted, {"masked_lm": np.asarray(found)}, inputs) < _limit(wanted)
+    alone = outputs(model.model(), model.params, {k: inputs[k] for k in random_inputs(model)})
+    assert np.abs(np.asarray(found) - alone["masked_lm"]).max() > 0.1
+    (logits * torch.tensor(weights)).sum().backward()
+    grads = to_theirs(jax.tree.map(np.asarray, grads), model.entries)
+    tables = [key for key, _ in peer.named_parameters() if re.search("position|lang_emb", key)]
+    assert len(tables) == 1 + (name == "xlm")
+    for key in tables:
+        theirs = peer.get_parameter(key).grad.numpy()
+        assert_close(grads[key], theirs, 1000, err_msg=key)
+
+
+def test_xlm_that_is_computed_in_another_way_is_refused():
+    fields = {"emb_dim": 24, "n_heads": 3, "n_layers": 2, "n_words": VOCABULARY, "pad_index": 2}
+    read = functools.partial(hugging_face.spec_of, family=ENCODERS["xlm"], origin="test")
+    assert read(fields) == _spec(
+        "xlm", max_position_embeddings=512, vocab_size=VOCABULARY, type_vocab_size=0
+    )
+    assert read(fields | {"n_langs": 15}).type_vocab_size == 15
+    assert read(fields | {"n_langs": 17, "use_lang_emb": False}).type_vocab_size == 0
+    assert read(fields | {"sinusoidal_embeddings": True}) == read(fields)
+    for name, value in (
+        ("causal", True),
+        ("asm", True),
+        ("gelu_activation", False),
+        ("summary_type", "last"),
+    ):
+        with pytest.raises(InputError, match=f"{name}={value!r}: only .* can be read"):
+            read(fields | {name: value})
+    with pytest.raises(InputError, match="summary_activation='tanh': cannot be read"):
+        read(fields | {"summary_activation": "tanh"})
+    for changes, message in (
+        ({"causal": True}, "no xlm with causal=True"),
+        ({"intermediate_size": 56}, "no xlm with intermediate_size=56, only 96"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            family_of(_spec("xlm")).hugging_face.write_config(_spec("xlm", **changes))
+    with pytest.raises(ValueError, match="type_vocab_size=1: the number of languages"):
+        _spec("xlm", type_vocab_size=1)
+
+
+def test_positions_begin_behind_the_id_of_the_padding():
+    spec = _spec("roberta")
+    assert spec.position_rows == 64 and _spec("electra").position_rows == 62
+    fields = family_of(spec).hugging_face.write_config(spec)
+    assert (fields["max_position_embeddings"], fields["pad_token_id"]) == (64, 1)
+    assert _spec("roberta", pad_token_id=0).position_rows == 63
+    with pytest.raises(ValueError, match="pad_token_id=-1: must be at least 0"):
+        _spec("roberta", pad_token_id=-1)
+
+
+def test_a_decoder_of_its_own_is_refused(tokenizer):
+    model = _model("roberta", kinds.MASKED_LM, tokenizer)
+    arrays = to_theirs(model.params, model.entries)
+    other = arrays["roberta.embeddings.word_embeddings.weight"] + 1
+    with pytest.raises(InputError, match=r"lm_head\.decoder\.weight differs from roberta\.emb"):
+        hugging_face.assemble(
+            arrays | {"lm_head.decoder.weight": other}, model.spec, model.kind, tokenizer, "test"
+        )
+
+
+def test_a_summary_that_is_computed_in_another_way_is_refused():
+    config = {"model_type": "electra", "summary_type": "mean"}
+    with pytest.raises(InputError, match="summary_type='mean': only 'first' can be read"):
+        hugging_face.spec_of(config, ENCODERS["electra"], "test")
+
+
+def test_a_config_without_the_fields_that_have_usual_values():
+    """As OpenAI's published models have it, from before these fields."""
+    fields = {"n_embd": 24, "n_head": 3, "n_inner": None, "vocab_size": VOCABULARY}
+    spec = hugging_face.spec_of(fields, ENCODERS["gpt2"], "test")
+    assert (spec.intermediate_size, spec.hidden_act, spec.causal) == (96, "gelu_tanh", True)
+    for name, wrong in (("gpt2", {"scale_attn_weights": False}), ("openai-gpt", {"afn": "relu"})):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: only .* can be read"):
+            hugging_face.spec_of(fields | wrong, ENCODERS[name], "test")
+    with pytest.raises(ValueError, match="no openai-gpt with intermediate_size=56, only 96"):
+        spec = _spec("openai-gpt", intermediate_size=56)
+        family_of(spec).hugging_face.write_config(spec)
+
+
+def test_gpt_reads_left_to_right_only():
+    with pytest.raises(ValueError, match="causal=False: gpt2 reads left to right only"):
+        _spec("gpt2", causal=False)
+
+
+@pytest.mark.parametrize("name", others_slow(["openai-gpt", "gpt2"], "gpt2"))
+def test_fresh_kernels_into_the_residual(name):
+    """GPT-2 scales them by the root of the number of its residual layers."""
+    spec = _spec(name, hidden_size=96, intermediate_size=384, num_hidden_layers=8)
+    module = ARCHITECTURES[kinds.CAUSAL_LM].build(spec, 0)
+    inputs = {name: np.zeros(x.shape, x.dtype) for name, x in text_inputs(spec, B=1, S=3).items()}
+    init = jax.jit(functools.partial(module.init, deterministic=True))
+    params = jax.device_get(nn.unbox(init(jax.random.key(0), inputs))["params"])
+    layer = params[name]["encoder"]["layer_3"]
+    whole = 0.88 * 0.02
+    scaled = whole / 4 if name == "gpt2" else whole
+    for kernel, deviation in (
+        (layer["attention"]["qkv"]["kernel"], whole),
+        (layer["attention"]["output"]["kernel"], scaled),
+        (layer["intermediate"]["kernel"], whole),
+        (layer["output"]["kernel"], scaled),
+    ):
+        assert float(kernel.std()) == pytest.approx(deviation, rel=0.05)

@@ -1,0 +1,110 @@
+"""Products, biases and activations, with the gradients written out for them."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertjax.models.layers.activation import activation
+from bertjax.models.layers.dense import Precision, add_bias, product
+from tests.helpers.closeness import assert_close
+
+
+def _random(*shape):
+    return jnp.asarray(np.random.default_rng(shape).normal(size=shape), jnp.float32)
+
+
+def _integers(*shape):
+    """Makes integers so small that no sum of their products is rounded in bfloat16."""
+    return jnp.asarray(np.random.default_rng(shape).integers(-2, 3, shape), jnp.float32)
+
+
+def _assert_same_pull(ours, plain, *inputs, random=_random, dtype=np.float32):
+    towards = random(*jax.eval_shape(plain, *inputs).shape)
+
+    @partial(jax.jit, static_argnums=0)
+    def value_and_pull(function, *inputs):
+        value, pull = jax.vjp(function, *inputs)
+        return value, pull(towards)
+
+    found, expected = value_and_pull(ours, *inputs), value_and_pull(plain, *inputs)
+    assert [x.dtype for x in jax.tree.leaves(found)] == [x.dtype for x in jax.tree.leaves(expected)]
+    assert_close(found, expected, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "subscripts, x, kernel",
+    [
+        ("ai,io->ao", (5, 3), (3, 4)),
+        ("abi,iopq->abopq", (2, 5, 3), (3, 2, 4, 6)),
+        ("abij,ijo->abo", (2, 5, 3, 4), (3, 4, 7)),
+        ("bpd,vd->bpv", (2, 5, 3), (7, 3)),
+        ("ai,iop->aop", (5, 3), (3, 2, 4)),  # XLA's CPUs once refused its gradient in bfloat16
+    ],
+)
+@pytest.mark.parametrize("compute, random", [("float32", _random), ("bfloat16", _integers)])
+def test_product(subscripts, x, kernel, compute, random):
+    _assert_same_pull(
+        lambda x, kernel: product(subscripts, x, kernel, Precision(compute), "float32"),
+        lambda x, kernel: jnp.einsum(subscripts, x, kernel),
+        *(random(*x), random(*kernel)),
+        random=random,
+    )
+
+
+def test_the_gradient_of_a_kernel_in_either_dtype():
+    """The gradient is rounded when it leaves a device, or not; 4,096 rows show the difference."""
+    x, kernel = _random(4096, 3), _random(3, 2)
+
+    def gradient(dtype):
+        def total(kernel):
+            y = product("ai,io->ao", x, kernel, Precision("bfloat16", dtype), "bfloat16")
+            return y.astype(jnp.float32).sum()
+
+        return np.asarray(jax.jit(jax.grad(total))(kernel))
+
+    exact = gradient("float32")
+    expected = np.asarray(x).astype(jnp.bfloat16).astype(np.float64).sum(0)[:, None].repeat(2, 1)
+    assert_close(exact, expected, terms=4096)
+    rounded = gradient("bfloat16")
+    assert exact.dtype == rounded.dtype == jnp.float32
+    np.testing.assert_array_equal(rounded, exact.astype(jnp.bfloat16).astype(np.float32))
+    assert (rounded != exact).any()
+
+
+@pytest.mark.parametrize("outputs", [(7,), (3, 2, 5)])
+def test_bias(outputs):
+    _assert_same_pull(
+        add_bias, lambda y, bias: y + bias, _random(4, 6, *outputs), _random(*outputs)
+    )
+
+
+@pytest.mark.parametrize("keep_slope", [False, True])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+def test_activation(hidden_act, keep_slope):
+    # It is computed in float64, because in float32 rounding differs and depends on flags.
+    with jax.enable_x64(True):
+        _assert_same_pull(
+            lambda x: activation(hidden_act, x, keep_slope),
+            lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
+            jnp.linspace(-9, 9, 181, dtype=jnp.float64),
+            random=lambda *shape: np.random.default_rng(0).normal(size=shape),
+            dtype=np.float64,
+        )
+
+
+def test_the_erf_form_in_bfloat16():
+    """There it is computed by tanh, with errors below those of rounding."""
+    numbers = [*np.linspace(-9, 9, 5001), -1e30, -100, -9.99, 9.99, 100, 1e30]
+    x = jnp.asarray(numbers, jnp.bfloat16)
+    with_slope = jax.value_and_grad(partial(activation, "gelu"))
+    y, slope = jax.jit(jax.vmap(with_slope))(x)
+    assert y.dtype == slope.dtype == jnp.bfloat16
+    with jax.enable_x64(True):
+        wide = jnp.asarray(np.asarray(x, np.float64))
+        of_erf = jax.value_and_grad(partial(jax.nn.gelu, approximate=False))
+        exact, exact_slope = jax.jit(jax.vmap(of_erf))(wide)
+    np.testing.assert_allclose(np.asarray(y, np.float64), exact, rtol=2**-8, atol=3e-5)
+    np.testing.assert_allclose(np.asarray(slope, np.float64), exact_slope, rtol=2**-8, atol=6e-5)

@@ -1,0 +1,199 @@
+"""Contrastive runs from a config to a model: of vectors of each kind, and of scores."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.config import similarity_config
+from bertjax.interop.hugging_face import write_hugging_face
+from bertjax.programs import finetune
+from bertjax.runs.contrastive.job import SimilarityJob
+from bertjax.runs.contrastive.recipe import SimilarityRecipe
+from bertjax.runs.fine_tuning.task_family import task_family_of
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import read_results
+from bertjax.tasks.classification import Regression
+from bertjax.training.journal import read_metrics
+from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
+from tests.helpers.slow_cases import others_slow
+from tests.helpers.small_models import PIECES, small_model
+
+NOUNS = ["cat", "dog", "house", "run", "blue", "7"]
+
+
+def write_pairs(folder, scored=False):
+    """A query belongs to the passage with the same noun."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(exist_ok=True)
+    for split, count in (("train", 90), ("dev", 24)):
+        rows = []
+        for number in range(count):
+            noun, other = rng.choice(NOUNS, 2, replace=False)
+            row = {"query": f"the {noun} {rng.choice(['!', '?', ''])}", "passage": f"a {noun} ."}
+            if scored:
+                row |= {"passage": f"a {noun if number % 2 else other} .", "score": number % 2}
+            elif number % 3 == 0:
+                row["negative"] = [f"of {other} ,"]
+            rows.append(json.dumps(row))
+        (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    model = small_model(folder / "vocab.txt", "BertForMaskedLM")
+    output = folder / "model"
+    output.mkdir()
+    write_hugging_face(model, output)
+    return f"hf:{output}"
+
+
+def _config(weights, data, config=None, **changes):
+    config = config or finetune_embeddings.get_config()
+    config.update(init_from=weights, data=str(data), batch_size=8, total_steps=40)
+    config.intervals.update(log=4, evaluate=20, checkpoint=16)
+    config.optimizer.learning_rate = 5e-3
+    with config.unlocked():
+        for key, value in changes.items():
+            config[key] = value
+    return config
+
+
+def _kind(kind, **fields):
+    return dict(task=dict(kind=kind, **fields))
+
+
+def _case(name, weights, data):
+    if name == "reranker":
+        return _config(weights, data, finetune_reranker.get_config())
+    changes = {
+        "dense": dict(chunks=2, dimensions=(5, 24)),
+        "late": _kind("late", width=6),
+        "sparse": dict(_kind("sparse"), sparsity=(0.01, 0.02)),
+    }[name]
+    config = _config(weights, data, **changes)
+    if name != "dense":
+        config.loss.scale = 1.0
+    return config
+
+
+@pytest.mark.parametrize("name", others_slow(["dense", "late", "sparse", "reranker"], "reranker"))
+def test_from_a_config_to_a_model(name, weights, tmp_path):
+    data, run = write_pairs(tmp_path / "data", scored=name == "reranker"), tmp_path / "run"
+    config = _case(name, weights, data)
+    assert finetune.run(config, str(run)) == 0
+    rows = read_metrics(run)
+    results = read_results(run)
+    (dev,) = results["dev"].values()
+    assert [row["step"] for row in rows if row["split"] == "dev"] == [20, 40]
+    losses = [row["task_loss"] for row in rows if row["split"] == "train"]
+    assert losses[-1] < losses[0]
+    headline = results["metric"].rpartition(" ")[2]
+    assert dev[headline] == max(r[results["metric"]] for r in rows if r["split"] == "dev")
+    assert results["chosen"]["step"] in (20, 40)
+    model = open_model(str(run))
+    assert model.spec.hidden_size == 24
+    if name == "reranker":
+        assert model.classes == ("LABEL_0",) and model.task["problem_type"] == "regression"
+        assert task_family_of(model) == (Regression(pairs=True), 13)
+    else:
+        assert model.embedding and model.embedding.kind == name
+    # The same command again has nothing to do.
+    again = json.loads((run / "results.json").read_text())
+    assert finetune.run(config, str(run)) == 0
+    assert json.loads((run / "results.json").read_text()) == again
+
+
+# --------------------------------------------------------------------------- bad configs
+
+_BAD = {
+    "no data": (dict(data=""), "config.data is empty"),
+    "a weight on one": (dict(data="a@2,b"), "b has no weight but another has"),
+    "kind": (_kind("x"), "config.task.kind='x': must be one of dense, late, sparse, reranker"),
+    "pooling": (_kind("dense", pooling="sum"), "pooling='sum': must be one of 'mean'"),
+    "similarity": (
+        _kind("dense", similarity="angle"),
+        "config.task.similarity='angle' compares only pairs, and config.loss.name='ranking'",
+    ),
+    "length": (
+        _kind("dense", query_length=14),
+        "config.task.query_length=14: must be from 8 to 13",
+    ),
+    "another loss's field": (
+        dict(loss=dict(name="kl", scale=3.0)),
+        "config.loss.scale: the loss 'kl' has temperature: .*finetune_embeddings.py:kl",
+    ),
+    "loss": (dict(loss=dict(name="x")), "config.loss.name='x': must be one of ranking"),
+    "temperature": (
+        dict(loss=dict(name="kl", temperature=0.0)),
+        "config.loss: temperature=0.0: must be above 0",
+    ),
+    "scale": (
+        dict(loss=dict(name="ranking", scale=0.0)),
+        "config.loss: scale=0.0: must be above 0",
+    ),
+    "dimension": (dict(dimensions=(25,)), r"config.dimensions=\(25,\): 25 is over 24, the width"),
+    "dimensions of many vectors": (
+        dict(_kind("late"), dimensions=(5,)),
+        r"config.dimensions=\(5,\): only the vectors of config.task.kind='dense'",
+    ),
+    "sparsity": (dict(sparsity=(0.1, 0.0)), r"config.sparsity=\(0.1, 0.0\): must be weights"),
+    "chunks": (dict(chunks=3), "config.batch_size=8 does not divide into config.chunks=3 parts"),
+    "epochs": (dict(epochs=0.0, total_steps=0), "config.epochs=0.0: must be above 0"),
+    "triplets with two columns": (
+        dict(loss=dict(name="triplet")),
+        "'triplet' needs at least 2 passages of each query, and it has 1: give wrong ones",
+    ),
+    "no scores": (dict(loss=dict(name="squared")), "'squared' needs scores"),
+    "one text": (dict(), "all its passages are the same text"),
+}
+
+
+@pytest.mark.parametrize("case", _BAD)
+def test_bad_configs(case, weights, tmp_path):
+    changes, message = _BAD[case]
+    passages = ["b", "b"] if case == "one text" else ["a", "of"]
+    rows = (json.dumps({"query": q, "passage": p}) for q, p in zip("ab", passages, strict=True))
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    with pytest.raises(InputError, match=message):
+        SimilarityJob.of(_config(weights, **{"data": tmp_path, **changes}), str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["cosent", "ranking"])
+def test_what_a_reranker_has_not(name, weights, tmp_path):
+    config = _config(weights, tmp_path, finetune_reranker.get_config(name))
+    if name == "ranking":
+        config.loss.symmetric = True
+    with pytest.raises(InputError, match="a reranker has"):
+        SimilarityRecipe.from_config(config)
+
+
+def test_an_unknown_kind_of_vectors_is_not_taken_for_a_task(tmp_path):
+    config = finetune_embeddings.get_config()
+    config.task.kind = "x"
+    with pytest.raises(InputError, match="config.task.kind='x': must be one of dense, late, spars"):
+        finetune.run(config, str(tmp_path))
+
+
+def test_unknown_loss():
+    with pytest.raises(InputError, match="'x' is no loss: take one of ranking"):
+        similarity_config("x")
+
+
+@pytest.mark.parametrize(
+    "module, losses",
+    [
+        (finetune_embeddings, ("ranking", "squared", "cosent", "triplet", "margin_mse", "kl")),
+        (finetune_embeddings_16, ("ranking", "kl")),
+        (finetune_reranker, ("binary", "squared", "margin_mse", "kl", "ranking")),
+    ],
+)
+def test_every_config_loads(module, losses):
+    for loss in losses:
+        recipe = SimilarityRecipe.from_config(module.get_config(loss))
+        assert recipe.loss.name == loss and recipe.objective().loss == recipe.loss
+        assert SimilarityRecipe.from_config(recipe.plain).loss == recipe.loss

@@ -1,0 +1,167 @@
+"""Configs of fine-tuning: the shipped ones load, and errors are named."""
+
+import importlib
+
+import pytest
+
+from bertjax.base.errors import InputError
+from bertjax.config import finetune_config
+from bertjax.runs.fine_tuning.recipe import TASKS, TaskRecipe
+from bertjax.tasks.glue import SETS
+
+# configs/finetune_KEY.py -> the possible words after its colon; None: no word.
+ARGUMENTS = {
+    "glue": (None, *SETS),
+    "squad": (None, "v1.1", "v2.0"),
+    "triviaqa": (None,),
+    "swag": (None,),
+    "ner": (None, "finetune", "features"),
+    "table": (None, "classification", "multi_label", "regression", "tagging", "questions"),
+}
+
+
+def _config(name: str, argument: str | None):
+    module = importlib.import_module(f"configs.finetune_{name}")
+    config = module.get_config(*[] if argument is None else [argument])
+    config.data, config.init_from = "DIR", "NAME"
+    return config
+
+
+def test_every_config_is_here(repository):
+    files = repository.glob("configs/finetune_*.py")
+    names = {file.stem.removeprefix("finetune_") for file in files}
+    contrastive = {"embeddings", "embeddings_16", "reranker"}  # tests/runs/contrastive has them
+    several = {"together"}  # tests/programs/test_finetune_together.py has it
+    assert names - contrastive - several == set(ARGUMENTS) == set(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, each) for name in ARGUMENTS for each in ARGUMENTS[name]]
+)
+def test_every_config_loads(name, argument):
+    config = _config(name, argument)
+    recipe = TaskRecipe.from_config(config)
+    assert isinstance(recipe.task, TASKS[name]) and recipe.task.data == "DIR"
+    assert recipe.init_from == "NAME"
+    assert (recipe.features is not None) == (argument == "features")
+    assert (
+        TaskRecipe.from_config(recipe.plain).trials() == recipe.trials()
+    )  # the form of config.json
+    if argument in SETS or argument in ("v1.1", "v2.0"):
+        assert argument in (getattr(recipe.task, "version", ""), recipe.task.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("glue", "SST2"), ("squad", "v3"), ("ner", "feature"), ("table", "text")]
+)
+def test_an_unknown_word_behind_the_colon_is_refused(name, argument):
+    with pytest.raises(ValueError, match=argument):  # InputError is one
+        TaskRecipe.from_config(_config(name, argument))
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "batch", "rates", "epochs"),
+    [
+        ("glue", "MRPC", 32, (5e-5, 4e-5, 3e-5, 2e-5), 3),
+        ("squad", "v1.1", 32, (5e-5,), 3),
+        ("squad", "v2.0", 48, (5e-5,), 2),
+        ("swag", None, 16, (2e-5,), 3),
+    ],
+)
+def test_the_papers_values(name, argument, batch, rates, epochs):
+    """The values of sections 4.1 to 4.4."""
+    trials = TaskRecipe.from_config(_config(name, argument)).trials()
+    assert [each.learning_rate for each in trials] == list(rates)
+    assert {(each.batch_size, each.epochs, each.seed) for each in trials} == {(batch, epochs, 0)}
+
+
+def test_the_grid_of_the_appendix():
+    """Section A.3: batches of 16 and 32, three rates, 2 to 4 epochs; each restart has a seed."""
+    config = finetune_config()
+    config.task, config.data, config.init_from = dict(kind="swag"), "DIR", "NAME"
+    config.seed = 5
+    config.grid = dict(batch_size=(16, 32), learning_rate=(5e-5, 3e-5, 2e-5), epochs=(2, 3, 4))
+    config.grid.restarts = 2
+    trials = TaskRecipe.from_config(config).trials()
+    assert len(trials) == len(set(trials)) == len({each.name for each in trials}) == 36
+    assert {each.seed for each in trials} == {5, 6}
+    assert trials[0].name == "batch16-rate5e-05-epochs2-seed5"
+
+
+def test_warm_up_is_a_share_of_the_steps():
+    recipe = TaskRecipe.from_config(_config("swag", None))
+    for steps, warmup in ((100, 10), (99, 9), (5, 0)):  # int(steps * 0.1), as run_classifier.py
+        assert recipe.optimizer.warmup_of(steps) == warmup
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ("a.b=classification,RTE", "'a.b=classification': the name of a task must have letters"),
+        ("RTE,=classification", "'=classification': the name of a task must"),
+        ("RTE,1st=tagging", "'1st=tagging': the name of a task must"),
+        ("RTE,MRPC,RTE", "the name RTE is taken"),
+        ("RTE,items=regression", "the name items is taken"),  # a method of the config
+    ],
+)
+def test_a_name_that_a_task_cannot_have(tasks, message):
+    with pytest.raises(InputError, match=message):
+        _config("together", tasks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            dict(grid=dict(epochs=(2.5,))),
+            r"config.grid.epochs\[0\]=2.5: expected `int`",
+        ),
+        (dict(grid=dict(batch_size=(0,))), r"batch_size=\(0,\): must be one or more positive"),
+        (dict(grid=dict(learning_rate=())), r"learning_rate=\(\): must be one or more positive"),
+        (
+            dict(grid=dict(size=1)),
+            "config.grid.size: unknown key: there are batch_size, lea",
+        ),
+        (dict(data=""), "config.data is empty: name the folder"),
+        (dict(seed=-1), "config.seed=-1: must be at least 0"),
+        (dict(seed=2**31 - 1, grid=dict(restarts=2)), "config.seed=2147483648: must be at most"),
+        (dict(seed=3.5), "config.seed=3.5: expected `int`"),
+        (dict(grid=dict(restarts=2.0)), "config.grid.restarts=2.0: expected `int`"),
+        (dict(task=dict(kind=["swag"])), r"config.task.kind=\['swag'\]: must be one of glue"),
+        (dict(task=dict(kind="squad", n_best=None)), "config.task.n_best=None: expected `int`"),
+        (dict(batch_tokens=-1), "config.batch_tokens=-1: must be at least 0"),
+        (dict(grid=dict(restarts=10**9)), "config.grid.restarts=10{9}: must be at most 1,000"),
+        (dict(grid=dict(batch_size=(8, 10**9))), "config.grid.batch_size=10{9}: must be at most"),
+        (
+            dict(grid=dict(learning_rate=(1e-3, float("1e400")))),
+            "config.grid.learning_rate=inf: must",
+        ),
+        (dict(optimizer=dict(epsilon=float("inf"))), "config.optimizer.epsilon=inf: must be 0, or"),
+        (dict(buckets=0), "config.buckets=0: must be at least 1"),
+        (dict(batch=5), "config.batch: unknown key: there are .*batch_tokens"),
+        (dict(layout="rows"), "layout='rows': must be one of data"),
+        (dict(optimizer=dict(name="sgd")), "config.optimizer: optimizer name='sgd'"),
+        (dict(task=dict(kind="swag", n=5)), "config.task.n: unknown key: there are data$"),
+        (dict(task=dict(kind="swag", answer_steps=5)), "config.task.answer_steps: unknown key"),
+        (
+            dict(task=dict(kind="glue", name="CoLA", answer_steps=5)),
+            "config.task: answer_steps=5: an answer network reads pairs .*, and CoLA has none",
+        ),
+        (dict(features=dict(choices=["top"])), "config.features: choices=.*must be one or more of"),
+        (dict(features=dict(choices=["last"], hidden=0)), "config.features: hidden=0: must be at"),
+        (dict(bilstm=dict(hidden=-1)), "config.bilstm: hidden must be at least 0, depth at least"),
+        (dict(bilstm=dict(width=768)), "config.bilstm.width: unknown key: there are hidden, "),
+        (dict(bilstm=dict(depth=1)), "config.bilstm=.*'depth': 1.*: with hidden=0 there is no"),
+        (
+            dict(features=dict(choices=["last"]), bilstm=dict(hidden=8)),
+            "config.bilstm.hidden=8: a tagger over fixed features has a BiLSTM already",
+        ),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    config = _config("swag", None).to_dict()
+    for key, value in changes.items():
+        own = isinstance(value, dict) and key in config and key != "task"
+        config[key] = config[key] | value if own else value
+    with pytest.raises(InputError, match=message):
+        TaskRecipe.from_config(config)
