@@ -6,7 +6,7 @@ Shape letters, used in comments and docstrings throughout:
   S  sequence length              H  width of one head (D = N * H)
   P  masked positions a sequence  F  feed-forward width
   D  model width                  V  vocabulary
-  Q  length of queries
+  Q  length of queries            K  heads of keys and values (K divides N)
   C  classes, or choices
   W  characters of a word
 
@@ -30,9 +30,10 @@ CHARACTERS = "characters"
 SEGMENTS = "segments"
 EMBED = "embed"
 EMBED_OUT = "embed_out"  # the second D of a D x D product
-QKV = "qkv"  # query, key, value: always 3
+QKV = "qkv"  # query, key, value: 3; or key, value: 2
 GATE = "gate"  # the two halves of a gated feed-forward
 HEADS = "heads"
+KV_HEADS = "kv_heads"  # of keys and values, where queries have more
 HEAD_WIDTH = "head_width"
 MLP = "mlp"
 CLASSES = "classes"

@@ -1,8 +1,8 @@
 """Every implementation of attention takes these arguments.
 
   query    [B, S, N, H]
-  key      [B, T, N, H]
-  value    [B, T, N, H]
+  key      [B, T, K, H], where K divides N: head n of the queries reads head n // (N / K)
+  value    [B, T, K, H]
   mask     `Mask`: arrays that say what a query sees
   pattern  `Pattern`: what a query sees by position alone; it is known when a program is compiled
   bias     [B or 1, N or 1, S, T], added to the scores query key^T / sqrt(H); or None

@@ -50,11 +50,11 @@ class _Form(NamedTuple):
     Attributes:
       parts: see `Parts`.
       join: makes the gradient of the given array or arrays from those of query, key and value,
-        [B, N, S, H] each.
+        [B, N, S, H] each, and the array or arrays.
     """
 
     parts: Parts
-    join: Callable[[Sequence[jax.Array]], Any]
+    join: Callable[[Sequence[jax.Array], Any], Any]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -89,7 +89,7 @@ def _backward(
     d_query, d_key, d_value, d_scores = backward(
         query, key, value, of_forward, swap(gradient), drop
     )
-    d_given = form.join((d_query * _scale(query), d_key, d_value))
+    d_given = form.join((d_query * _scale(query), d_key, d_value), given)
     d_bias = None if bias is None else _summed_like(d_scores, bias)
     return d_given, d_bias, None, None
 
@@ -103,13 +103,33 @@ def heads_first(qkv: jax.Array) -> list[jax.Array]:
     return [_on_cpu_apart(x) for x in (query * _scale(qkv), key, value)]
 
 
+def _heads_last(gradients: Sequence[jax.Array], qkv: jax.Array) -> jax.Array:
+    del qkv
+    return jnp.stack(list(map(swap, gradients)), axis=2)
+
+
 def _each_heads_first(given: Sequence[jax.Array]) -> list[jax.Array]:
-    query, key, value = map(swap, given)
+    """A head of keys and values is repeated for all heads of queries that read it."""
+    query, *others = map(swap, given)
+    readers = query.shape[1] // others[0].shape[1]
+    key, value = (x if readers == 1 else jnp.repeat(x, readers, axis=1) for x in others)
     return [query * _scale(query), key, value]
 
 
-_JOINED = _Form(heads_first, lambda gradients: jnp.stack(list(map(swap, gradients)), axis=2))
-_APART = _Form(_each_heads_first, lambda gradients: tuple(map(swap, gradients)))
+def _each_heads_last(
+    gradients: Sequence[jax.Array], given: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    def summed(gradient: jax.Array, x: jax.Array) -> jax.Array:
+        gradient = swap(gradient)
+        if gradient.shape == x.shape:
+            return gradient
+        return gradient.reshape(*x.shape[:3], -1, x.shape[3]).sum(3)
+
+    return tuple(map(summed, gradients, given))
+
+
+_JOINED = _Form(heads_first, _heads_last)
+_APART = _Form(_each_heads_first, _each_heads_last)
 
 
 def _summed_like(gradient: jax.Array, bias: jax.Array) -> jax.Array:

@@ -70,7 +70,7 @@ def attention(
     drop: Drop | None = None,
     implementation: str = "einsum",
 ) -> jax.Array:
-    """Attention of [B, S, N, H] queries to [B, T, N, H] keys and values: [B, S, N, H].
+    """Attention of [B, S, N, H] queries to [B, T, K, H] keys and values: [B, S, N, H].
 
     The arguments are those of `bertjax.models.attention.contract`: `mask` is `Mask.keys`, and so
     on.

@@ -23,7 +23,7 @@ def local_self_attention(
 ) -> jax.Array:
     """See `bertjax.models.attention.contract`; with a window w and a mask of keys.
 
-    The queries are cut into blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
+    The queries are cut into k blocks of s = 2 w, and each block is multiplied with the t = 4 w keys
     around it. So all devices and platforms compute it with plain products.
     """
     assert pattern.window is not None
@@ -58,13 +58,13 @@ _attend.defvjp(_forward, _backward)
 
 
 def _blocks(qkv: jax.Array, window: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Query / sqrt(H) [B, N, K, s, H], and the key and the value around it [B, N, K, t, H]."""
+    """Query / sqrt(H) [B, N, k, s, H], and the key and the value around it [B, N, k, t, H]."""
     query, key, value = heads_first(qkv)
     return _cut(query, 0, block_length(window)), _around(key, window), _around(value, window)
 
 
 def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
-    """[..., S, H] -> [..., K + more, s, H], with `before` zeros before it, and zeros behind."""
+    """[..., S, H] -> [..., k + more, s, H], with `before` zeros before it, and zeros behind."""
     length = x.shape[-2]
     count = -(-length // block) + more
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(before, count * block - before - length), (0, 0)])
@@ -72,16 +72,16 @@ def _cut(x: jax.Array, before: int, block: int, more: int = 0) -> jax.Array:
 
 
 def _around(x: jax.Array, window: int) -> jax.Array:
-    """The positions that the queries of each block may see: [..., S, H] -> [..., K, t, H]."""
+    """The positions that the queries of each block may see: [..., S, H] -> [..., k, t, H]."""
     shifted = _cut(x, window, block_length(window), more=1)
     return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], -2)
 
 
 def _visible(mask: Mask, pattern: Pattern, window: int) -> jax.Array:
-    """Bool [B, K, s or 1, t]: True where query s of a block sees key t around it."""
+    """Bool [B, k, s or 1, t]: True where query s of a block sees key t around it."""
     block = block_length(window)
 
-    def around(x: jax.Array) -> jax.Array:  # [B, S] -> [B, K, 1, t]
+    def around(x: jax.Array) -> jax.Array:  # [B, S] -> [B, k, 1, t]
         return _around(x[..., None], window)[..., 0][:, :, None]
 
     seen = around(mask.keys.astype(bool))
@@ -90,6 +90,6 @@ def _visible(mask: Mask, pattern: Pattern, window: int) -> jax.Array:
     if pattern.causal:
         seen = seen & (distance <= 0)
     if mask.segment_ids is not None:
-        own = _cut(mask.segment_ids[..., None], 0, block)  # [B, K, s, 1]
+        own = _cut(mask.segment_ids[..., None], 0, block)  # [B, k, s, 1]
         seen = seen & (own == around(mask.segment_ids))
     return seen

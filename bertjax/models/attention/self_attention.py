@@ -18,6 +18,9 @@ from bertjax.models.layers.rotary import Rotation, rotated
 class SelfAttention(nn.Module):
     """[B, S, D] -> [B, S, D]; one product makes queries, keys and values.
 
+    If keys and values have fewer heads than queries (grouped-query attention, arXiv 2305.13245),
+    queries have a product of their own.
+
     Attributes:
       heads, head_width: N and H.
       pattern: what a query sees by position.
@@ -28,6 +31,7 @@ class SelfAttention(nn.Module):
       precision: the dtypes of the products.
       use_bias: whether the products add biases.
       remat: see `bertjax.models.attention.implementations.self_attention`.
+      key_value_heads: K, which divides N; 0: as many as N.
     """
 
     heads: int
@@ -41,6 +45,7 @@ class SelfAttention(nn.Module):
     use_bias: bool = True
     dropout_bits: int = 32
     remat: bool = False
+    key_value_heads: int = 0
 
     @nn.compact
     def __call__(
@@ -61,7 +66,14 @@ class SelfAttention(nn.Module):
             use_bias=self.use_bias,
             joined=kernel,  # a kernel of attention reads and writes all heads as one axis
         )
-        qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
+        if self.key_value_heads in (0, self.heads):
+            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
+        else:
+            shared = {axes.KV_HEADS: self.key_value_heads, axes.HEAD_WIDTH: self.head_width}
+            query = dense(embed, heads, self.qkv_init, name="query")(x)
+            key_value = dense(embed, {axes.QKV: 2} | shared, self.qkv_init, name="key_value")(x)
+            key_value = jnp.repeat(key_value, self.heads // self.key_value_heads, axis=3)
+            qkv = jnp.concatenate([query[:, :, None], key_value], axis=2)
         qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
             qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
         )
@@ -101,7 +113,8 @@ class SelfAttention(nn.Module):
         seen = []
         for name, each in zip(("keys", "values"), new, strict=True):
             cached: nn.Variable[jax.Array] = self.variable("cache", name)
-            cached.value = cached.value.at[rows, place].set(each[:, 0])
+            readers = self.heads // cached.value.shape[2]  # of one head of keys and values
+            cached.value = cached.value.at[rows, place].set(each[:, 0, ::readers])
             seen.append(cached.value)
         if self.pattern.window is not None:
             mask = mask * (jnp.arange(mask.shape[1]) >= place[:, None] - self.pattern.window)

@@ -2,7 +2,8 @@
 
 They are the collection "cache" of a model that reads left to right. With it, the model takes
 `input_ids` [B, 1], one token of each text, and `input_mask` [B, T], 1 on that token and on all
-before it; T is the most tokens. It changes the collection at the place of the token.
+before it; T is the most tokens. It changes the collection at the place of the token. A layer has
+keys and values [B, T, K, H]; the keys are rotated where positions are rotary.
 """
 
 from typing import Any
@@ -19,7 +20,8 @@ def empty_cache(spec: SpecOfAttention, rows: int, length: int) -> dict[str, Any]
       rows: B.
       length: T.
     """
-    shape = rows, length, spec.num_attention_heads, spec.head_width
+    heads = getattr(spec, "num_key_value_heads", 0) or spec.num_attention_heads
+    shape = rows, length, heads, spec.head_width
 
     def of_layer() -> dict[str, Any]:
         zeros = {name: jnp.zeros(shape, spec.compute_dtype) for name in ("keys", "values")}

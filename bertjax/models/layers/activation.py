@@ -5,10 +5,16 @@ import functools
 import jax
 import jax.numpy as jnp
 
+_FUNCTIONS = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "silu": jax.nn.silu,
+}
+
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 2))
 def activation(name: str, x: jax.Array, keep_slope: bool = False) -> jax.Array:
-    """The erf or the tanh form of gelu, "gelu" or "gelu_tanh".
+    """The erf or the tanh form of gelu, "gelu" or "gelu_tanh"; or x sigmoid(x), "silu".
 
     Args:
       keep_slope: whether the slope is a residual, and not x, which others keep anyway. Then value
@@ -21,8 +27,7 @@ def _with_slope(name: str, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     with jax.named_scope("activation"):
         if name == "gelu" and x.dtype == jnp.bfloat16:
             return _erf_by_tanh(x)
-        gelu = functools.partial(jax.nn.gelu, approximate=name == "gelu_tanh")
-        return jax.jvp(gelu, (x,), (jnp.ones_like(x),))
+        return jax.jvp(_FUNCTIONS[name], (x,), (jnp.ones_like(x),))
 
 
 def _erf_by_tanh(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Layer normalization."""
+"""Layer normalization, and that by the root mean square."""
 
 import jax
 import jax.numpy as jnp
@@ -32,3 +32,24 @@ class LayerNorm(nn.Module):
         if self.use_bias:
             y += parameter(self, "bias", (self.axis,), shape, nn.initializers.zeros)
         return y.astype(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * scale over the last axis (D), as arXiv 1910.07467.
+
+    The mean is computed in float32.
+
+    Attributes:
+      axis: the logical axis of D.
+      eps: a number that is added to the mean square.
+    """
+
+    axis: str
+    eps: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = parameter(self, "scale", (self.axis,), x.shape[-1:], nn.initializers.ones)
+        wide = x.astype(jnp.float32)
+        square = jnp.square(wide).mean(-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(square + self.eps) * scale).astype(x.dtype)

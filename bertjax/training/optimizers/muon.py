@@ -14,7 +14,7 @@ from bertjax.base import axes
 
 # The sides of matrices that are not D, or are the second D. Axes that are on neither side (layers,
 # query, key and value) count matrices, each of which is orthogonalized alone.
-_SIDES = (axes.HEADS, axes.HEAD_WIDTH, axes.MLP, axes.EMBED_OUT)
+_SIDES = (axes.HEADS, axes.KV_HEADS, axes.HEAD_WIDTH, axes.MLP, axes.EMBED_OUT)
 
 _MOMENTUM = 0.95
 _STEPS = 5

@@ -17,6 +17,7 @@ _SEQUENCE: Rules = {axes.LENGTH: MODEL, **_VOCABULARY}
 _FSDP: Rules = {axes.EMBED: DATA}
 _TENSOR: Rules = {
     axes.HEADS: MODEL,
+    axes.KV_HEADS: MODEL,
     axes.ACTIVATION_HEADS: MODEL,
     axes.MLP: MODEL,
     axes.ACTIVATION_MLP: MODEL,

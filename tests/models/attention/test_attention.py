@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.models.attention.einsum import einsum_self_attention
@@ -227,3 +228,37 @@ def test_apart_it_is_self_attention(qkv, name):
     query, key, value = jnp.moveaxis(qkv, 2, 0)
     found = attention(query, key, value, **seen, **pattern._asdict(), drop=Drop(SEED, 0.4))
     np.testing.assert_array_equal(found, _attend(qkv, name, Drop(SEED, 0.4)))
+
+
+@pytest.mark.parametrize("implementation", ["einsum", "fused"])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_heads_of_queries_share_keys_and_values(shared, implementation):
+    """Values and gradients are those of numpy's repeated heads; dropout has the same bits."""
+    heads, rng = 6, np.random.default_rng(7)
+    shapes = (B, S, heads, H), (B, T, shared, H), (B, T, shared, H), (1, heads, S, T)
+    query, key, value, bias = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    given = dict(mask=ROOMS, segment_ids=OF_KEYS, query_segment_ids=OF_QUERIES, window=7)
+    seen = GIVEN["segment ids"][1] & (np.abs(PLACES) <= 7)
+    sees = np.broadcast_to(seen.any(-1).swapaxes(1, 2)[..., None], (B, S, 1, 1))
+    towards = (rng.normal(size=query.shape) * sees).astype(np.float32)
+    drop = Drop(SEED, 0.3) if implementation == "einsum" else None
+
+    @jax.jit
+    def both(query, key, value, bias):
+        def attend(query, key, value, bias):
+            how = dict(bias=bias, drop=drop, implementation=implementation)
+            return attention(query, key, value, **given, **how)
+
+        value, pull = jax.vjp(attend, query, key, value, bias)
+        return value * sees, pull(jnp.asarray(towards))
+
+    again = [np.repeat(x, heads // shared, axis=2) for x in (key, value)]
+    wanted, (of_query, *others, of_bias) = jax.device_get(both(query, *again, bias))
+    others = [x.reshape(B, T, shared, -1, H).sum(3) for x in others]
+    found, gradients = jax.device_get(both(query, key, value, bias))
+    assert_close(found, wanted)
+    assert_close(gradients, (of_query, *others, of_bias))
+    if not drop:
+        scores = np.einsum("bsnh,btnh->bnst", query, again[0]) * H**-0.5 + bias
+        weights = softmax(np.where(seen, scores, -1e30), -1)
+        assert_close(found, np.einsum("bnst,btnh->bsnh", weights, again[1]) * sees)

@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bertjax.base import axes
 from bertjax.models.layers.activation import activation
+from bertjax.models.layers.decoder import decode
 from bertjax.models.layers.dense import Precision, add_bias, product
+from bertjax.models.layers.norm import RMSNorm
 from tests.helpers.closeness import assert_close
 
 
@@ -81,14 +84,21 @@ def test_bias(outputs):
     )
 
 
+FORMULAS = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "silu": lambda x: x / (1 + jnp.exp(-x)),
+}
+
+
 @pytest.mark.parametrize("keep_slope", [False, True])
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("hidden_act", FORMULAS)
 def test_activation(hidden_act, keep_slope):
     # It is computed in float64, because in float32 rounding differs and depends on flags.
     with jax.enable_x64(True):
         _assert_same_pull(
             lambda x: activation(hidden_act, x, keep_slope),
-            lambda x: jax.nn.gelu(x, approximate=hidden_act == "gelu_tanh"),
+            FORMULAS[hidden_act],
             jnp.linspace(-9, 9, 181, dtype=jnp.float64),
             random=lambda *shape: np.random.default_rng(0).normal(size=shape),
             dtype=np.float64,
@@ -108,3 +118,27 @@ def test_the_erf_form_in_bfloat16():
         exact, exact_slope = jax.jit(jax.vmap(of_erf))(wide)
     np.testing.assert_allclose(np.asarray(y, np.float64), exact, rtol=2**-8, atol=3e-5)
     np.testing.assert_allclose(np.asarray(slope, np.float64), exact_slope, rtol=2**-8, atol=6e-5)
+
+
+def test_norm_by_the_root_mean_square():
+    """The sum of squares of the second row has the size of eps; a mean is not subtracted."""
+    module = RMSNorm(axes.EMBED, eps=1e-3)
+    scale, x = _random(5), _random(3, 5) * jnp.array([[100.0], [0.02], [1.0]]) + 0.01
+    _assert_same_pull(
+        lambda x, scale: module.apply({"params": {"scale": scale}}, x),
+        lambda x, scale: x / jnp.sqrt((x**2).sum(-1, keepdims=True) / 5 + 1e-3) * scale,
+        *(x, scale),
+    )
+    narrow = x.astype(jnp.bfloat16)  # only the result is rounded
+    wide = np.asarray(narrow, np.float64)
+    wide *= scale / np.sqrt(np.square(wide).mean(-1, keepdims=True) + 1e-3)
+    found = jax.jit(module.apply)({"params": {"scale": scale}}, narrow)
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(found, np.float64), wide, rtol=2**-8)
+
+
+def test_rows_that_pad_the_vocabulary_are_never_predicted():
+    x, table, bias = (np.ones(shape, np.float32) for shape in ((1, 2, 3), (7, 3), 7))
+    decoded = jax.jit(partial(decode, vocab_size=5, precision=Precision()))
+    found = np.asarray(decoded(x, table, bias))
+    assert (found[..., :5] == 4).all() and (found[..., 5:] == np.finfo(np.float32).min).all()

@@ -324,9 +324,9 @@ def test_the_modern_recipes_decay_is_modernberts(config):
 
 
 AXES = {
-    "qkv": {
-        "kernel": (axes.EMBED, axes.QKV, axes.HEADS, axes.HEAD_WIDTH),
-        "bias": (axes.QKV, axes.HEADS, axes.HEAD_WIDTH),
+    "key_value": {
+        "kernel": (axes.EMBED, axes.QKV, axes.KV_HEADS, axes.HEAD_WIDTH),
+        "bias": (axes.QKV, axes.KV_HEADS, axes.HEAD_WIDTH),
     },
     "out": {"kernel": (axes.HEADS, axes.HEAD_WIDTH, axes.EMBED), "bias": (axes.EMBED,)},
     "up": {"kernel": (axes.LAYERS, axes.EMBED, axes.MLP), "bias": (axes.LAYERS, axes.MLP)},
@@ -335,8 +335,8 @@ AXES = {
     "classifier": {"kernel": (axes.EMBED_OUT, axes.CLASSES)},
 }
 SIZES = {
-    **{axes.EMBED: 6, axes.QKV: 3, axes.HEADS: 2, axes.HEAD_WIDTH: 5, axes.LAYERS: 4},
-    **{axes.MLP: 7, axes.VOCAB: 9, axes.EMBED_OUT: 8, axes.CLASSES: 3},
+    **{axes.EMBED: 6, axes.QKV: 2, axes.HEADS: 4, axes.KV_HEADS: 2, axes.HEAD_WIDTH: 5},
+    **{axes.LAYERS: 4, axes.MLP: 7, axes.VOCAB: 9, axes.EMBED_OUT: 8, axes.CLASSES: 3},
 }
 
 
@@ -353,12 +353,12 @@ def _arrays(seed):
 
 
 def _as_matrices(tree):
-    """The matrices of query, key and value, and of each layer, as arrays of their own."""
+    """The matrices of key and value, and of each layer, as arrays of their own."""
     found = {f"{p} {n}": leaf for p, leaves in tree.items() for n, leaf in leaves.items()}
-    parts = ("qkv", "out", "up", "pooler")
-    qkv, out, up, pooler = (found.pop(f"{part} kernel") for part in parts)
-    found |= {f"matrix {i}": qkv[:, i].reshape(6, 10) for i in range(3)}
-    found |= {"matrix out": out.reshape(10, 6), "matrix pooler": pooler}
+    parts = ("key_value", "out", "up", "pooler")
+    key_value, out, up, pooler = (found.pop(f"{part} kernel") for part in parts)
+    found |= {f"matrix {i}": key_value[:, i].reshape(6, 10) for i in range(2)}
+    found |= {"matrix out": out.reshape(20, 6), "matrix pooler": pooler}
     return found | {f"matrix up {i}": up[i] for i in range(4)}
 
 
