@@ -1,11 +1,12 @@
 """Activation functions, which keep their input or their slope for the backward pass."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "silu": jax.nn.silu,

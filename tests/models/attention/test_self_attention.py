@@ -1,6 +1,7 @@
 """The layer of self-attention, where queries have more heads than keys and values; its cache."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.models.attention.contract import Mask, Pattern
 from bertjax.models.attention.probabilities import ATTENTION
 from bertjax.models.attention.self_attention import SelfAttention
+from bertjax.models.encoders.cache import empty_cache
 from bertjax.models.layers.dense import Precision
 from bertjax.models.layers.rotary import rotation
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
@@ -118,7 +120,9 @@ def test_a_cache_goes_on_as_all_at_once():
     x, mask = _case(length)
     module = _module(shared, pattern=Pattern(causal=True, window=3))
     params = _params(module)
-    empty = np.zeros((B, length, shared, H), np.float32)
+    sizes = dict(num_attention_heads=N, num_key_value_heads=shared, head_width=H)
+    sizes |= dict(num_hidden_layers=1, compute_dtype="float32", encoder="some")
+    empty = empty_cache(SimpleNamespace(**sizes), B, length)["some"]["encoder"]["layer_0"]
 
     @jax.jit
     def both(params, x):
@@ -134,13 +138,13 @@ def test_a_cache_goes_on_as_all_at_once():
             y, changed = apply(given, token, Mask(read), by, mutable=["cache"])
             return changed["cache"], y[:, 0]
 
-        cache, steps = jax.lax.scan(step, {"keys": empty, "values": empty}, jnp.arange(length))
+        cache, steps = jax.lax.scan(step, empty["attention"], jnp.arange(length))
         return whole, steps.swapaxes(0, 1), cache
 
     whole, steps, cache = jax.device_get(both(params, x))
     inside = mask.keys[:, :, None]
     assert_close(steps * inside, whole * inside)
-    assert cache["keys"].shape == empty.shape and cache["keys"].all()
+    assert cache["keys"].shape == (B, length, shared, H) and cache["keys"].all()
 
 
 @pytest.mark.devices(8)
