@@ -374,6 +374,7 @@ def _of_sequences(single: TokenSequence, pair: TokenSequence) -> Template | None
         tuple(ids[second + 1 :]),
         second_type=types[second],
         last_type=types[-1] if types[-1] != types[second] else None,
+        between_type=types[second - 1] if second > first + 1 else 0,
     )
     made = [template.sequence([a]), template.sequence([a], [b])]
     return template if made == [single, pair] else None

@@ -2,7 +2,7 @@
 
 BERT (section 3): [CLS] A [SEP] and [CLS] A [SEP] B [SEP], type 1 from B on. RoBERTa: <s> A </s> and
 <s> A </s></s> B </s>, all of type 0. XLNet: A <sep> <cls> and A <sep> B <sep> <cls>, with a type of
-its own for <cls>. GPT-2: none.
+its own for <cls>. EuroBERT: its first token before each text. GPT-2: none.
 """
 
 import dataclasses
@@ -35,6 +35,7 @@ class Template:
       before, between, after: ids of special tokens.
       second_type: the token type of B, and of `after` behind a B; other tokens have type 0.
       last_type: the token type of the last special token, if it differs.
+      between_type: the token type of `between`.
     """
 
     before: tuple[int, ...] = ()
@@ -42,6 +43,7 @@ class Template:
     after: tuple[int, ...] = ()
     second_type: int = 1
     last_type: int | None = None
+    between_type: int = 0
 
     @classmethod
     def usual(cls, roles: Mapping[str, int]) -> Self:
@@ -76,9 +78,10 @@ class Template:
 
     def sequence(self, a: list[int], b: list[int] | None = None) -> TokenSequence:
         """The sequence of one or two texts, which are given as their ids."""
-        head = [*self.before, *a, *(() if b is None else self.between)]
+        head, between = [*self.before, *a], [] if b is None else [*self.between]
         tail = [*(b or ()), *self.after]
-        ids, types = head + tail, [0] * len(head)
+        ids = head + between + tail
+        types = [0] * len(head) + [self.between_type] * len(between)
         types += [0 if b is None else self.second_type] * len(tail)
         if self.after and self.last_type is not None:
             types[-1] = self.last_type
@@ -121,6 +124,8 @@ class Template:
         column = np.arange(length, dtype=np.int32)
         b, end = (each.astype(np.int32)[:, None] for each in (b, end))
         types = ((column >= b) & (column < end)) * np.int32(self.second_type)
+        between = (column >= b - len(self.between)) & (column < b) & (b < end)
+        types += between * np.int32(self.between_type)
         if self.last_type is not None:
             np.put_along_axis(types, end - 1, self.last_type, axis=1)
         return types

@@ -187,7 +187,9 @@ class Tokenizer:
         if self.kind in LIBRARY_KINDS and names != BERT:
             own[_SPECIAL_TOKENS] = names
         if self.template != Template.usual(self.roles):
-            own[_TEMPLATE] = dataclasses.asdict(self.template)
+            own[_TEMPLATE] = template = dataclasses.asdict(self.template)
+            if not template["between_type"]:  # a later field: identities stay
+                del template["between_type"]
         return own
 
     def _id(self, role: str) -> int:

@@ -12,6 +12,7 @@ from bertjax.interop import json_files
 from bertjax.interop.json_files import read_optional
 from bertjax.interop.tokenizer_files import differences, read_tokenizer, write_tokenizer
 from bertjax.text.special_tokens import SPECIAL_TOKENS
+from bertjax.text.template import Template
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe, learn_sentencepiece
 
@@ -56,6 +57,47 @@ def bpe_file(tmp_path_factory) -> Path:
         content["added_tokens"].append({"id": number, "content": name, "normalized": True} | plain)
     path.write_text(json.dumps(content))
     return path
+
+
+# The pattern of the words of EuroBERT and Llama 3, and the names of their special tokens.
+EUROBERT_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+FIRST, LAST, BLANK = "<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"
+
+
+@pytest.fixture
+def eurobert(tmp_path, bpe_file) -> Path:
+    """A folder in the form of EuroBERT's: no token for unknown text, and one for pad and eos."""
+    content = json.loads(bpe_file.read_bytes())
+    model, size = content["model"], 285
+    pieces = list(model["vocab"])[len(SPECIAL_TOKENS) :]
+    model |= {"vocab": {piece: n for n, piece in enumerate(pieces)}, "ignore_merges": True}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    names = [FIRST, LAST, BLANK, "<|parallel_sep|>"]
+    content["added_tokens"] = [
+        {"id": size + n, "content": name, "special": True} | plain | {"lstrip": name == BLANK}
+        for n, name in enumerate(names)
+    ]
+    split = {"type": "Split", "pattern": {"Regex": EUROBERT_WORDS}}
+    split |= {"behavior": "Isolated", "invert": False}
+    bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    steps = [split, bytes_alone | {"trim_offsets": True}]
+    content |= {"normalizer": None, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    first = [{"SpecialToken": {"id": FIRST, "type_id": each}} for each in (0, 1)]
+    a, b = ({"Sequence": {"id": each, "type_id": n}} for n, each in enumerate("AB"))
+    template = {"type": "TemplateProcessing", "single": [first[0], a]}
+    template |= {"pair": [first[0], a, first[1], b]}
+    template |= {"special_tokens": {FIRST: {"id": FIRST, "ids": [size], "tokens": [FIRST]}}}
+    offsets = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    processors = [offsets | {"use_regex": True}, template]
+    content["post_processor"] = {"type": "Sequence", "processors": processors}
+    named = {"bos_token": FIRST, "eos_token": LAST, "pad_token": LAST, "mask_token": BLANK}
+    (tmp_path / LIBRARY).write_text(json.dumps(content))
+    config = named | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    return tmp_path
 
 
 def change(path: Path, *keys: str, value) -> None:
@@ -138,6 +180,38 @@ def test_byte_level_bpe_there_and_back(tmp_path, bpe_file):
         again = read_tokenizer(tmp_path)
         assert again.identity == tokenizer.identity
         assert again.encode(BPE_TEXTS, special=True) == tokenizer.encode(BPE_TEXTS, special=True)
+
+
+EUROBERT_TEXTS = [*BPE_TEXTS, "(no 1234567)!?\r\n\n He'LL", f"the {BLANK} cat {LAST}{FIRST}"]
+
+
+def test_euroberts_form_there_and_back(tmp_path, eurobert):
+    tokenizer = read_tokenizer(eurobert)
+    assert tokenizer.roles == {"pad": 286, "mask": 287, "bos": 285, "eos": 286}
+    assert tokenizer.template == Template((285,), (285,), between_type=1)
+    assert differences(tokenizer, eurobert, EUROBERT_TEXTS) == []
+    (ids,) = tokenizer.encode([EUROBERT_TEXTS[-1]], special=True)
+    assert [tokenizer.tokens[each] for each in ids] == [
+        *("the", BLANK, "\u0120cat", "\u0120", LAST, FIRST)
+    ]
+    with pytest.raises(InputError, match="the vocabulary has no special token for 'unk'"):
+        _ = tokenizer.unk_id
+    written = tmp_path / "written"
+    written.mkdir()
+    write_tokenizer(tokenizer, written, 8192, token_types=False)
+    again = read_tokenizer(written)
+    assert again.identity == tokenizer.identity and again.template == tokenizer.template
+    theirs, ours = (json.loads((each / LIBRARY).read_text()) for each in (eurobert, written))
+    assert ours["post_processor"] == theirs["post_processor"]["processors"][1]
+    assert {n: ours[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")} == {
+        n: theirs[n] for n in ("model", "pre_tokenizer", "normalizer", "added_tokens")
+    }
+    library = Library.from_file(str(eurobert / LIBRARY))
+    pair = library.encode("the cat", "a 5")
+    a, b = tokenizer.encode(["the cat", "a 5"])
+    assert tokenizer.template.sequence(a, b) == (pair.ids, pair.type_ids)
+    tokenizer.save(tmp_path / "written")
+    assert Tokenizer.open(tmp_path / "written").identity == tokenizer.identity
 
 
 @pytest.mark.parametrize(
@@ -425,6 +499,23 @@ def test_a_byte_level_bpe_that_transformers_writes(tmp_path, bpe_file):
     assert ours.identity == Tokenizer.open(bpe_file).identity
     expected = theirs(BPE_TEXTS, add_special_tokens=False)["input_ids"]
     assert ours.encode(BPE_TEXTS, special=True) == expected
+
+
+@pytest.mark.peers
+def test_euroberts_form_in_transformers(tmp_path, eurobert):
+    from transformers import AutoTokenizer
+
+    tokenizer = read_tokenizer(eurobert)
+    (tmp_path / "written").mkdir()
+    write_tokenizer(tokenizer, tmp_path / "written", 8192, token_types=False)
+    ids = [
+        tokenizer.template.sequence(each) for each in tokenizer.encode(EUROBERT_TEXTS, special=True)
+    ]
+    for folder in (eurobert, tmp_path / "written"):
+        theirs = AutoTokenizer.from_pretrained(folder)
+        assert theirs(EUROBERT_TEXTS, verbose=False)["input_ids"] == [each.ids for each in ids]
+        names = {"pad": LAST, "mask": BLANK, "bos": FIRST, "eos": LAST}
+        assert {role: getattr(theirs, f"{role}_token") for role in names} == names
 
 
 @pytest.mark.peers

@@ -14,7 +14,11 @@ CLS, SEP = 2, 3
 BERTS = Template((CLS,), (SEP,), (SEP,))
 ROBERTAS = Template((0,), (SEP, SEP), (SEP,), second_type=0)
 XLNETS = Template((), (SEP,), (SEP, CLS), last_type=2)
-TEMPLATES = {"bert": BERTS, "roberta": ROBERTAS, "xlnet": XLNETS, "none": Template()}
+EUROBERTS = Template((CLS,), (CLS,), between_type=1)
+TEMPLATES = {
+    **{"bert": BERTS, "roberta": ROBERTAS, "xlnet": XLNETS},
+    **{"eurobert": EUROBERTS, "none": Template()},
+}
 
 
 def test_the_papers_sequences():
@@ -24,6 +28,8 @@ def test_the_papers_sequences():
     assert ROBERTAS.sequence([7], [8, 9]) == ([0, 7, 3, 3, 8, 9, 3], [0] * 7)
     assert XLNETS.sequence([7]) == ([7, 3, 2], [0, 0, 2])
     assert XLNETS.sequence([7], [8, 9]) == ([7, 3, 8, 9, 3, 2], [0, 0, 1, 1, 1, 2])
+    assert EUROBERTS.sequence([7]) == ([2, 7], [0, 0])
+    assert EUROBERTS.sequence([7], [8, 9]) == ([2, 7, 2, 8, 9], [0, 0, 1, 1, 1])
     assert Template().sequence([7], [8, 9]) == ([7, 8, 9], [0, 1, 1])
     # An empty second text is a text, too.
     assert BERTS.sequence([7], []) == ([2, 7, 3, 3], [0, 0, 0, 1])

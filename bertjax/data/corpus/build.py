@@ -87,7 +87,7 @@ def build_shard(job: ShardJob) -> dict[str, Any]:
                 job.directory,
                 job.number,
                 vocabulary_size=tokenizer.vocabulary_size,
-                unknown_id=tokenizer.unk_id,
+                unknown_id=tokenizer.roles.get("unk", -1),
             ) as writer,
         ):
             for document in job.plan.documents(job.shard):

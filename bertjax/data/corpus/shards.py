@@ -114,7 +114,7 @@ class ShardWriter:
       directory: the corpus folder, in which the store is made.
       shard: the number of this shard, from 0.
       vocabulary_size: decides the dtype of the tokens.
-      unknown_id: the id that counts as an unknown token.
+      unknown_id: the id that counts as an unknown token; -1 if there is none.
     """
 
     def __init__(

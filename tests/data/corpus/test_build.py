@@ -120,13 +120,22 @@ def test_the_store_holds_the_text(tmp_path, corpus):
 
 
 def test_sentences_have_the_space_before_them(tmp_path):
-    """Where a tokenizer keeps spaces, the sentences of a document in a row are its text."""
+    """Where a tokenizer keeps spaces, the sentences of a document in a row are its text.
+
+    As in EuroBERT's vocabulary, no token means unknown text.
+    """
     documents = [["The cat. Two dogs.", "A hen"], ["Four d!  Five e?", "Six f.", "Seven \u4e2d."]]
     spec = write_text(tmp_path / "1.txt", documents)
     learn_byte_level_bpe([str(documents)], tmp_path / "a.json", size=270, cased=True)
-    Tokenizer.open(tmp_path / "a.json").save(tmp_path)
+    content = json.loads((tmp_path / "a.json").read_bytes())
+    content["added_tokens"][1]["special"] = False
+    names = {"pad": "[PAD]", "eos": "[PAD]", "mask": "[MASK]"}
+    data = json.dumps(content).encode()
+    Tokenizer("bpe", data, "a.json", special_tokens=names).save(tmp_path)
     tokenizer = Tokenizer.open(tmp_path)
-    build_store(tmp_path, plan_for(spec, held_out=0.0), workers=1)
+    plan = plan_for(spec, held_out=0.0)
+    build_store(tmp_path, plan, workers=1)
+    assert sum(each["splits"][TRAIN]["unknown"] for each in module.read_shards(tmp_path, plan)) == 0
     assert read_documents(TokenStore.open(tmp_path), tokenizer) == [
         ["The cat.", " Two dogs.", "\nA hen"],
         ["Four d!", " Five e?", "\nSix f.", "\nSeven \u4e2d."],
