@@ -30,10 +30,20 @@ def gelu_tanh(x):
     return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
+def silu(x):
+    """x times its sigmoid (arXiv 1606.08415, where it is SiLU)."""
+    return x / (1 + np.exp(-x))
+
+
 def layer_norm(x, scale, bias, epsilon):
     """Layer normalization (arXiv 1607.06450) of the last axis."""
     apart = x - x.mean(-1, keepdims=True)
     return apart / np.sqrt((apart**2).mean(-1, keepdims=True) + epsilon) * scale + bias
+
+
+def rms_norm(x, scale, epsilon):
+    """Root mean square layer normalization (arXiv 1910.07467) of the last axis."""
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * scale
 
 
 def softmax(x):
@@ -306,3 +316,63 @@ def modernbert(p, ids, segments, positions, sees, activation=gelu, window=64):
     hidden = norm(activation(states[-1] @ p["masked_lm/head/dense/kernel"]), "masked_lm/head/norm")
     logits = hidden @ p["modernbert/embeddings/token"].T + p["masked_lm/bias"]
     return states, {"masked_lm": logits}
+
+
+def _llama_like(p, name, x, positions, sees, activation, theta):
+    """EuroBERT's and NeoBERT's encoder: no biases, RMSNorm before each part, SwiGLU, rotation.
+
+    Heads of the query share those of key and value in the order of their numbers, as in grouped-
+    query attention (arXiv 2305.13245). The epsilon of norms is 1e-5.
+
+    Returns:
+      x [S, D], and the output of each layer; that of the last is normalized.
+    """
+
+    def norm(x, path):
+        return rms_norm(x, p[f"{path}/scale"], 1e-5)
+
+    states = [x]
+    while f"{name}/encoder/layer_{len(states) - 1}/output/kernel" in p:
+        layer = f"{name}/encoder/layer_{len(states) - 1}"
+        y, here = norm(x, f"{layer}/attention_norm"), f"{layer}/attention"
+        if f"{here}/qkv/kernel" in p:
+            query, key, value = np.einsum("sd,dcnh->csnh", y, p[f"{here}/qkv/kernel"])
+        else:
+            query = np.einsum("sd,dnh->snh", y, p[f"{here}/query/kernel"])
+            key, value = np.einsum("sd,dckh->cskh", y, p[f"{here}/key_value/kernel"])
+            share = query.shape[1] // key.shape[1]
+            key, value = np.repeat(key, share, 1), np.repeat(value, share, 1)
+        query, key = rotary(query, positions, theta), rotary(key, positions, theta)
+        context = self_attention(query, key, value, sees)
+        x = x + np.einsum("snh,nhd->sd", context, p[f"{here}/output/kernel"])
+        y = norm(x, f"{layer}/output_norm")
+        # SwiGLU (arXiv 2002.05202): Swish(x W) * (x V); the kernel holds W, then V.
+        inner, gate = np.einsum("sd,dgf->gsf", y, p[f"{layer}/intermediate/kernel"])
+        x = x + (activation(inner) * gate) @ p[f"{layer}/output/kernel"]
+        states.append(x)
+    states[-1] = norm(x, f"{name}/final_norm")
+    return states
+
+
+def eurobert(p, ids, segments, positions, sees, activation=silu):
+    """EuroBERT (arXiv 2503.05500, section 2.1), of which the decoder is a table, without bias.
+
+    The base of the rotation is that of the published models, which read 8,192 tokens.
+    """
+    del segments
+    x = p["eurobert/embeddings/token"][ids]
+    states = _llama_like(p, "eurobert", x, positions, sees, activation, 250_000)
+    return states, {"masked_lm": states[-1] @ p["masked_lm/kernel"].T}
+
+
+def neobert(p, ids, segments, positions, sees, activation=silu):
+    """NeoBERT (arXiv 2502.19587, section 3.1), of which the decoder is a table, with a bias."""
+    del segments
+    x = p["neobert/embeddings/token"][ids]
+    states = _llama_like(p, "neobert", x, positions, sees, activation, 10_000)
+    return states, {"masked_lm": states[-1] @ p["masked_lm/kernel"].T + p["masked_lm/bias"]}
+
+
+def late(p, states):
+    """What EuroBERT's classifier reads of a text [S, D]: a mean, after a layer for each token."""
+    return gelu(_dense(p, "dense", states)).mean(0)

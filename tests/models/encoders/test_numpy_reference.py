@@ -1,6 +1,7 @@
 """The whole function of BERT and of its relatives is that of a forward pass in plain numpy."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -304,3 +305,133 @@ def test_the_reference_is_that_of_transformers(name):
     sees = np.ones((LENGTH, LENGTH), bool)
     _, found = forward(_by_path(params), ids, segments, np.arange(LENGTH), sees)
     assert_close(found["masked_lm"], logits[0].numpy())
+
+
+def _llama_like_params(name: str, key_heads: int) -> dict[str, np.ndarray]:
+    """Random arrays of three layers of 6 heads of 4, whose queries share `key_heads` keys."""
+    heads, head, width, inner = 6, 4, 24, 40
+    shapes = {f"{name}/final_norm/scale": (width,), f"{name}/embeddings/token": (VOCABULARY, width)}
+    shapes |= {"masked_lm/kernel": (VOCABULARY, width), "masked_lm/bias": (VOCABULARY,)}
+    inputs = {"query": (width, heads, head), "key_value": (width, 2, key_heads, head)}
+    if key_heads == heads:
+        inputs = {"qkv": (width, 3, heads, head)}
+    of_layer = {f"attention/{each}/kernel": shape for each, shape in inputs.items()}
+    of_layer |= {"attention/output/kernel": (heads, head, width), "output/kernel": (inner, width)}
+    of_layer |= {"intermediate/kernel": (width, 2, inner)}
+    of_layer |= dict.fromkeys(("attention_norm/scale", "output_norm/scale"), (width,))
+    for i, (path, shape) in itertools.product(range(3), of_layer.items()):
+        shapes[f"{name}/encoder/layer_{i}/{path}"] = shape
+    rng = np.random.default_rng(key_heads)
+    return {
+        path: rng.normal(path.endswith("scale"), 0.01 if "token" in path else 0.25, shape)
+        for path, shape in shapes.items()
+    }
+
+
+def _as_eurobert(p: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays under the names of transformers."""
+    theirs = {"lm_head.weight": p["masked_lm/kernel"]}
+    theirs["model.embed_tokens.weight"] = p["eurobert/embeddings/token"]
+    theirs["model.norm.weight"] = p["eurobert/final_norm/scale"]
+    for i in range(3):
+        ours, layer = f"eurobert/encoder/layer_{i}", f"model.layers.{i}"
+        if f"{ours}/attention/qkv/kernel" in p:
+            parts = np.moveaxis(p[f"{ours}/attention/qkv/kernel"], 1, 0)
+        else:
+            key_value = np.moveaxis(p[f"{ours}/attention/key_value/kernel"], 1, 0)
+            parts = (p[f"{ours}/attention/query/kernel"], *key_value)
+        for name, part in zip("qkv", parts, strict=True):
+            theirs[f"{layer}.self_attn.{name}_proj.weight"] = part.reshape(len(part), -1).T
+        output = p[f"{ours}/attention/output/kernel"]
+        theirs[f"{layer}.self_attn.o_proj.weight"] = output.reshape(-1, output.shape[-1]).T
+        theirs[f"{layer}.input_layernorm.weight"] = p[f"{ours}/attention_norm/scale"]
+        theirs[f"{layer}.post_attention_layernorm.weight"] = p[f"{ours}/output_norm/scale"]
+        gate, up = p[f"{ours}/intermediate/kernel"].transpose(1, 2, 0)
+        theirs[f"{layer}.mlp.gate_proj.weight"] = gate
+        theirs[f"{layer}.mlp.up_proj.weight"] = up
+        theirs[f"{layer}.mlp.down_proj.weight"] = p[f"{ours}/output/kernel"].T
+    return theirs
+
+
+def _as_neobert(p: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays under the published names; neighbouring columns of query and key are a plane."""
+    theirs = {"decoder.weight": p["masked_lm/kernel"], "decoder.bias": p["masked_lm/bias"]}
+    theirs["model.encoder.weight"] = p["neobert/embeddings/token"]
+    theirs["model.layer_norm.weight"] = p["neobert/final_norm/scale"]
+    for i in range(3):
+        ours, layer = f"neobert/encoder/layer_{i}", f"model.transformer_encoder.{i}"
+        qkv = p[f"{ours}/attention/qkv/kernel"].copy()  # [D, 3, N, H]
+        planes = qkv[:, :2].reshape(24, 2, 6, 2, 2)  # [D, 2, N, which of the plane, plane]
+        qkv[:, :2] = planes.swapaxes(-1, -2).reshape(24, 2, 6, 4)
+        theirs[f"{layer}.qkv.weight"] = qkv.transpose(2, 1, 3, 0).reshape(72, 24)
+        theirs[f"{layer}.wo.weight"] = p[f"{ours}/attention/output/kernel"].reshape(24, 24).T
+        theirs[f"{layer}.attention_norm.weight"] = p[f"{ours}/attention_norm/scale"]
+        theirs[f"{layer}.ffn_norm.weight"] = p[f"{ours}/output_norm/scale"]
+        both = p[f"{ours}/intermediate/kernel"].transpose(1, 2, 0)
+        theirs[f"{layer}.ffn.w12.weight"] = both.reshape(80, 24)
+        theirs[f"{layer}.ffn.w3.weight"] = p[f"{ours}/output/kernel"].T
+    return theirs
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name, key_heads", [("eurobert", 2), ("eurobert", 6), ("neobert", 6)])
+def test_the_reference_is_that_of_their_own_code(name, key_heads):
+    """EuroBERT's is in transformers, where norms are in float32; NeoBERT's is beside this file."""
+    import torch
+    import transformers
+
+    from tests.models.encoders import neobert_reference
+
+    sizes = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=3, num_attention_heads=6)
+    if name == "eurobert":
+        rope = {"rope_type": "default", "rope_theta": 250_000.0}
+        ids = dict(pad_token_id=1, bos_token_id=0, eos_token_id=1, mask_token_id=2)
+        sizes |= dict(intermediate_size=40, num_key_value_heads=key_heads) | ids
+        config = transformers.EuroBertConfig(**sizes, rope_parameters=rope)
+        peer, named = transformers.EuroBertForMaskedLM(config), _as_eurobert
+    else:  # 2/3 of 57 is 38, and the next multiple of 8 is 40
+        config = neobert_reference.NeoBERTConfig(**sizes, intermediate_size=57)
+        peer, named = neobert_reference.NeoBERTLMHead(config), _as_neobert
+    params = _llama_like_params(name, key_heads)
+    peer.double().eval()
+    arrays = {key: torch.tensor(np.ascontiguousarray(x)) for key, x in named(params).items()}
+    assert not any(peer.load_state_dict(arrays))
+    rng = np.random.default_rng(6)
+    ids, lengths = rng.integers(5, VOCABULARY, (2, LENGTH)), (LENGTH, 23)
+    mask = np.arange(LENGTH) < np.array(lengths)[:, None]
+    with torch.inference_mode():
+        logits = peer(torch.tensor(ids), torch.tensor(mask.astype(int)))
+    logits = getattr(logits, "logits", logits).numpy()
+    for row, length in enumerate(lengths):
+        sees, positions = np.ones((length, length), bool), np.arange(length)
+        _, found = getattr(reference, name)(params, ids[row, :length], None, positions, sees)
+        largest = np.abs(found["masked_lm"]).max()
+        apart = np.abs(found["masked_lm"] - logits[row, :length]).max()
+        assert apart < {"eurobert": 2e-6, "neobert": 1e-12}[name] * largest
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("pooling", ["late", "mean", "bos"])
+def test_what_euroberts_classifier_reads(pooling):
+    """The activation is gelu with erf, whatever that of the layers is."""
+    import torch
+    import transformers
+
+    config = transformers.EuroBertConfig(
+        **dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=1, num_attention_heads=3),
+        **dict(intermediate_size=40, pad_token_id=1, classifier_pooling=pooling, num_labels=3),
+    )
+    peer = transformers.EuroBertForSequenceClassification(config).double().eval()
+    lengths = (7, 4)
+    ids = torch.tensor(np.random.default_rng(2).integers(5, VOCABULARY, (2, 7)))
+    mask = torch.tensor((np.arange(7) < np.array(lengths)[:, None]).astype(int))
+    with torch.inference_mode():
+        states = peer.model(ids, attention_mask=mask).last_hidden_state.numpy()
+        logits = peer(ids, attention_mask=mask).logits.numpy()
+    p = {name: x.detach().numpy() for name, x in peer.named_parameters()}
+    dense = {"dense/kernel": p["dense.weight"].T, "dense/bias": p["dense.bias"]}
+    for row, length in enumerate(lengths):
+        text = states[row, :length]
+        read = {"late": text, "mean": text.mean(0, keepdims=True), "bos": text[:1]}[pooling]
+        found = reference.late(dense, read) @ p["classifier.weight"].T + p["classifier.bias"]
+        assert_close(found, logits[row], terms=1)
