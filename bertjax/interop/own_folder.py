@@ -12,9 +12,11 @@ from safetensors.numpy import load, save
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import read_json, write_json
+from bertjax.base.renames import renamed
 from bertjax.base.validation import record
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.encoders.renames import ALL_RENAMES
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.text.tokenizer import Tokenizer
 
@@ -74,7 +76,7 @@ def write_described(described: Mapping[str, Any], params: Mapping[str, Any], fol
 
 
 def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads what `write_described` wrote.
+    """Reads what `write_described` wrote; parameters that had other paths then have those of now.
 
     Args:
       origin: see `read_folder`.
@@ -91,7 +93,8 @@ def read_described(folder: Path, origin: str, fields: Any) -> tuple[dict[str, An
         raise InputError(f"{origin}: no {missing} in {folder}: {_CURE}") from error
     except SafetensorError as error:
         raise InputError(f"{folder / WEIGHTS_FILE}: damaged: {error}: {_CURE}") from error
-    return found, unflatten_dict(arrays, sep="/")
+    now = {renamed(path, ALL_RENAMES): array for path, array in arrays.items()}
+    return found, unflatten_dict(now, sep="/")
 
 
 def _sizes(bilstm: BiLstm) -> dict[str, Any]:

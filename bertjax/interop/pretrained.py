@@ -8,12 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 from flax import linen as nn
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.base.renames import renamed, reverse
 from bertjax.models.encoders import kinds, names
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
 from bertjax.models.encoders.names import Entry
 from bertjax.models.encoders.registry import array_names, family_of
+from bertjax.models.encoders.renames import RENAMES
 from bertjax.models.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.embedding import LATE, PROJECTION, Embedding, VectorModel
@@ -119,10 +122,16 @@ class Pretrained:
 
     @property
     def identity(self) -> str:
-        """A hash, in hexadecimal, of all that determines its outputs."""
+        """A hash, in hexadecimal, of all that determines its outputs.
+
+        Parameters that were renamed count with their first paths, so that it stays what it was.
+        """
         known = f"{self.spec} {self.tokenizer.identity} {self.embedding or ''}"
         digest = hashlib.sha256(known.rstrip().encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+        first = reverse(RENAMES.get(self.spec.encoder, {}))
+        flat = flatten_dict(dict(self.params), sep="/")
+        params = unflatten_dict({renamed(path, first): flat[path] for path in flat}, sep="/")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(leaf).data)
         return digest.hexdigest()
 

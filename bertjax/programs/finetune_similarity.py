@@ -12,10 +12,9 @@ from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.judge import Judge
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
-from bertjax.runs.run_folder import MODEL_FOLDER, checkpoints_folder
+from bertjax.runs.run_folder import MODEL_FOLDER, checkpoints_of
 from bertjax.runs.sections import flat
 from bertjax.tasks.similarity.examples import has_dev
-from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal
 from bertjax.training.loop import last_line
 from bertjax.training.sharding.hosts import heartbeat, raise_together
@@ -54,7 +53,7 @@ def run(config: Any, workdir: str) -> int:
         with raise_together():
             if is_first:
                 stack.enter_context(exclusive(folder))
-        checkpoints = Checkpoints(checkpoints_folder(folder), keep=_KEPT)
+        checkpoints = checkpoints_of(folder, keep=_KEPT)
         stack.enter_context(contextlib.closing(checkpoints))
         stack.enter_context(heartbeat(exit_code_when_lost=EXIT_STOPPED))
         state, window = job.trainer.restore(checkpoints, job.identity)

@@ -11,9 +11,8 @@ from bertjax.base.files import exclusive, write_json
 from bertjax.runs.health import health_of, unigram_baselines, write_health
 from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
-from bertjax.runs.run_folder import checkpoints_folder, source_of
+from bertjax.runs.run_folder import checkpoints_of, source_of
 from bertjax.runs.sections import flat
-from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.journal import Journal, copy_lines
 from bertjax.training.loop import last_line
 from bertjax.training.sharding.hosts import heartbeat, raise_together
@@ -68,8 +67,8 @@ def _train(job: Job) -> int:
         with raise_together():
             if is_first:
                 stack.enter_context(exclusive(folder))
-        checkpoints = Checkpoints(
-            checkpoints_folder(folder),
+        checkpoints = checkpoints_of(
+            folder,
             keep=recipe.keep_checkpoints,
             keep_every=recipe.keep_checkpoint_every,
         )

@@ -13,13 +13,14 @@ from bertjax.base.errors import InputError
 from bertjax.runs.recipe import Recipe, phase_keys
 from bertjax.runs.run_folder import (
     checkpoints_folder,
+    checkpoints_of,
     config_difference,
     is_of_tasks,
     read_config,
     recorded_config,
     source_of,
 )
-from bertjax.training.checkpoint import Checkpoints, saved_steps
+from bertjax.training.checkpoint import saved_steps
 from bertjax.training.loop import Trainer, Window
 from bertjax.training.state import TrainState
 
@@ -127,7 +128,7 @@ def branch_state(
     run, step = source_of(decay_from)
     folder, state = checkpoints_folder(run), None
     if step in saved_steps(folder):
-        checkpoints = Checkpoints(folder, keep=1, read_only=True)
+        checkpoints = checkpoints_of(run, keep=1, read_only=True)
         with contextlib.closing(checkpoints):
             state, window = trainer.restore(checkpoints, data, step)
     if state is None:

@@ -15,6 +15,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import read_json
 from bertjax.base.validation import record
 from bertjax.data.corpus.manifest import is_corpus
+from bertjax.models.encoders.renames import ALL_RENAMES
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.sections import flat, without
@@ -66,6 +67,15 @@ def source_of(name: str | Path) -> tuple[str, int | None]:
 def checkpoints_folder(run: str | Path) -> Path:
     """The folder of a run's checkpoints."""
     return path_of(run) / "checkpoints"
+
+
+def checkpoints_of(run: str | Path, **options: Any) -> Checkpoints:
+    """The checkpoints of a run, also of one whose parameters had other paths when it was saved.
+
+    Args:
+      options: the other arguments of `Checkpoints`.
+    """
+    return Checkpoints(checkpoints_folder(run), renames=ALL_RENAMES, **options)
 
 
 def trial_folder(run: Path, name: str) -> Path:
@@ -261,7 +271,7 @@ def load_run(name: str | Path) -> LoadedRun:
     part = {"average": Average(params, recipe.ema)} if recipe.ema else {"params": params}
     restored = None
     if checkpoints_folder(run).is_dir():
-        checkpoints = Checkpoints(checkpoints_folder(run), keep=1, read_only=True)
+        checkpoints = checkpoints_of(run, keep=1, read_only=True)
         restored = checkpoints.restore(part, step)
     if restored is None and step is not None:
         raise InputError(

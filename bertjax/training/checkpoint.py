@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
@@ -20,6 +21,7 @@ from orbax.checkpoint import v1 as ocp
 from bertjax.base.cloud_storage import bucket_errors, in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import check_folder_name, tree_to_disk
+from bertjax.base.renames import renamed, reverse
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,19 @@ def _abstract_part(tree: Any) -> _Part:
     return _Part(tree, sums)
 
 
+def _renamed(tree: Any, pairs: Mapping[str, str]) -> Any:
+    """The tree, in whose dicts the paths of `pairs` are renamed, also in those of an optimizer."""
+    if not isinstance(tree, dict):
+        return jax.tree.map(
+            lambda each: _renamed(each, pairs) if isinstance(each, dict) else each,
+            tree,
+            is_leaf=lambda each: isinstance(each, dict),
+        )
+    flat = flatten_dict(tree, keep_empty_nodes=True)
+    paths = {keys: tuple(renamed("/".join(keys), pairs).split("/")) for keys in flat}
+    return unflatten_dict({paths[keys]: _renamed(leaf, pairs) for keys, leaf in flat.items()})
+
+
 def _sealed(metadata: dict[str, Any]) -> dict[str, str]:
     text = json.dumps(metadata)
     return {"json": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -79,10 +94,14 @@ def newest_metadata(directory: Path) -> dict[str, Any]:
     """
     for step in reversed(saved_steps(directory)):
         with contextlib.suppress(Exception):  # `Checkpoints.restore` reports the damage
-            path = directory / str(step)
-            path = path if in_bucket(path) else path.absolute()
-            return _unsealed(ocp.metadata(path).custom_metadata)
+            return _unsealed(_metadata(directory, step).custom_metadata)
     return {}
+
+
+def _metadata(directory: Path, step: int, *part: str) -> Any:
+    """Of a checkpoint; its field `metadata` is the tree of a part, of any one if none is named."""
+    path = directory / str(step)
+    return ocp.metadata(path if in_bucket(path) else path.absolute(), *part)
 
 
 class _KeepWhole:
@@ -115,18 +134,29 @@ class Checkpoints:
         also deleted, and do not count.
       keep_every: besides these, checkpoints whose step is a multiple of this are kept; 0 for none.
       read_only: whether to leave temporary files of other saves in the folder.
+      renames: how paths of arrays were renamed (`bertjax.base.renames`). A checkpoint that has the
+        paths before is restored with those of now.
 
     Raises:
       InputError: `directory` is a file.
     """
 
-    def __init__(self, directory: Path, *, keep: int, keep_every: int = 0, read_only: bool = False):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep: int,
+        keep_every: int = 0,
+        read_only: bool = False,
+        renames: Mapping[str, str] | None = None,
+    ):
         policies = [ocp.training.preservation_policies.LatestN(keep)]
         if keep_every:
             policies.append(ocp.training.preservation_policies.EveryNSteps(keep_every))
         check_folder_name(directory)
         self._directory = directory
         self._damaged: set[int] = set()
+        self._renames = renames or {}
         any_of_them = ocp.training.preservation_policies.AnyPreservationPolicy(policies)
         context = ocp.Context()
         context.asynchronous.post_finalization_callback = self._to_disk
@@ -225,8 +255,9 @@ class Checkpoints:
         """The saved parts, their metadata and ""; or None, None and a description of the damage."""
         try:
             with bucket_errors(self._directory):
-                metadata = _unsealed(self._checkpointer.metadata(step).custom_metadata)
-                return self._checkpointer.load_checkpointables(step, targets), metadata, ""
+                saved = _metadata(self._directory, step, next(iter(targets)))
+                metadata = _unsealed(saved.custom_metadata)
+                return self._load(step, targets, saved.metadata), metadata, ""
         except (InputError, MemoryError, PermissionError, jax.errors.JaxRuntimeError):
             raise  # the checkpoint is not damaged
         except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged file
@@ -235,6 +266,13 @@ class Checkpoints:
                 cause = cause.__cause__
             reason = " ".join(str(cause).split())[:300]
             return None, None, f"{type(cause).__name__}: {reason}"
+
+    def _load(self, step: int, targets: dict[str, Any], saved: Any) -> Any:
+        """The saved parts; where `saved`, the tree of one of them, has earlier paths, renamed."""
+        if saved == _renamed(saved, self._renames):
+            return self._checkpointer.load_checkpointables(step, targets)
+        earlier = _renamed(targets, reverse(self._renames))
+        return _renamed(self._checkpointer.load_checkpointables(step, earlier), self._renames)
 
     def _wrong_checksums(self, loaded: dict[str, Any]) -> str:
         """Names the arrays whose checksums are wrong; "" if all are right."""

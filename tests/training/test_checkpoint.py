@@ -8,12 +8,15 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 import pytest
+from flax.traverse_util import unflatten_dict
+from jax.sharding import NamedSharding, PartitionSpec
 
 from bertjax.base.errors import InputError
 from bertjax.training import checkpoint
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
-from bertjax.training.state import TrainState
+from bertjax.training.state import Average, TrainState
 from tests.training import toy
 
 
@@ -119,6 +122,49 @@ def test_a_step_saved_again_is_the_newer_one(tmp_path):
     _save(tmp_path, [one])
     _save(tmp_path, [two])
     toy.assert_equal(_restore(tmp_path, toy.placement(1))[0], two)
+
+
+_RENAMES = {"line/*/inner/kernel": "line/*/kernel", "head": "transform"}
+_NOW = {"line/0/kernel": 8, "line/1/kernel": 16, "line/1/bias": 24, "transform/kernel": 32}
+_BEFORE = {
+    "line/0/inner/kernel": 8,
+    "line/1/inner/kernel": 16,
+    "line/1/bias": 24,
+    "head/kernel": 32,
+}
+
+
+def _of_paths(sizes, array):
+    """A state whose parameters have these paths and sizes, with an average and Adam's moments."""
+
+    def tree(first):
+        return unflatten_dict({path: array(first, size) for path, size in sizes.items()}, sep="/")
+
+    moments = optax.ScaleByAdamState(count=array(0, 8), mu=tree(100), nu={"part": tree(200)})
+    return {
+        "average": Average(tree(300), 0.9),
+        "optimizer": {"step": array(9, 8), "state": (optax.EmptyState(), moments)},
+    }
+
+
+@pytest.mark.parametrize("sizes", [_BEFORE, _NOW], ids=["before", "now"])
+def test_earlier_paths_are_restored_as_those_of_now(tmp_path, sizes):
+    """Also in an average and in moments, and split over the devices."""
+    split = NamedSharding(toy.placement(8, "fsdp").mesh, PartitionSpec("data"))
+
+    def saved(first, size):
+        return jax.device_put(np.arange(first, first + size, dtype=np.float32), split)
+
+    def abstract(_, size):
+        return jax.ShapeDtypeStruct((size,), np.float32, sharding=split)
+
+    with contextlib.closing(Checkpoints(tmp_path, keep=1, renames=_RENAMES)) as checkpoints:
+        checkpoints.save(1, _of_paths(sizes, saved), _metadata(1))
+        checkpoints.wait()
+        parts, metadata = checkpoints.restore(_of_paths(_NOW, abstract))
+    assert metadata == _metadata(1)
+    toy.assert_equal(parts, _of_paths(_NOW, saved))
+    assert {leaf.sharding for leaf in jax.tree.leaves(parts)} == {split}
 
 
 # --------------------------------------------------------------------------------- damage

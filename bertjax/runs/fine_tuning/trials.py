@@ -18,11 +18,10 @@ from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.runs.fine_tuning.data import Split, TaskData, identity_of
 from bertjax.runs.fine_tuning.model import Predictor, predicting_next
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.runs.run_folder import checkpoints_folder
+from bertjax.runs.run_folder import checkpoints_of
 from bertjax.runs.sections import flat
 from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
 from bertjax.tasks.together import Together
-from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal
 from bertjax.training.loop import Course, Intervals, Phase, Trainer, last_line
@@ -167,7 +166,7 @@ class Trials:
         """
         course = self._course(trial)
         with contextlib.ExitStack() as stack:
-            checkpoints = Checkpoints(checkpoints_folder(folder), keep=1)
+            checkpoints = checkpoints_of(folder, keep=1)
             stack.enter_context(contextlib.closing(checkpoints))
             state, window = self._trainer.restore(checkpoints, identity_of(self._data))
             if state is None:

@@ -5,16 +5,18 @@ import json
 
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 
 from bertjax.base.errors import InputError
-from bertjax.interop import transformers_check
+from bertjax.base.renames import renamed, reverse
+from bertjax.interop import own_folder, pretrained, transformers_check
 from bertjax.interop.hugging_face import config_of, read_hugging_face, write_hugging_face
 from bertjax.interop.proof import outputs
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import kinds
+from bertjax.models.encoders.renames import MODERNBERT
 from bertjax.programs import predict
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from tests.helpers.closeness import assert_close, rounding
@@ -51,6 +53,30 @@ def test_out_and_in_is_bit_equal(vocabulary, folder, kind):
     _assert_equal(again.params, model.params)
     assert (again.spec, again.kind, again.classes) == (spec, kind, model.classes)
     assert again.left_out == {} and again.missing == ()
+
+
+def test_what_was_written_with_earlier_paths_is_the_same_model(vocabulary, folder, monkeypatch):
+    """A folder of ours is read with the paths of now, and the identity is the first one."""
+
+    def named(pairs):
+        flat = flatten_dict(given.params, sep="/")
+        return unflatten_dict({renamed(path, pairs): flat[path] for path in flat}, sep="/")
+
+    given = small_model(vocabulary, kinds.MASKED_LM)
+    before, now = named(reverse(MODERNBERT)), named(MODERNBERT)
+    assert now["modernbert"]["encoder"]["layer_4"].keys() >= {"intermediate", "output"}
+    assert now["masked_lm"].keys() == {"transform", "norm", "bias"}
+    assert before["masked_lm"].keys() == {"head", "bias"}
+    monkeypatch.setattr(pretrained, "RENAMES", {})
+    first = dataclasses.replace(given, params=before).identity
+    assert dataclasses.replace(given, params=now).identity != first
+    monkeypatch.setattr(pretrained, "RENAMES", {"modernbert": MODERNBERT})
+    monkeypatch.setattr(own_folder, "ALL_RENAMES", MODERNBERT)
+    for params in (before, now):
+        own_folder.write_folder(dataclasses.replace(given, params=params), folder)
+        again = own_folder.read_folder(folder, "again")
+        _assert_equal(again.params, now)
+        assert again.identity == first
 
 
 @pytest.mark.peers

@@ -1,0 +1,14 @@
+"""Parameters that had other paths before: files and identities of then stay valid."""
+
+from collections.abc import Mapping
+
+# The path before -> the path now: see `bertjax.base.renames`. Only ModernBERT had masked_lm/head.
+MODERNBERT = {
+    "modernbert/encoder/*/feed_forward/intermediate": "modernbert/encoder/*/intermediate",
+    "modernbert/encoder/*/feed_forward/output": "modernbert/encoder/*/output",
+    "masked_lm/head/dense": "masked_lm/transform",
+    "masked_lm/head/norm": "masked_lm/norm",
+}
+# Of each encoder that has any. ModernBERT's begin to hold with the shared block.
+RENAMES: Mapping[str, Mapping[str, str]] = {}
+ALL_RENAMES = {before: after for pairs in RENAMES.values() for before, after in pairs.items()}
