@@ -22,6 +22,7 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.shipped import config_path
 from bertjax.base.signals import end, end_by_signals
+from bertjax.base.user_imports import user_imports
 from bertjax.base.validation import check_numbers
 
 flags.disclaim_key_flags()  # flags that are defined here are in the --help of the caller
@@ -116,17 +117,8 @@ def _failure_of_output() -> OSError | None:
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:
     argv = [_with_path(each) for each in argv]
-    try:
-        arguments = flags.FLAGS(argv)
-    except SystemExit:  # after --help, with 1
-        sys.exit()
-    except flags.Error as error:
-        # config_flags converts the exception of a config file to text, which absl reports as a
-        # wrong flag.
-        raised = error.__context__ and error.__context__.__context__
-        if raised and _config_of(raised):
-            raise raised from None
-        raise InputError(_wrong_flag(error)) from error
+    with user_imports():
+        arguments = _parsed(argv)
     if flags.FLAGS["verbosity"].using_default_value:
         # absl's default is INFO, at which the libraries log every file that they write.
         logging.set_verbosity(logging.WARNING)
@@ -136,6 +128,21 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         if flags.FLAGS[name].present and not name.startswith("config."):
             check_numbers(f"--{name}", flags.FLAGS[name].value)
     return arguments
+
+
+def _parsed(argv: Sequence[str]) -> list[str]:
+    """The words that are no flags; what the file of --config raises is raised."""
+    try:
+        return flags.FLAGS(argv)
+    except SystemExit:  # after --help, with 1
+        sys.exit()
+    except flags.Error as error:
+        # config_flags converts the exception of a config file to text, which absl reports as a
+        # wrong flag.
+        raised = error.__context__ and error.__context__.__context__
+        if raised and _config_of(raised):
+            raise raised from None
+        raise InputError(_wrong_flag(error)) from error
 
 
 def _config_first(argv: Sequence[str]) -> list[str]:

@@ -96,6 +96,7 @@ if __name__ == "__main__":
     commandline.run(main)
 '''
 CONFIG = """
+from bertjax.fine_tuning import __doc__  # where it was once
 import ml_collections
 
 def get_config():
@@ -383,6 +384,10 @@ def test_system_errors_name_the_path(tmp_path, make, message, mode):
     [
         ("syntax.py", "def get_config(:\n", "syntax.py, line 1: invalid syntax: correct it"),
         ("bytes.py", b"x = '\xff'\n", "(unicode error) 'utf-8' codec can't decode byte 0xff"),
+        (
+            *("absent.py", "import os\nfrom bertjax.fine_tuning.nothing import Features\n"),
+            "absent.py, line 2: No module named 'bertjax.runs.fine_tuning.nothing': correct the na",
+        ),
         ("none.py", "config = 1\n", "no get_config() in none.py: take a file like those in conf"),
         ("config.py:foo", None, "takes 0 positional arguments but 1 was given: write --config=con"),
         ("word.py", WORD_CONFIG, "missing 1 required positional argument: 'word': write --config="),

@@ -10,6 +10,7 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import no_file
 from bertjax.base.shipped import config_path
+from bertjax.base.user_imports import user_imports
 from bertjax.lab.minimal_pairs.data import read_pairs
 from bertjax.lab.minimal_pairs.pairs import Pair
 from bertjax.lab.studies.study import Stage, Study, folder_of
@@ -125,15 +126,16 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise InputError(f"{path}, line {error.lineno}: {error.msg}: correct it") from error
-    found = getattr(module, function, None)
-    if not callable(found):
-        raise InputError(f"{path}: no {function}() in it")
-    try:
-        inspect.signature(found).bind(*arguments)
-    except TypeError as error:
-        raise InputError(f"{path}: {function}(): {error}") from error
-    return found(*arguments)
+    with user_imports():
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise InputError(f"{path}, line {error.lineno}: {error.msg}: correct it") from error
+        found = getattr(module, function, None)
+        if not callable(found):
+            raise InputError(f"{path}: no {function}() in it")
+        try:
+            inspect.signature(found).bind(*arguments)
+        except TypeError as error:
+            raise InputError(f"{path}: {function}(): {error}") from error
+        return found(*arguments)

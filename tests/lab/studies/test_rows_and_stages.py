@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,31 @@ def test_the_tables_show_the_papers_figures(repository):
     ]
 
 
+def test_a_file_that_names_modules_where_they_were(tmp_path):
+    text = """
+import bertjax.studies
+import bertjax.corpus.shards as shards
+from bertjax.fine_tuning import recipe
+from bertjax.studies.study import Column, Row, Stage, Study
+
+def get_study(scale):
+    from bertjax.examples.masking import MaskingRule
+
+    assert bertjax.studies.study.Study is Study
+    names = shards.__name__, recipe.__name__, MaskingRule.__module__
+    stage = Stage("run", "pretrain", "configs/pretrain_tiny.py")
+    return Study(" ".join(names), [Row("row", {"run": stage})], [Column("a", "run", "loss")])
+"""
+    (tmp_path / "study.py").write_text(text, encoding="utf-8")
+    finders = list(sys.meta_path)
+    study = read_study(str(tmp_path / "study.py"), SCALES["cpu"])
+    assert study.title.split() == [
+        f"bertjax.{name}"
+        for name in ("data.corpus.shards", "runs.fine_tuning.recipe", "data.examples.masking")
+    ]
+    assert isinstance(study, Study) and sys.meta_path == finders
+
+
 def test_a_file_that_is_no_study(tmp_path):
     for text, message in {
         "": r"study.py: no get_study\(\) in it",
@@ -153,6 +179,9 @@ def test_a_file_that_is_no_study(tmp_path):
         "def get_study(): pass": r"study.py: get_study\(\): too many positional arguments",
         "def get_study(scale): return 3": "get_study returned 3: it must return a Study",
         "def get_study(": "study.py, line 1: .* correct it",
+        "\nimport no_such": "study.py, line 2: No module named 'no_such': correct the name, or in",
+        "from bertjax.studies.study import Srow": "study.py, line 1: cannot import name 'Srow'",
+        "def get_study(scale): import bertjax.probes.x": "No module named 'bertjax.lab.probes.x'",
     }.items():
         (tmp_path / "study.py").write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match=message):
