@@ -4,14 +4,13 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.interop.names import arrays_of
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.registry import ENCODERS
-from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 
 
 def with_layers(given: Pretrained, layers: Sequence[int]) -> Pretrained:
@@ -64,27 +63,22 @@ def as_family(given: Pretrained, name: str) -> Pretrained:
     fields = [field.name for field in dataclasses.fields(family.spec)]
     spec = family.spec(**{key: value for key, value in vars(given.spec).items() if key in fields})
     kind = kinds.MASKED_LM if "masked_lm" in given.params else kinds.ENCODER
-    module = ARCHITECTURES[kind].build(spec, 0)
-
-    def init(inputs: dict[str, jax.Array]) -> dict:
-        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
-
-    wanted = flatten_dict(jax.eval_shape(init, text_inputs(spec, B=1, S=8)))
+    wanted = arrays_of(spec, kind, 0)
     arrays = {
-        (name, *path[1:]) if path[0] == given.family.name else path: array
-        for path, array in flatten_dict(dict(given.params)).items()
+        re.sub(f"^{given.family.name}/", f"{name}/", path): array
+        for path, array in flatten_dict(dict(given.params), sep="/").items()
     }
     shapes = {path: array.shape for path, array in arrays.items()}
-    if any(shapes.get(path) != box.value.shape for path, box in wanted.items()):
+    if any(shapes.get(path) != shape for path, (shape, _) in wanted.items()):
         return given
     return dataclasses.replace(
         given,
         kind=kind,
         spec=spec,
-        params=unflatten_dict({path: arrays[path] for path in wanted}),
+        params=unflatten_dict({path: arrays[path] for path in wanted}, sep="/"),
         classes=(),
         left_out={
             **given.left_out,
-            **{"/".join(path): f"not a part of a {name}" for path in arrays if path not in wanted},
+            **{path: f"not a part of a {name}" for path in arrays if path not in wanted},
         },
     )

@@ -7,12 +7,12 @@ import numpy as np
 
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, read_json, write_json
+from bertjax.interop.names import to_ours, to_theirs
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.published.elmo import OPTIONS, read_options, write_options
+from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.elmo.bilm import OPTIONS, read_options, write_options
 from bertjax.models.encoders.elmo.spec import ElmoSpec
-from bertjax.models.encoders.names import to_ours, to_theirs
-from bertjax.models.encoders.registry import array_names
 from bertjax.text.characters import Characters
 
 _OPTIONS, _WEIGHTS = "options.json", "weights.hdf5"

@@ -14,10 +14,11 @@ from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import assemble, part_of, spec_of
 from bertjax.interop.json_files import read_config
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.published.bert import BERT
 from bertjax.interop.tokenizer_files import read_tokenizer
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.family import BERT
 from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import ENCODERS
 
 _CONFIG_FILE = "bert_config.json"
 
@@ -79,7 +80,7 @@ def _checkpoint(path: Path, origin: str) -> Path:
 
 
 def _spec(folder: Path, origin: str) -> EncoderSpec:
-    config = read_config(folder / _CONFIG_FILE, BERT)
+    config = read_config(folder / _CONFIG_FILE, ENCODERS["bert"])
     if config is None:
         raise InputError(
             f"{origin}: no {_CONFIG_FILE} beside the checkpoint: copy there the one it was "
@@ -88,7 +89,7 @@ def _spec(folder: Path, origin: str) -> EncoderSpec:
     # "gelu" is the tanh form in that code (modeling.py, gelu), the erf form in transformers'.
     if config.get("hidden_act", "gelu") == "gelu":
         config["hidden_act"] = "gelu_new"
-    return spec_of(config, BERT, origin, _CONFIG_FILE)
+    return spec_of(config, ENCODERS["bert"], origin, _CONFIG_FILE)
 
 
 def import_tensorflow() -> ModuleType:
@@ -134,7 +135,7 @@ def _read(checkpoint: Path, origin: str) -> tuple[dict[str, np.ndarray], dict[st
 
 
 def _kind(variables: Iterable[str], origin: str) -> str:
-    parts = {part_of(name, BERT, kinds.ENCODER) for name in variables}
+    parts = {part_of(name, ENCODERS["bert"], kinds.ENCODER) for name in variables}
     if "bert" not in parts:
         raise InputError(
             f"{origin}: no variables of a BERT in the checkpoint, but such as "
@@ -154,4 +155,4 @@ def in_hugging_face_terms(name: str, array: np.ndarray) -> tuple[str, np.ndarray
     name = re.sub(r"/output_weights$", "/weight", name)
     name = re.sub(r"/output_bias$", "/bias", name)
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name)
-    return BERT.hugging_face.one_spelling(name.replace("/", ".")), array
+    return BERT.one_spelling(name.replace("/", ".")), array

@@ -1,7 +1,6 @@
 """Model folders as Hugging Face's transformers reads and writes them."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import inside, write_json
 from bertjax.interop import json_files
 from bertjax.interop.json_files import TASK_KEY, read_config, read_optional
+from bertjax.interop.names import to_ours, to_theirs
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.published.registry import PUBLISHED, array_names, names_of
 from bertjax.interop.sentence_transformers import (
     ACTIVATION,
     DENSE_WEIGHT,
@@ -27,9 +28,9 @@ from bertjax.interop.sentence_transformers import (
     write_modules,
 )
 from bertjax.interop.tokenizer_files import read_tokenizer, write_tokenizer
-from bertjax.models.encoders import kinds, names
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
-from bertjax.models.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.models.encoders.registry import ENCODERS, family_of
 from bertjax.models.heads.embedding import PROJECTION, model_kind
 from bertjax.text.tokenizer import Tokenizer
 
@@ -70,7 +71,7 @@ def read_hugging_face(folder: Path, origin: str) -> Pretrained:
     kind = model_kind(modules.embedding) if modules else _kind(config, family, origin)
     if not has_model(spec, kind):
         raise InputError(
-            f"{origin}: {family.hugging_face.classes[kind]} that reads left to right (is_decoder): "
+            f"{origin}: {names_of(spec).classes[kind]} that reads left to right (is_decoder): "
             "transformers predicts from [CLS], which then sees no other token: take another model"
         )
     model = assemble(raw, spec, kind, tokenizer, origin, classes)
@@ -119,13 +120,13 @@ def spec_of(
       InputError: a model that the family does not compute, or values that do not fit.
     """
     try:
-        return family.spec(**family.hugging_face.read_config(config))
+        return family.spec(**PUBLISHED[family.name].config.read(config))
     except ValueError as error:
         raise InputError(f"{origin}: {file}: {error}") from error
 
 
 def _kind(config: Mapping[str, Any], family: EncoderFamily, origin: str) -> str:
-    classes = family.hugging_face.classes
+    classes = PUBLISHED[family.name].classes
     alone = classes[kinds.ENCODER]
     name = (config.get("architectures") or [alone])[0]
     for kind, known in classes.items():
@@ -197,7 +198,7 @@ def _read_safetensors(path: Path, family: EncoderFamily) -> dict[str, np.ndarray
     for name, content in pairs:
         dtype = _FLOATS.get(content["dtype"])
         if dtype is None:
-            if not _is_buffer(name, family):
+            if not PUBLISHED[family.name].is_buffer(name):
                 raise InputError(
                     f"{path}: {name} is of type {content['dtype']}: only weights in "
                     f"{', '.join(_FLOATS)} can be read"
@@ -225,24 +226,24 @@ def assemble(
 
     Raises:
       InputError: an array of the encoder that has no place in it; two arrays for one place; a value
-        that is not finite; a decoder that is not tied to the embeddings; or as `names.to_ours`.
+        that is not finite; a decoder that is not tied to the embeddings; or as `to_ours`.
     """
     family = family_of(spec)
-    theirs = family.hugging_face
+    theirs = names_of(spec)
     found: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     for name, array in arrays.items():
         canonical = theirs.one_spelling(name)
         if canonical in found:
             raise InputError(f"{origin}: two arrays for {canonical}: remove one of them")
-        if _is_buffer(name, family):
+        if theirs.is_buffer(name):
             left_out[name] = "a constant"
-        elif part_of(canonical, family, kind) is None:
+        elif canonical not in theirs.copies and part_of(canonical, family, kind) is None:
             left_out[name] = f"not a part of {theirs.classes[kind]}"
         else:
             _check_finite(name, array, origin)
             found[canonical] = array
-    left_out |= _without_copies(found, family, origin)
+    left_out |= _without_copies(found, theirs.copies, origin)
     if not any(part_of(name, family, kind) == family.name for name in found):
         raise InputError(
             f"{origin}: no array of an encoder ({theirs.bare}embeddings..., embeddings...) among "
@@ -252,8 +253,8 @@ def assemble(
     parts = dict.fromkeys(part for part in owners if part)
     width = len(classes)
     if "classifier" in parts:
-        weight = array_names(["classifier"], spec, kind, 0)[0].theirs
-        width = len(found.get(weight, classes))
+        ((_, classifier, *_),) = theirs.rows("classifier", kind)
+        width = len(found.get(f"{classifier}.weight", classes))
     if kind != kinds.MULTIPLE_CHOICE and len(classes) not in (0, width):
         raise InputError(
             f"{origin}: the classifier has {width} rows, and {CONFIG_FILE} names {len(classes)} "
@@ -262,7 +263,7 @@ def assemble(
     if len(classes) != width:
         classes = tuple(f"LABEL_{i}" for i in range(width))
     entries = array_names(parts, spec, kind, len(classes))
-    params = names.to_ours(found, entries, origin)
+    params = to_ours(found, entries, origin)
     # The table of a model may be padded to a multiple of 128 rows.
     if spec.vocab_size - tokenizer.vocabulary_size >= 128:
         raise InputError(
@@ -283,12 +284,7 @@ def part_of(name: str, family: EncoderFamily, kind: str) -> str | None:
     Args:
       kind: of the model.
     """
-    fitting = {
-        part: max(map(len, begins))
-        for part, prefixes in family.hugging_face.prefixes.items()
-        if (begins := [prefix for prefix in prefixes if name.startswith(prefix)])
-    }
-    return max(fitting, key=lambda p: (fitting[p], p in family.heads[kind]), default=None)
+    return PUBLISHED[family.name].owner(name, family.name, family.heads[kind], kind)
 
 
 def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
@@ -302,18 +298,12 @@ def _check_finite(name: str, array: np.ndarray, origin: str) -> None:
         )
 
 
-def _is_buffer(name: str, family: EncoderFamily) -> bool:
-    """Whether an array of transformers is a constant, and not a weight."""
-    name = family.hugging_face.one_spelling(name)
-    return any(re.fullmatch(pattern, name) for pattern in family.hugging_face.buffers)
-
-
 def _without_copies(
-    found: dict[str, np.ndarray], family: EncoderFamily, origin: str
+    found: dict[str, np.ndarray], copies: Mapping[str, str], origin: str
 ) -> dict[str, str]:
     """Takes out the arrays that repeat others, such as a decoder that is tied to the embeddings."""
     left_out = {}
-    for name, original in family.hugging_face.copies.items():
+    for name, original in copies.items():
         if name not in found:
             continue
         copy = found.pop(name)
@@ -351,9 +341,9 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
             "CRF and an answer network with --to=stablehlo:FOLDER"
         )
     config = config_of(pretrained)
-    arrays = names.to_theirs(pretrained.params, pretrained.entries)
+    arrays = to_theirs(pretrained.params, pretrained.entries)
     if pretrained.kind == kinds.ENCODER:  # saved without the prefix
-        bare = pretrained.family.hugging_face.bare
+        bare = pretrained.names.bare
         arrays = {name.removeprefix(bare): array for name, array in arrays.items()}
     # Not `save_file`, whose files only their owner may read.
     (folder / WEIGHTS_FILE).write_bytes(save(arrays, metadata={"format": "pt"}))
@@ -364,7 +354,7 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> None:
         folder,
         length or longest,
         token_types=pretrained.family.tells_texts_apart(pretrained.spec),
-        pads_left=pretrained.family.hugging_face.pads_left,
+        pads_left=pretrained.names.pads_left,
     )
     write_json(folder / CONFIG_FILE, config)
     if pretrained.embedding:
@@ -382,7 +372,7 @@ def has_model(spec: EncoderSpec, kind: str) -> bool:
     For whole texts that are read left to right, most families have none: transformers predicts from
     [CLS], and `bertjax.models.heads.tasks` from the last token.
     """
-    theirs = family_of(spec).hugging_face
+    theirs = names_of(spec)
     from_cls = spec.causal and kind in kinds.OF_WHOLE_TEXTS and not theirs.last_token
     return kind in theirs.classes and not from_cls
 
@@ -394,7 +384,7 @@ def fields_of(spec: EncoderSpec, origin: str) -> dict[str, Any]:
       InputError: transformers has no such model.
     """
     try:
-        return family_of(spec).hugging_face.write_config(spec)
+        return names_of(spec).config.write(spec)
     except ValueError as error:
         raise InputError(f"{origin}: {error}") from error
 
@@ -405,17 +395,18 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     Raises:
       InputError: transformers has no such model.
     """
-    theirs, tokenizer = pretrained.family.hugging_face, pretrained.tokenizer
+    tokenizer = pretrained.tokenizer
     roles = dict(tokenizer.roles)
     for role, other in (("bos", "cls"), ("eos", "sep")):
         if other in roles:
             roles.setdefault(role, roles[other])
-    ids = {f"{role}_token_id": number for role, number in roles.items()}
+    known = pretrained.names.config.roles
+    ids = {f"{role}_token_id": number for role, number in roles.items() if role in known}
     config = {
         "architectures": [pretrained.class_name],
         "model_type": pretrained.family.name,
         **fields_of(pretrained.spec, pretrained.origin),
-        **{name: number for name, number in ids.items() if name in theirs.fields},
+        **ids,
         "tie_word_embeddings": True,
         "dtype": "float32",
     }

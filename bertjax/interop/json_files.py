@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from bertjax.base.validation import if_given, optional, parsed
+from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.text.special_tokens import ROLES
 
@@ -109,7 +110,7 @@ def read_config(path: Path, family: EncoderFamily | None = None) -> dict[str, An
       InputError: as `read_optional`; or a number outside its limits.
     """
     of_model = {name: kind | None for name, kind in _OF_MODEL.items()}
-    fields = family.hugging_face.fields if family else {}
+    fields = PUBLISHED[family.name].config.types(family.spec) if family else {}
     return read_optional(path, if_given(**of_model, **fields), limited=True)
 
 

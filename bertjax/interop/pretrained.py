@@ -12,10 +12,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.base.renames import renamed, reverse
-from bertjax.models.encoders import kinds, names
+from bertjax.interop.names import Entry, Names, to_ours, to_theirs
+from bertjax.interop.published.registry import array_names, names_of
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderFamily, EncoderSpec
-from bertjax.models.encoders.names import Entry
-from bertjax.models.encoders.registry import array_names, family_of
+from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.renames import RENAMES
 from bertjax.models.heads.architectures import ARCHITECTURES, Architecture
 from bertjax.models.heads.bilstm import BiLstm
@@ -75,6 +76,11 @@ class Pretrained:
         return family_of(self.spec)
 
     @property
+    def names(self) -> Names:
+        """What its family is called in transformers."""
+        return names_of(self.spec)
+
+    @property
     def architecture(self) -> Architecture:
         """The heads that a model of its kind has."""
         return ARCHITECTURES[self.kind]
@@ -82,8 +88,7 @@ class Pretrained:
     @property
     def class_name(self) -> str:
         """The name of its class in transformers, or its kind where there is none."""
-        classes = self.family.hugging_face.classes
-        return classes.get(self.kind, f"{self.family.name} for {self.kind}")
+        return self.names.classes.get(self.kind, f"{self.family.name} for {self.kind}")
 
     @property
     def problem_type(self) -> str:
@@ -202,11 +207,11 @@ class Pretrained:
         same = same and (parts.keys().isdisjoint(CLASSIFIERS) or self.classes == classes)
         wanted = [part for part in parts if same or part not in (BILSTM, *OUTPUT_LAYERS)]
         found = {part: self.params[part] for part in wanted if part in self.params}
-        arrays = names.to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
+        arrays = to_theirs(self.params, self.entries) if set(wanted) - set(found) else {}
         for part in set(wanted) - set(found):
             entries = array_names([part], self.spec, kind, 0)
             if all(entry.theirs in arrays for entry in entries):
-                found |= names.to_ours(arrays, entries, self.origin)
+                found |= to_ours(arrays, entries, self.origin)
         return found
 
     def summary(self) -> str:

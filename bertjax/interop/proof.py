@@ -34,7 +34,7 @@ def random_inputs(pretrained: Pretrained) -> dict[str, np.ndarray]:
     places = np.arange(length)
     mask = places < ends
     mask[1] = mask[1, ::-1]
-    mask = mask[:, ::-1] if pretrained.family.hugging_face.pads_left else mask
+    mask = mask[:, ::-1] if pretrained.names.pads_left else mask
     if pretrained.family.reads_characters:
         words = rng.integers(1, NUM_CHARACTERS, (*mask.shape, WORD_LENGTH)) * mask[..., None]
         return {"characters": words.astype(np.int32), "input_mask": mask.astype(np.int32)}

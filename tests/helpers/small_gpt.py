@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bertjax.interop.names import to_ours
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.names import to_ours
-from bertjax.models.encoders.registry import ENCODERS, array_names
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.text.vocabulary import learn_byte_level_bpe
 

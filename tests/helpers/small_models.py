@@ -4,11 +4,10 @@ import dataclasses
 
 import numpy as np
 
+from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import names
-from bertjax.models.encoders.bert.family import BERT
+from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.registry import array_names
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.embedding import LATE, Embedding, model_kind
 from bertjax.text.special_tokens import SPECIAL_TOKENS
@@ -28,7 +27,7 @@ SPEC = BertSpec(
 )
 
 # transformers' name of a class -> its kind.
-KINDS = {name: kind for kind, name in BERT.hugging_face.classes.items()}
+KINDS = {name: kind for kind, name in PUBLISHED["bert"].classes.items()}
 
 PIECES = [*SPECIAL_TOKENS, *WORDS]
 
@@ -80,5 +79,5 @@ def with_vectors(model: Pretrained, embedding: Embedding) -> Pretrained:
 
 def vector_model(vocabulary, embedding: Embedding) -> Pretrained:
     """A `small_model` that makes such vectors."""
-    name = BERT.hugging_face.classes[model_kind(embedding)]
+    name = PUBLISHED["bert"].classes[model_kind(embedding)]
     return with_vectors(small_model(vocabulary, name), embedding)

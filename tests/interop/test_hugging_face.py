@@ -13,10 +13,11 @@ from flax.traverse_util import flatten_dict
 from huggingface_hub.utils import filter_repo_objects
 
 from bertjax.base.errors import InputError
-from bertjax.interop import hub, json_files
+from bertjax.interop import hub, json_files, names
 from bertjax.interop.hub import model_folder
 from bertjax.interop.hugging_face import read_hugging_face, spec_of, write_hugging_face
-from bertjax.models.encoders import kinds, names
+from bertjax.interop.published.registry import PUBLISHED
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.registry import ENCODERS
 from bertjax.text.tokenizer import Tokenizer
 from tests.helpers.closeness import assert_close
@@ -331,12 +332,12 @@ NULLS = {("gpt2", "n_inner"), ("openai-gpt", "n_inner"), ("xlm", "summary_activa
 NULLS |= {("modernbert", name) for name in ("local_rope_theta", "layer_types", "rope_parameters")}
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if ENCODERS[name].hugging_face.fields])
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if PUBLISHED[name].classes])
 def test_null_in_the_fields_of_a_family(name, tmp_path):
     """It has its meaning in transformers where there is one, and is refused elsewhere."""
     family, file = ENCODERS[name], tmp_path / "config.json"
     usual = spec_of({}, family, "hf:model")
-    for field in family.hugging_face.fields:
+    for field in PUBLISHED[name].config.types(family.spec):
         file.write_text(json.dumps({"model_type": name, field: None}))
         positions = field == "pad_token_id" and "pad_token_id" in dir(usual)
         if (name, field) in NULLS or field.endswith("_token_id") and not positions:

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bertjax.interop import names
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
-from bertjax.models.encoders import kinds, names
+from bertjax.interop.published.registry import array_names
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.bert.encoder import Bert
 from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.registry import array_names
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.slow_cases import others_slow

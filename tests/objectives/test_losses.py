@@ -11,7 +11,7 @@ import pytest
 
 from bertjax.base.fields import TEXT
 from bertjax.interop.hugging_face import write_hugging_face
-from bertjax.models.encoders.bert.family import BERT
+from bertjax.interop.published.registry import PUBLISHED
 from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.objectives.classification import (
     MULTIPLE_CHOICE,
@@ -492,7 +492,7 @@ def test_a_weighted_loss_is_that_of_torch(name):
 @pytest.mark.peers
 @pytest.mark.parametrize(
     "objective",
-    [each for each in TASK_OBJECTIVES.values() if each.kind in BERT.hugging_face.classes],
+    [each for each in TASK_OBJECTIVES.values() if each.kind in PUBLISHED["bert"].classes],
     ids=lambda objective: objective.name,
 )
 def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
@@ -500,7 +500,7 @@ def test_the_loss_is_that_of_transformers(make_pretrained, tmp_path, objective):
     import torch
     import transformers
 
-    model = make_pretrained(BERT.hugging_face.classes[objective.kind])
+    model = make_pretrained(PUBLISHED["bert"].classes[objective.kind])
     kinds = {REGRESSION: "regression", MULTI_LABEL: "multi_label_classification"}
     kind = kinds.get(objective, "single_label_classification")
     if model.class_name == "BertForSequenceClassification":

@@ -12,7 +12,6 @@ from flax import linen as nn
 
 from bertjax.base.fields import CHARACTERS, OPTIONAL
 from bertjax.models.attention.implementations import AttentionSpec
-from bertjax.models.encoders.names import Entry
 from bertjax.models.layers.dense import Precision
 
 
@@ -121,45 +120,6 @@ class SpecOfAttention(EncoderSpec, AttentionSpec, Protocol):
         """N, the heads of each layer."""
 
 
-class HuggingFace(NamedTuple):
-    """The names that the library transformers has for a family, its settings and its arrays.
-
-    Attributes:
-      classes: kind of `bertjax.models.encoders.kinds` -> name of the class.
-      fields: the fields of config.json that are read: name -> type (`bertjax.interop.json_files`).
-        Each may be absent; it may be null only if its type says so, where null has a meaning.
-      read_config: a checked config.json -> the fields of the spec that it decides. Raises
-        ValueError for a model that the family does not compute.
-      write_config: spec -> the fields of config.json. Raises ValueError for a model that
-        transformers does not compute.
-      entries: (spec, kind, number of classes) -> part of the parameters -> its arrays in a model of
-        the kind.
-      prefixes: part -> how the names of its arrays may begin. The longest that fits a name decides
-        its part; if two parts share it, the one that a model of the kind has.
-      one_spelling: a name in any of its spellings -> the one that `entries` has.
-      bare: the prefix of names that is missing where the encoder was saved alone.
-      buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
-      copies: names of arrays -> the array of `entries` that each repeats, such as a decoder that is
-        tied to the embeddings.
-      last_token: whether classes of whole texts predict from the last token, as a model must that
-        reads left to right. Others predict from the first.
-      pads_left: whether its tokenizer puts padding before the text.
-    """
-
-    classes: Mapping[str, str]
-    fields: Mapping[str, Any]
-    read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
-    write_config: Callable[[Any], dict[str, Any]]
-    entries: Callable[[Any, str, int], Mapping[str, list[Entry]]]
-    prefixes: Mapping[str, tuple[str, ...]]
-    one_spelling: Callable[[str], str]
-    bare: str
-    buffers: tuple[str, ...]
-    copies: Mapping[str, str]
-    last_token: bool = False
-    pads_left: bool = False
-
-
 def _no_head(*_: Any) -> nn.Module:
     raise ValueError("the family has no models of that kind")
 
@@ -184,7 +144,6 @@ class EncoderFamily(NamedTuple):
         `language_ids`, the token types of the spec are languages.
       heads: kind of `bertjax.models.encoders.kinds` -> the parts of such a model besides the
         encoder. The family has no models of the kinds that are absent.
-      hugging_face: the names in transformers.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
       vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
@@ -211,7 +170,6 @@ class EncoderFamily(NamedTuple):
     module: Callable[..., nn.Module]
     inputs: tuple[str, ...]
     heads: Mapping[str, tuple[str, ...]]
-    hugging_face: HuggingFace
     scopes: tuple[tuple[str, str], ...]
     vocabulary: tuple[str, ...]
     readout: Callable[[Any, str], nn.Module] = _no_head

@@ -1,7 +1,5 @@
 """Every encoder family, by its name in `config.model.encoder`."""
 
-from collections.abc import Iterable
-
 from flax import linen as nn
 
 from bertjax.models.encoders.bert.family import BERT
@@ -11,7 +9,6 @@ from bertjax.models.encoders.electra.family import ELECTRA
 from bertjax.models.encoders.elmo.family import ELMO
 from bertjax.models.encoders.gpt.family import GPT, GPT2
 from bertjax.models.encoders.modernbert.family import MODERNBERT
-from bertjax.models.encoders.names import Entry
 from bertjax.models.encoders.roberta.family import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertjax.models.encoders.xlm.family import XLM
 from bertjax.models.encoders.xlnet.family import XLNET
@@ -32,18 +29,3 @@ def make_encoder(spec: EncoderSpec) -> nn.Module:
     """The encoder of a spec; its part of a model's parameters has the family's name."""
     family = family_of(spec)
     return family.module(spec, name=family.name)
-
-
-def array_names(
-    parts: Iterable[str], spec: EncoderSpec, kind: str, num_classes: int
-) -> list[Entry]:
-    """The arrays of parts of a model, in plain storage, with transformers' names of them.
-
-    A part that transformers does not have, such as BERT's head for replaced tokens, has no arrays.
-
-    Args:
-      kind: the kind of the model.
-      num_classes: the width of the classifier, if it is among the parts.
-    """
-    entries = family_of(spec).hugging_face.entries(spec, kind, num_classes)
-    return [entry for part in parts for entry in entries.get(part, ())]

@@ -111,7 +111,7 @@ def task_family_of(pretrained: Pretrained) -> tuple[Family, int]:
     elif pretrained.kind in _FAMILIES:
         family = _FAMILIES[pretrained.kind]
     else:
-        classes = pretrained.family.hugging_face.classes
+        classes = pretrained.names.classes
         known = (kinds.SEQUENCE_CLASSIFICATION, *_FAMILIES)
         with_heads = ", ".join(classes[kind] for kind in known if kind in classes)
         raise InputError(

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders import kinds, names
+from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.modernbert.family import MODERNBERT
 from bertjax.models.encoders.modernbert.spec import ModernBertSpec
-from bertjax.models.encoders.registry import array_names
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -26,7 +27,7 @@ SPEC = ModernBertSpec(
     initializer_range=0.2,
 )
 CLASSES = ("no", "maybe", "yes")
-KINDS = tuple(MODERNBERT.hugging_face.classes)
+KINDS = tuple(PUBLISHED["modernbert"].classes)
 
 
 def num_classes(kind: str) -> int:

@@ -11,11 +11,11 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders import kinds, names
+from bertjax.interop import names
+from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.modernbert.encoder import ModernBert
-from bertjax.models.encoders.modernbert.family import MODERNBERT
 from bertjax.models.encoders.modernbert.spec import SIZES, ModernBertSpec
-from bertjax.models.encoders.registry import array_names
 from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers import dropout
@@ -40,16 +40,16 @@ def _peer(kind: str, spec: ModernBertSpec, state=None, **settings):
     import torch
     import transformers
 
-    config = MODERNBERT.hugging_face.write_config(spec) | settings
+    config = PUBLISHED["modernbert"].config.write(spec) | settings
     ids = dict(pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3)
     config = transformers.ModernBertConfig(
         **config, **ids, num_labels=num_classes(kind), attn_implementation="eager"
     )
     if kind == kinds.QUESTION_ANSWERING:
         config.num_labels = 2
-    peer = getattr(transformers, MODERNBERT.hugging_face.classes[kind])(config).eval()
+    peer = getattr(transformers, PUBLISHED["modernbert"].classes[kind])(config).eval()
     if state is not None:
-        bare = MODERNBERT.hugging_face.bare if kind == kinds.ENCODER else ""
+        bare = PUBLISHED["modernbert"].bare if kind == kinds.ENCODER else ""
         state = {name.removeprefix(bare): torch.tensor(a) for name, a in state.items()}
         missing, unexpected = peer.load_state_dict(state, strict=False)
         assert set(missing) <= {"decoder.weight"} and not unexpected

@@ -9,9 +9,10 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
+from bertjax.interop.names import to_theirs
+from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.names import to_theirs
-from bertjax.models.encoders.registry import ENCODERS, array_names
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.models.heads.permutation import PermutationModel
 from bertjax.models.heads.pretraining import PreTrainingModel
@@ -276,7 +277,7 @@ def test_the_reference_is_that_of_transformers(name):
     import transformers
 
     model, forward = _model(name)
-    params, spec, names = _params(model), model.spec, ENCODERS[name].hugging_face
+    params, spec, names = _params(model), model.spec, PUBLISHED[name]
     kind = next(
         each
         for each in (kinds.MASKED_LM, kinds.PERMUTATION_LM, kinds.CAUSAL_LM)
@@ -284,7 +285,7 @@ def test_the_reference_is_that_of_transformers(name):
     )
     entries = array_names(ARCHITECTURES[kind].parts(spec), spec, kind, 0)
     its_class = getattr(transformers, names.classes[kind])
-    config = {"pad_token_id": 1} | names.write_config(spec)
+    config = {"pad_token_id": 1} | names.config.write(spec)
     peer = its_class(its_class.config_class(**config)).eval()
     arrays = {key: torch.tensor(each) for key, each in to_theirs(params, entries).items()}
     assert not peer.load_state_dict(arrays, strict=False).unexpected_keys

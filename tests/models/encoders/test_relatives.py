@@ -13,12 +13,13 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
+from bertjax.interop.names import to_ours, to_theirs
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.proof import greatest_difference, outputs, random_inputs
+from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.interop.transformers_check import OUTPUTS
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.names import to_ours, to_theirs
-from bertjax.models.encoders.registry import ENCODERS, array_names, family_of
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.encoders.storage import from_plain, to_plain
 from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.objectives.cross_entropy import cross_entropy
@@ -40,7 +41,7 @@ SIZES = dict(
     num_attention_heads=3,
     intermediate_size=56,
 )
-CASES = [(name, kind) for name in NAMES for kind in ENCODERS[name].hugging_face.classes]
+CASES = [(name, kind) for name in NAMES for kind in PUBLISHED[name].classes]
 CLASSES = tuple(f"class {i}" for i in range(5))
 WITH_CLASSES = (kinds.SEQUENCE_CLASSIFICATION, kinds.TOKEN_CLASSIFICATION)
 VOCABULARY = 97
@@ -144,7 +145,7 @@ def _peer(name: str, kind: str):
         pad_token_id=1,
     )
     torch.manual_seed(0)
-    model = getattr(transformers, ENCODERS[name].hugging_face.classes[kind])(config).eval()
+    model = getattr(transformers, PUBLISHED[name].classes[kind])(config).eval()
     with torch.no_grad():
         for array in model.parameters():
             array += 0.05 * torch.randn_like(array)
@@ -286,7 +287,7 @@ def test_xlm_that_is_computed_in_another_way_is_refused():
         ({"intermediate_size": 56}, "no xlm with intermediate_size=56, only 96"),
     ):
         with pytest.raises(ValueError, match=message):
-            family_of(_spec("xlm")).hugging_face.write_config(_spec("xlm", **changes))
+            PUBLISHED["xlm"].config.write(_spec("xlm", **changes))
     with pytest.raises(ValueError, match="type_vocab_size=1: the number of languages"):
         _spec("xlm", type_vocab_size=1)
 
@@ -294,21 +295,35 @@ def test_xlm_that_is_computed_in_another_way_is_refused():
 def test_positions_begin_behind_the_id_of_the_padding():
     spec = _spec("roberta")
     assert spec.position_rows == 64 and _spec("electra").position_rows == 62
-    fields = family_of(spec).hugging_face.write_config(spec)
+    fields = PUBLISHED[spec.encoder].config.write(spec)
     assert (fields["max_position_embeddings"], fields["pad_token_id"]) == (64, 1)
     assert _spec("roberta", pad_token_id=0).position_rows == 63
     with pytest.raises(ValueError, match="pad_token_id=-1: must be at least 0"):
         _spec("roberta", pad_token_id=-1)
 
 
-def test_a_decoder_of_its_own_is_refused(tokenizer):
-    model = _model("roberta", kinds.MASKED_LM, tokenizer)
+@pytest.mark.parametrize(
+    "name, kind, decoder, table",
+    [
+        ("roberta", kinds.MASKED_LM, "lm_head.decoder", "roberta.embeddings.word_embeddings"),
+        ("gpt2", kinds.CAUSAL_LM, "lm_head", "transformer.wte"),
+        ("openai-gpt", kinds.ENCODER, "lm_head", "transformer.tokens_embed"),
+    ],
+)
+def test_a_decoder_of_its_own_is_refused(name, kind, decoder, table, tokenizer):
+    """One that repeats the embeddings is left out, and stands for them where they are missing."""
+    model = _model(name, kind, tokenizer)
     arrays = to_theirs(model.params, model.entries)
-    other = arrays["roberta.embeddings.word_embeddings.weight"] + 1
-    with pytest.raises(InputError, match=r"lm_head\.decoder\.weight differs from roberta\.emb"):
-        hugging_face.assemble(
-            arrays | {"lm_head.decoder.weight": other}, model.spec, model.kind, tokenizer, "test"
-        )
+    decoder, table = f"{decoder}.weight", f"{table}.weight"
+    read = functools.partial(
+        hugging_face.assemble, spec=model.spec, kind=kind, tokenizer=tokenizer, origin="test"
+    )
+    with pytest.raises(InputError, match=rf"test: {decoder} differs from {table}: only a model in"):
+        read(arrays | {decoder: arrays[table] + 1})
+    tied = arrays | {decoder: arrays[table]}
+    for found in (read(tied), read({key: tied[key] for key in tied if key != table})):
+        jax.tree.map(np.testing.assert_array_equal, found.params, model.params)
+        assert found.left_out == {decoder: f"{table} once more"}
 
 
 def test_a_summary_that_is_computed_in_another_way_is_refused():
@@ -327,7 +342,7 @@ def test_a_config_without_the_fields_that_have_usual_values():
             hugging_face.spec_of(fields | wrong, ENCODERS[name], "test")
     with pytest.raises(ValueError, match="no openai-gpt with intermediate_size=56, only 96"):
         spec = _spec("openai-gpt", intermediate_size=56)
-        family_of(spec).hugging_face.write_config(spec)
+        PUBLISHED[spec.encoder].config.write(spec)
 
 
 def test_gpt_reads_left_to_right_only():

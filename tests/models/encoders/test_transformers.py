@@ -9,8 +9,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.fields import TEXT
-from bertjax.models.encoders import kinds, names
-from bertjax.models.encoders.registry import array_names
+from bertjax.interop import names
+from bertjax.interop.published.registry import array_names
+from bertjax.models.encoders import kinds
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from tests.helpers.closeness import assert_close

@@ -10,9 +10,10 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop import hugging_face
+from bertjax.interop.names import to_ours, to_theirs
+from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.names import to_ours, to_theirs
-from bertjax.models.encoders.registry import ENCODERS, array_names, make_encoder
+from bertjax.models.encoders.registry import ENCODERS, make_encoder
 from bertjax.models.encoders.storage import from_plain
 from bertjax.models.encoders.xlnet.attention import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
@@ -248,6 +249,6 @@ def test_models_that_are_computed_in_another_way_are_refused():
         with pytest.raises(InputError, match=f"{name}={value!r}: only .* can be read"):
             hugging_face.spec_of(fields | {name: value}, family, "test")
     with pytest.raises(ValueError, match="no xlnet with causal=True, only False"):
-        family.hugging_face.write_config(dataclasses.replace(SPEC, causal=True))
+        PUBLISHED["xlnet"].config.write(dataclasses.replace(SPEC, causal=True))
     with pytest.raises(ValueError, match="hidden_size=21: must be even"):
         XlnetSpec(hidden_size=21, num_attention_heads=3)

@@ -12,10 +12,11 @@ from bertjax.data.examples.corruption import HiddenTokens, MaskedTokens
 from bertjax.data.examples.draws import Draws
 from bertjax.data.examples.layout import LaidOut
 from bertjax.data.examples.masking import MaskingRule
+from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
+from bertjax.interop.published.registry import array_names
 from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
-from bertjax.models.encoders import kinds, names
-from bertjax.models.encoders.registry import array_names
+from bertjax.models.encoders import kinds
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.programs.fill_mask import fill

@@ -11,9 +11,9 @@ from flax import linen as nn
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.own_folder import read_folder, write_folder
+from bertjax.interop.published.registry import PUBLISHED
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.family import BERT
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.fine_tuning.fine_tuned import OneModel
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_head
@@ -44,7 +44,7 @@ CLASSES = ("no", "maybe", "yes")  # as the small models have
     ids=repr,
 )
 def test_a_family_comes_back_from_the_folder_of_its_model(make_pretrained, tmp_path, family):
-    model = make_pretrained(BERT.hugging_face.classes[TASK_OBJECTIVES[family.objective].kind])
+    model = make_pretrained(PUBLISHED["bert"].classes[TASK_OBJECTIVES[family.objective].kind])
     if isinstance(family, Regression):
         model = _with_one_output(model)
     assert class_names(family) == model.classes

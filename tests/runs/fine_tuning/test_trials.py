@@ -12,10 +12,9 @@ from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
-from bertjax.models.encoders import names
-from bertjax.models.encoders.bert.family import BERT
+from bertjax.interop import names
+from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.registry import array_names
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.objectives.classification import ClassificationObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES
@@ -266,7 +265,7 @@ def test_a_trial_takes_the_steps_of_pytorch(make_trials, tmp_path, name):
     params, losses = _trained(made, TRIAL, tmp_path)
 
     kind = TASK_OBJECTIVES[family.objective].kind
-    architecture = BERT.hugging_face.classes[kind]
+    architecture = PUBLISHED["bert"].classes[kind]
     entries = array_names(ARCHITECTURES[kind].parts(SPEC), SPEC, kind, len(class_names(family)))
     fresh = jax.device_get(made.experiment.fresh_state(TRIAL.seed).params)
     peer = getattr(transformers, architecture)(

@@ -4,7 +4,6 @@ from bertjax.base.fields import POSITION_IDS, SEGMENT_IDS, TEXT
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.bert.encoder import Bert
 from bertjax.models.encoders.bert.heads import MaskedLanguageModel, readout
-from bertjax.models.encoders.bert.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.models.encoders.contract import EncoderFamily
 
@@ -25,7 +24,6 @@ BERT = EncoderFamily(
     },
     readout=readout,
     masked_lm=MaskedLanguageModel,
-    hugging_face=HUGGING_FACE,
     scopes=(
         (r"/attention/(qkv|output)/", "attention projections"),
         (r"/attention/", "attention"),

@@ -6,7 +6,6 @@ from bertjax.models.encoders.bert.family import BERT
 from bertjax.models.encoders.bert.heads import MaskedLanguageModel
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.distilbert.heads import readout
-from bertjax.models.encoders.distilbert.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.distilbert.spec import DistilBertSpec
 
 DISTILBERT = EncoderFamily(
@@ -25,7 +24,6 @@ DISTILBERT = EncoderFamily(
     },
     readout=readout,
     masked_lm=MaskedLanguageModel,
-    hugging_face=HUGGING_FACE,
     scopes=BERT.scopes,
     vocabulary=("distilbert/embeddings/token", "masked_lm/bias"),
 )

@@ -5,7 +5,6 @@ from bertjax.models.encoders.bert.family import BERT
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.electra.encoder import Electra
 from bertjax.models.encoders.electra.heads import MaskedLanguageModel, readout
-from bertjax.models.encoders.electra.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.electra.spec import ElectraSpec
 
 ELECTRA = EncoderFamily(
@@ -24,7 +23,6 @@ ELECTRA = EncoderFamily(
     },
     readout=readout,
     masked_lm=MaskedLanguageModel,
-    hugging_face=HUGGING_FACE,
     scopes=((r"/projection/", "embeddings"), *BERT.scopes),
     vocabulary=("electra/embeddings/token", "masked_lm/bias"),
 )

@@ -2,7 +2,6 @@
 
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderFamily
-from bertjax.models.encoders.elmo.bilm import HUGGING_FACE
 from bertjax.models.encoders.elmo.encoder import Elmo, states_shape
 from bertjax.models.encoders.elmo.spec import ElmoSpec
 
@@ -11,7 +10,6 @@ ELMO = EncoderFamily(
     module=Elmo,
     inputs=("characters", "backward_characters", "input_mask"),
     heads={kinds.ENCODER: (), kinds.BIDIRECTIONAL_LM: ("next_word",)},
-    hugging_face=HUGGING_FACE,
     scopes=(
         (r"_dropout/", "dropout"),
         (r"/embeddings/", "embeddings"),

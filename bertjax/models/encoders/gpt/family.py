@@ -2,14 +2,13 @@
 
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.bert.family import BERT
-from bertjax.models.encoders.contract import EncoderFamily, HuggingFace
+from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.gpt.encoder import Gpt, Gpt2
 from bertjax.models.encoders.gpt.heads import LanguageModel, readout
-from bertjax.models.encoders.gpt.hugging_face import OF_GPT, OF_GPT2
 from bertjax.models.encoders.gpt.spec import Gpt2Spec, GptSpec
 
 
-def _family(spec: type[GptSpec], module: type[Gpt], names: HuggingFace) -> EncoderFamily:
+def _family(spec: type[GptSpec], module: type[Gpt]) -> EncoderFamily:
     return EncoderFamily(
         spec=spec,
         module=module,
@@ -24,7 +23,6 @@ def _family(spec: type[GptSpec], module: type[Gpt], names: HuggingFace) -> Encod
         },
         readout=readout,
         masked_lm=LanguageModel,
-        hugging_face=names,
         scopes=BERT.scopes,
         vocabulary=(f"{spec.encoder}/embeddings/token",),
         unbiased=kinds.OF_WHOLE_TEXTS,
@@ -32,5 +30,5 @@ def _family(spec: type[GptSpec], module: type[Gpt], names: HuggingFace) -> Encod
     )
 
 
-GPT = _family(GptSpec, Gpt, OF_GPT)
-GPT2 = _family(Gpt2Spec, Gpt2, OF_GPT2)
+GPT = _family(GptSpec, Gpt)
+GPT2 = _family(Gpt2Spec, Gpt2)

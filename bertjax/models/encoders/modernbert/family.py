@@ -4,7 +4,6 @@ from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.modernbert.encoder import ModernBert
 from bertjax.models.encoders.modernbert.heads import MaskedLanguageModel, PredictionHead, readout
-from bertjax.models.encoders.modernbert.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.modernbert.spec import ModernBertSpec
 
 MODERNBERT = EncoderFamily(
@@ -25,7 +24,6 @@ MODERNBERT = EncoderFamily(
     masked_lm=MaskedLanguageModel,
     token_head=PredictionHead,
     goes_on=True,
-    hugging_face=HUGGING_FACE,
     scopes=(
         (r"/attention/(qkv|output)/", "attention projections"),
         (r"/local_layer/.*/attention/", "local attention"),

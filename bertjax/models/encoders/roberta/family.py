@@ -6,11 +6,10 @@ from bertjax.models.encoders.bert.heads import MaskedLanguageModel
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.roberta.encoder import Roberta
 from bertjax.models.encoders.roberta.heads import readout
-from bertjax.models.encoders.roberta.hugging_face import names_of
 from bertjax.models.encoders.roberta.spec import CamembertSpec, RobertaSpec, XlmRobertaSpec
 
 
-def _family(spec: type[RobertaSpec], class_prefix: str) -> EncoderFamily:
+def _family(spec: type[RobertaSpec]) -> EncoderFamily:
     heads = {kind: parts for kind, parts in BERT.heads.items() if kind != kinds.PRE_TRAINING}
     return EncoderFamily(
         spec=spec,
@@ -19,12 +18,11 @@ def _family(spec: type[RobertaSpec], class_prefix: str) -> EncoderFamily:
         heads=heads | {kinds.SEQUENCE_CLASSIFICATION: ("classifier_dense", "classifier")},
         readout=readout,
         masked_lm=MaskedLanguageModel,
-        hugging_face=names_of(class_prefix, spec.encoder),
         scopes=BERT.scopes,
         vocabulary=(f"{spec.encoder}/embeddings/token", "masked_lm/bias"),
     )
 
 
-ROBERTA = _family(RobertaSpec, "Roberta")
-XLM_ROBERTA = _family(XlmRobertaSpec, "XLMRoberta")
-CAMEMBERT = _family(CamembertSpec, "Camembert")
+ROBERTA = _family(RobertaSpec)
+XLM_ROBERTA = _family(XlmRobertaSpec)
+CAMEMBERT = _family(CamembertSpec)

@@ -6,7 +6,6 @@ from bertjax.models.encoders.bert.family import BERT
 from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.xlm.encoder import Xlm
 from bertjax.models.encoders.xlm.heads import LanguageModel, readout
-from bertjax.models.encoders.xlm.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.xlm.spec import XlmSpec
 
 XLM = EncoderFamily(
@@ -25,7 +24,6 @@ XLM = EncoderFamily(
     },
     readout=readout,
     masked_lm=LanguageModel,
-    hugging_face=HUGGING_FACE,
     scopes=BERT.scopes,
     vocabulary=("xlm/embeddings/token", "masked_lm/bias"),
 )

@@ -7,7 +7,6 @@ from bertjax.models.encoders.contract import EncoderFamily
 from bertjax.models.encoders.xlm.heads import LanguageModel
 from bertjax.models.encoders.xlnet.encoder import Xlnet
 from bertjax.models.encoders.xlnet.heads import readout
-from bertjax.models.encoders.xlnet.hugging_face import HUGGING_FACE
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 
 XLNET = EncoderFamily(
@@ -27,7 +26,6 @@ XLNET = EncoderFamily(
     },
     readout=readout,
     masked_lm=LanguageModel,
-    hugging_face=HUGGING_FACE,
     scopes=((r"/attention/(query|key|value|distance|output)/", "attention projections"),)
     + BERT.scopes[1:],
     vocabulary=("xlnet/embeddings/token", "masked_lm/bias"),

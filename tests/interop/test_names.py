@@ -7,11 +7,13 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
+from bertjax.interop import names
 from bertjax.interop.google import in_hugging_face_terms
-from bertjax.models.encoders import kinds, names
-from bertjax.models.encoders.bert.family import BERT
-from bertjax.models.encoders.registry import array_names
+from bertjax.interop.published.registry import PUBLISHED, array_names
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
+from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import KINDS, SPEC
 
 
@@ -50,10 +52,10 @@ def test_write_then_read_is_bit_equal():
 
 def test_products_that_are_stored_as_here():
     """[in, out], as in GPT-2's Conv1D, with query, key and value beside each other in one array."""
-    entries = [
-        *names.dense("attn", "qkv", (6,), (3, 2, 5), transposed=False),
-        *names.dense("out", "output", (2, 5), (6,), use_bias=False, transposed=False),
-    ]
+    sizes = {"qkv/kernel": ((6, 3, 2, 5), 1), "qkv/bias": ((3, 2, 5), 0)}
+    sizes |= {"output/kernel": ((2, 5, 6), 2)}
+    rows = (("qkv", "attn", names.as_here), ("output", "out", names.as_here))
+    entries = list(names.expand(rows, "", sizes))
     arrays = _arrays(entries)
     shapes = {"attn.weight": (6, 30), "attn.bias": (30,), "out.weight": (10, 6)}
     assert {name: array.shape for name, array in arrays.items()} == shapes
@@ -120,7 +122,7 @@ def test_missing_and_misshapen_arrays():
     ],
 )
 def test_old_names(name, canonical):
-    assert BERT.hugging_face.one_spelling(name) == canonical
+    assert PUBLISHED["bert"].one_spelling(name) == canonical
 
 
 @pytest.mark.parametrize(
@@ -155,3 +157,31 @@ def test_names_of_google(name, canonical, transposed):
     found, result = in_hugging_face_terms(name, array)
     assert found == canonical
     np.testing.assert_array_equal(result, array.T if transposed else array)
+
+
+# Parts that a kind's models have, and transformers' do not.
+_ONLY_OURS = {("gpt2", kinds.MULTIPLE_CHOICE), ("openai-gpt", kinds.MULTIPLE_CHOICE)}
+
+
+@pytest.mark.parametrize(
+    "name", others_slow(PUBLISHED, *("bert", "roberta", "electra", "gpt2", "modernbert", "xlnet"))
+)
+def test_the_rows_name_every_array(name):
+    """But ELECTRA's head for replaced tokens in other families, and ELMo's for the next word."""
+    family = ENCODERS[name]
+    spec = family.spec.named("tiny" if name != "elmo" else "small", num_hidden_layers=3)
+    seen: set[str] = set()
+    for kind, heads in family.heads.items():
+        parts = {name, *heads} - {"next_word"}
+        parts -= {"replaced_tokens"} if name != "electra" else set()
+        parts -= {"classifier"} if (name, kind) in _ONLY_OURS else set()
+        assert all(PUBLISHED[name].rows(part, kind) for part in parts - {name})
+        if parts <= seen:  # all its arrays are those of other kinds
+            continue
+        seen |= parts
+        entries = array_names(parts, spec, kind, 5)
+        arrays = names.arrays_of(spec, kind, 5)
+        assert {entry.ours for entry in entries} == {
+            path for path in arrays if path.split("/")[0] in parts
+        }
+        assert len({entry.theirs for entry in entries}) == len(entries)

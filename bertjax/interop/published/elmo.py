@@ -1,13 +1,13 @@
 """The names of bilm-tf and AllenNLP: options.json, and the arrays of the file of weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NotRequired
 
 from bertjax.base.fields import NUM_CHARACTERS, WORD_LENGTH
 from bertjax.base.validation import record
-from bertjax.models.encoders.contract import HuggingFace
+from bertjax.interop.config_rows import ConfigRows, check_wanted
+from bertjax.interop.names import Names, behind_ones
 from bertjax.models.encoders.elmo.spec import ElmoSpec
-from bertjax.models.encoders.names import Entry, check_wanted
 
 OPTIONS = record(
     lstm=record(
@@ -81,53 +81,25 @@ def write_options(spec: ElmoSpec) -> dict[str, Any]:
     }
 
 
-def _arrays(spec: ElmoSpec) -> Iterator[Entry]:
-    def same(theirs: str, ours: str, *shape: int) -> Entry:
-        return Entry(theirs, shape, f"elmo/{ours}", shape)
-
-    letters, out, cells = spec.character_size, spec.projection_size, spec.cell_size
-    yield same("char_embed", "embeddings/convolutions/characters", NUM_CHARACTERS - 1, letters)
-    for number, (width, count) in enumerate(spec.filters):
-        ours, inner = f"elmo/embeddings/convolutions/kernel_{number}", (width, letters, count)
-        yield Entry(f"CNN/W_cnn_{number}", (1, *inner), ours, inner)
-        yield same(f"CNN/b_cnn_{number}", f"embeddings/convolutions/bias_{number}", count)
-    size = spec.num_filters
-    for number in range(spec.num_highways):
-        for theirs, name in (("carry", "gate"), ("transform", "transform")):
-            ours = f"embeddings/highway_{number}/{name}"
-            yield same(f"CNN_high_{number}/W_{theirs}", f"{ours}/kernel", size, size)
-            yield same(f"CNN_high_{number}/b_{theirs}", f"{ours}/bias", size)
-    if size != out:
-        yield same("CNN_proj/W_proj", "embeddings/projection/kernel", size, out)
-        yield same("CNN_proj/b_proj", "embeddings/projection/bias", out)
-    for number in range(spec.num_hidden_layers):
-        for way, direction in enumerate(("forward", "backward")):
-            cell = f"RNN_{way}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
-            ours = f"encoder/layer_{number}/{direction}"
-            yield same(f"{cell}/W_0", f"{ours}/kernel", 2 * out, 4 * cells)
-            yield same(f"{cell}/B", f"{ours}/bias", 4 * cells)
-            if spec.projects:
-                yield same(f"{cell}/W_P_0", f"{ours}/projection", cells, out)
-
-
-def _entries(spec: ElmoSpec, kind: str, num_classes: int) -> dict[str, list[Entry]]:
-    del kind, num_classes
-    return {"elmo": list(_arrays(spec))}
-
-
-def _not_there(_: Any) -> dict[str, Any]:
-    raise ValueError("transformers has no ELMo: give elmo:FOLDER")
-
-
-HUGGING_FACE = HuggingFace(
+_CELL = "RNN/MultiRNNCell/Cell{i}/LSTMCell"
+ELMO = Names(
     classes={},
-    fields={},
-    read_config=_not_there,
-    write_config=_not_there,
-    entries=_entries,
-    prefixes={},
-    one_spelling=lambda name: name,
-    bare="",
-    buffers=(),
-    copies={},
+    encoder=(
+        ("embeddings/convolutions/characters", "char_embed"),
+        ("embeddings/convolutions/kernel_{i}", "CNN/W_cnn_{i}", behind_ones(1)),
+        ("embeddings/convolutions/bias_{i}", "CNN/b_cnn_{i}"),
+        ("embeddings/highway_{i}/gate/kernel", "CNN_high_{i}/W_carry"),
+        ("embeddings/highway_{i}/gate/bias", "CNN_high_{i}/b_carry"),
+        ("embeddings/highway_{i}/transform/kernel", "CNN_high_{i}/W_transform"),
+        ("embeddings/highway_{i}/transform/bias", "CNN_high_{i}/b_transform"),
+        ("embeddings/projection/kernel", "CNN_proj/W_proj"),
+        ("embeddings/projection/bias", "CNN_proj/b_proj"),
+        ("encoder/layer_{i}/forward/kernel", f"RNN_0/{_CELL}/W_0"),
+        ("encoder/layer_{i}/forward/bias", f"RNN_0/{_CELL}/B"),
+        ("encoder/layer_{i}/forward/projection", f"RNN_0/{_CELL}/W_P_0"),
+        ("encoder/layer_{i}/backward/kernel", f"RNN_1/{_CELL}/W_0"),
+        ("encoder/layer_{i}/backward/bias", f"RNN_1/{_CELL}/B"),
+        ("encoder/layer_{i}/backward/projection", f"RNN_1/{_CELL}/W_P_0"),
+    ),
+    config=ConfigRows(title="ELMo", instead="give elmo:FOLDER"),
 )

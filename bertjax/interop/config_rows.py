@@ -1,0 +1,165 @@
+"""config.json of transformers by rows: (field there, field of the spec[, operation]).
+
+Without an operation, both have the same value and type.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from bertjax.models.encoders.computation import how_computed
+from bertjax.models.encoders.contract import EncoderSpec
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+class Operation(NamedTuple):
+    """What a row does that is more than to copy a value.
+
+    Attributes:
+      type: of the field of config.json; None: it may have any.
+      read: (field, config.json, which has it) -> the value of the spec's field; None: it decides
+        nothing. Raises ValueError for a model that is computed in another way.
+      write: spec -> the value in config.json; None: it is not written. Raises ValueError for a
+        model that transformers does not compute.
+    """
+
+    type: Any = None
+    read: Callable[[str, Mapping[str, Any]], Any] = _nothing
+    write: Callable[[Any], Any] = _nothing
+
+
+Row = tuple[str, str] | tuple[str, str, Operation]
+
+
+class ConfigRows(NamedTuple):
+    """The config.json of a family's models.
+
+    Attributes:
+      rows: the fields. Of several rows for one field of the spec, the last that a file has decides.
+      absent: fields -> what a file without them means, if not the spec's default.
+      wanted: fields -> the only values that can be read: another makes another function.
+      written: fields -> the values that are always written.
+      lost: fields of the spec that no row has, and that change no output.
+      roles: the special tokens whose ids it has.
+      title: the family's name in messages, if not that of `config.model.encoder`.
+      instead: what to do if transformers has no such family.
+    """
+
+    rows: tuple[Row, ...] = ()
+    absent: Mapping[str, Any] = {}
+    wanted: Mapping[str, Any] = {}
+    written: Mapping[str, Any] = {}
+    lost: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    title: str = ""
+    instead: str = ""
+
+    def types(self, spec: type[EncoderSpec]) -> dict[str, Any]:
+        """The types of the fields (`bertjax.interop.json_files`).
+
+        Each may be absent; it may be null only if its type says so, where null has a meaning.
+        """
+        of_spec = {field.name: field.type for field in dataclasses.fields(spec)}
+        types: dict[str, Any] = {f"{role}_token_id": int | None for role in self.roles}
+        types |= {theirs: type(value) for theirs, value in self.wanted.items()}
+        for theirs, ours, *operation in self.rows:
+            kind = operation[0].type if operation else of_spec[ours]
+            types |= {theirs: kind} if kind else {}
+        return types
+
+    def read(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the spec that a config.json decides; its fields have their types.
+
+        Raises:
+          ValueError: a model that the family does not compute.
+        """
+        self._check_there()
+        check_wanted(config, self.wanted)
+        given = {**self.absent, **config}
+        fields: dict[str, Any] = {}
+        for theirs, ours, *operation in self.rows:
+            if theirs in given:
+                value = operation[0].read(theirs, given) if operation else given[theirs]
+                fields |= {} if value is None else {ours: value}
+        return fields
+
+    def write(self, spec: EncoderSpec) -> dict[str, Any]:
+        """The fields of config.json for a spec.
+
+        Raises:
+          ValueError: transformers has no such model: one of its rows says so; or a field that no
+            row has is not the default.
+        """
+        self._check_there()
+        carried = {*how_computed(spec), *self.lost, *(ours for _, ours, *_ in self.rows)}
+        for field in dataclasses.fields(spec):
+            if field.name not in carried:
+                check_value(spec, field.name, field.default, self.title)
+        config: dict[str, Any] = {}
+        for theirs, ours, *operation in self.rows:
+            value = operation[0].write(spec) if operation else getattr(spec, ours)
+            config |= {} if value is None else {theirs: value}
+        return {**config, **self.written}
+
+    def _check_there(self) -> None:
+        if self.instead:
+            raise ValueError(f"transformers has no {self.title}: {self.instead}")
+
+
+def same(names: Iterable[str]) -> tuple[Row, ...]:
+    """Rows of fields that have the same name on both sides."""
+    return tuple((name, name) for name in names)
+
+
+def check_wanted(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises ValueError if a field of config.json has another value than the only one wanted."""
+    for field, value in wanted.items():
+        if config.get(field, value) != value:
+            raise ValueError(f"{field}={config[field]!r}: only {value!r} can be read")
+
+
+def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> None:
+    """Raises ValueError if a field of a spec has another value than transformers' models have."""
+    if (value := getattr(spec, field)) != wanted:
+        note = ": none reads left to right" if field == "causal" else ""
+        raise ValueError(
+            f"transformers has no {title or spec.encoder} with {field}={value!r}, only "
+            f"{wanted!r}{note}"
+        )
+
+
+# ----------------------------------------------------------------------------- operations
+
+# transformers' names of activations -> `hidden_act` of a spec. "gelu_new" and "gelu_pytorch_tanh"
+# are one function.
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+
+def _read_activation(field: str, config: Mapping[str, Any]) -> str:
+    if (name := config[field]) not in ACTIVATIONS:
+        raise ValueError(f"{field}={name!r}: must be one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def _value(field: str, config: Mapping[str, Any]) -> Any:
+    return config[field]
+
+
+def _check_four_times(spec: Any) -> None:
+    check_value(spec, "intermediate_size", 4 * spec.hidden_size)
+
+
+ACTIVATION = Operation(str, _read_activation, lambda spec: WRITTEN_ACTIVATIONS[spec.hidden_act])
+IF_CAUSAL = Operation(bool, _value, lambda spec: spec.causal or None)
+ONLY_READ = Operation(read=_value)  # another row writes the field of the spec
+# Of the width, which another row has: the feed-forward is four times as wide.
+FOUR_TIMES = Operation(read=lambda field, config: 4 * config[field], write=_check_four_times)
+
+
+def only_written(name: str, of_type: Any = None) -> Operation:
+    """Of a field that has the value of a spec's, which another row reads."""
+    return Operation(of_type, write=lambda spec: getattr(spec, name))

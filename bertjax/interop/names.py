@@ -1,0 +1,296 @@
+"""Maps parameters to their names and shapes in transformers, and back, by tables of rows.
+
+A row is (path of our module or array in its part, their name[, form]). The shapes are those of the
+model itself; what a model does not have, such as a bias, has no entry. `{i}` in a row is a number
+in the path: that of a layer. `(a|b)` in their name means that a and b are stacked in one array
+here, on the first axis of the outputs.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bertjax.base import axes
+from bertjax.base.errors import InputError
+from bertjax.interop.config_rows import ConfigRows
+from bertjax.models.encoders.computation import determined
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.registry import family_of
+from bertjax.models.heads.architectures import ARCHITECTURES
+
+# Our shape, and how many of its axes are inputs of a product (0: it is no kernel) -> their shape,
+# and whether the outputs come first there.
+Form = Callable[[tuple[int, ...], int], tuple[tuple[int, ...], bool]]
+Row = tuple[str, str] | tuple[str, str, Form]
+Arrays = Mapping[str, tuple[tuple[int, ...], int]]  # path -> the arguments of a form
+_ENDINGS = {"/kernel": ".weight", "/scale": ".weight", "/bias": ".bias"}  # of a module's arrays
+
+
+class Names(NamedTuple):
+    """The names that transformers has for a family, its settings and its arrays.
+
+    Attributes:
+      classes: kind of `bertjax.models.encoders.kinds` -> name of the class.
+      encoder: the rows of the encoder; their names stand behind `bare`.
+      bare: the prefix of names that is missing where the encoder was saved alone.
+      parts: another part, or (part, kind) if it has other names in models of that kind -> its rows.
+      copies: names of arrays -> the array that each repeats, such as a decoder that is tied to the
+        embeddings.
+      buffers: patterns (`re.fullmatch`) of the names of arrays that are constants, not weights.
+      spellings: pairs (pattern, replacement) that give an array the name of the rows (`re.sub`).
+      config: the config.json.
+      last_token: whether classes of whole texts predict from the last token, as a model must that
+        reads left to right. Others predict from the first.
+      pads_left: whether its tokenizer puts padding before the text.
+    """
+
+    classes: Mapping[str, str]
+    encoder: tuple[Row, ...]
+    bare: str = ""
+    parts: Mapping[str | tuple[str, str], tuple[Row, ...]] = {}
+    copies: Mapping[str, str] = {}
+    buffers: tuple[str, ...] = ()
+    spellings: tuple[tuple[str, str], ...] = ()
+    config: ConfigRows = ConfigRows()
+    last_token: bool = False
+    pads_left: bool = False
+
+    def one_spelling(self, name: str) -> str:
+        """The name of the rows, for a name in any of its spellings."""
+        for pattern, replacement in self.spellings:
+            name = re.sub(pattern, replacement, name)
+        return name
+
+    def is_buffer(self, name: str) -> bool:
+        """Whether an array, in any spelling, is a constant, and not a weight."""
+        name = self.one_spelling(name)
+        return any(re.fullmatch(pattern, name) for pattern in self.buffers)
+
+    def rows(self, part: str, kind: str) -> tuple[Row, ...]:
+        """The rows of a part besides the encoder; none: transformers does not have it."""
+        return self.parts.get((part, kind), self.parts.get(part, ()))
+
+    def owner(self, name: str, encoder: str, heads: Iterable[str], kind: str) -> str | None:
+        """The part that an array of transformers belongs to; None: no known part.
+
+        The longest beginning of the name decides: a row, or the module of a part's rows.
+
+        Args:
+          name: in the spelling of the rows.
+          encoder: the name of the encoder's part.
+          heads: the other parts of a model of the kind. One of them wins over others of that name.
+        """
+        fits = {encoder: (len(self.bare), False)} if name.startswith(self.bare) else {}
+        for part in dict.fromkeys(key if isinstance(key, str) else key[0] for key in self.parts):
+            for ours, theirs, *_ in self.rows(part, kind):
+                module = theirs.rpartition(".")[0] if ours else ""
+                for begin in filter(None, (*_alternatives(theirs), module)):
+                    if f"{name}.".startswith(f"{begin}."):
+                        fit = len(f"{begin}."), begin != module
+                        fits[part] = max(fits.get(part, fit), fit)
+        return max(fits, key=lambda part: (fits[part], part in heads), default=None)
+
+
+class Entry(NamedTuple):
+    """One array of a model of transformers, and its place in our parameters.
+
+    Attributes:
+      theirs: its name in transformers.
+      shape: its shape there.
+      ours: the path of our array.
+      inner: its shape here.
+      part: its number among those that are stacked in one array here, such as query, key, value.
+      transposed: whether it is stored [out, ...in] there; arrays here are [...in, ...out].
+    """
+
+    theirs: str
+    shape: tuple[int, ...]
+    ours: str
+    inner: tuple[int, ...]
+    part: int | None = None
+    transposed: bool = False
+
+
+# ---------------------------------------------------------------------------------- forms
+
+
+def _flat(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+    """The usual form of a module's array: kernels [out, in], others in one axis."""
+    sides = (prod(shape[inputs:]), prod(shape[:inputs]))
+    return (sides, True) if inputs else (sides[:1], False)
+
+
+def as_here(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+    """Kernels [in, out], as of Conv1D."""
+    return _flat(shape, inputs)[0][::-1], False
+
+
+def outputs_first(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+    """A kernel [out, ...in] that keeps its axes."""
+    return (*shape[inputs:], *shape[:inputs]), True
+
+
+def behind_ones(count: int) -> Form:
+    """As many axes of size 1 before those of the array."""
+    return lambda shape, _: ((1,) * count + shape, False)
+
+
+def _same(shape: tuple[int, ...], _: int) -> tuple[tuple[int, ...], bool]:
+    """The usual form of a row that is an array."""
+    return shape, False
+
+
+# -------------------------------------------------------------------------------- entries
+
+
+def array_entries(
+    names: Names, parts: Iterable[str], spec: EncoderSpec, kind: str, num_classes: int
+) -> list[Entry]:
+    """The arrays of parts of a model, in plain storage, with transformers' names of them.
+
+    A part that transformers does not have, such as BERT's head for replaced tokens, has no arrays.
+
+    Args:
+      kind: the kind of the model. Another part than its own has the shape of the first kind that
+        has it.
+      num_classes: the width of the classifier, if it is among the parts.
+    """
+    found: list[Entry] = []
+    parts = tuple(parts)
+    classes = num_classes if "classifier" in parts else 0
+    for part in parts:
+        is_encoder = part == spec.encoder
+        rows = names.encoder if is_encoder else names.rows(part, kind)
+        if rows:
+            known = family_of(spec).heads
+            having = [each for each in known if is_encoder or part in known[each]]
+            arrays = arrays_of(spec, kind if kind in having else having[0], classes)
+            found += expand(rows, part, arrays, names.bare if is_encoder else "")
+    return found
+
+
+def arrays_of(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
+    """The shapes of a model's parameters in plain storage, by path, as `Form` takes them."""
+    few = min(2, spec.num_hidden_layers)  # all layers after the first are alike
+    sizes = {key: value for key, value in determined(spec).items() if key != "encoder"}
+    arrays = dict(_arrays(type(spec)(**sizes | {"num_hidden_layers": few}), kind, num_classes))
+    for path in [path for path in arrays if "/layer_1/" in path]:
+        for layer in range(few, spec.num_hidden_layers):
+            arrays[path.replace("/layer_1/", f"/layer_{layer}/")] = arrays[path]
+    return arrays
+
+
+@functools.lru_cache(maxsize=256)
+def _arrays(spec: EncoderSpec, kind: str, num_classes: int) -> Arrays:
+    architecture = ARCHITECTURES[kind]
+    module = architecture.build(spec, num_classes)
+    sizes = {axis: {"B": 1, "C": 2, "S": 8}[axis] for axis in architecture.axes}
+    sizes["S"] = min(sizes["S"], spec.max_position_embeddings)
+
+    def init(inputs: dict[str, jax.Array]) -> dict:
+        return module.init(jax.random.key(0), inputs, deterministic=True)["params"]
+
+    boxes = flatten_dict(jax.eval_shape(init, architecture.inputs(spec, **sizes)), sep="/")
+    return {
+        path: (box.value.shape, path.endswith("/kernel") * (1 + (box.names[0] == axes.HEADS)))
+        for path, box in boxes.items()
+    }
+
+
+def expand(rows: Iterable[Row], part: str, arrays: Arrays, bare: str = "") -> Iterator[Entry]:
+    """The entries of a part's rows, layer by layer.
+
+    Args:
+      arrays: those that there are, by path, as `Form` takes them.
+      bare: a prefix of their names.
+    """
+    numbers = [int(number) for path in arrays for number in re.findall(r"_(\d+)\b", path)]
+    for is_numbered, group in itertools.groupby(rows, lambda row: "{i}" in row[0]):
+        some = list(group)
+        for i in range(max(numbers, default=-1) + 1 if is_numbered else 1):
+            for ours, theirs, *form in some:
+                place = "/".join(filter(None, (part, ours.format(i=i))))
+                yield from _of_row(place, bare + theirs.format(i=i), form, arrays)
+
+
+def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterator[Entry]:
+    """The entries of a row without numbers; form: one, or none for the usual one."""
+    stacked = _alternatives(theirs)
+    for number, name in enumerate(stacked):
+        for ending, their_ending in ({"": ""} if place in arrays else _ENDINGS).items():
+            path = place + ending
+            if path not in arrays:
+                continue
+            inner, inputs = arrays[path]
+            if len(stacked) > 1:
+                assert inner[inputs] == len(stacked), f"{path}: {inner}, and {theirs}"
+                inner = inner[:inputs] + inner[inputs + 1 :]
+            usual = _flat if ending else _same
+            shape, transposed = (form[0] if form else usual)(inner, inputs)
+            part = number if len(stacked) > 1 else None
+            yield Entry(name + their_ending, shape, path, inner, part, transposed)
+
+
+def _alternatives(theirs: str) -> list[str]:
+    """The names in a row's: a.(q|k) -> a.q, a.k."""
+    before, _, rest = theirs.partition("(")
+    inside, _, after = rest.partition(")")
+    return [before + each + after for each in inside.split("|")]
+
+
+# --------------------------------------------------------------------------------- arrays
+
+
+def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str) -> dict[str, Any]:
+    """Our parameters, nested, from their arrays by name.
+
+    Raises:
+      InputError: an array is missing, or has another shape.
+    """
+    flat: dict[str, Any] = {}
+    stacks: dict[str, list[np.ndarray]] = {}
+    for entry in entries:
+        if entry.theirs not in arrays:
+            raise InputError(f"{origin}: {entry.theirs} is missing: the weights are incomplete")
+        array = arrays[entry.theirs]
+        if array.shape != entry.shape:
+            raise InputError(
+                f"{origin}: {entry.theirs} has the shape {list(array.shape)}, and should have "
+                f"{list(entry.shape)} by the configuration beside it"
+            )
+        array = array.reshape(len(array), -1).T if entry.transposed else array
+        array = array.reshape(entry.inner)
+        if entry.part is None:
+            flat[entry.ours] = np.ascontiguousarray(array)
+        else:
+            stacks.setdefault(entry.ours, []).append(array)
+    for path, stack in stacks.items():
+        # stack keeps the order of its inputs' memory.
+        flat[path] = np.ascontiguousarray(np.stack(stack, _stack_axis(path)))
+    return unflatten_dict(flat, sep="/")
+
+
+def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.ndarray]:
+    """Their arrays by name, from our parameters. The inverse of `to_ours`, bit for bit."""
+    flat, arrays = flatten_dict(params, sep="/"), {}
+    for entry in entries:
+        array = flat[entry.ours]
+        if entry.part is not None:
+            array = np.take(array, entry.part, _stack_axis(entry.ours))
+        if entry.transposed:
+            array = array.reshape(-1, entry.shape[0]).T
+        array = array.reshape(entry.shape)
+        arrays[entry.theirs] = np.ascontiguousarray(array)
+    return arrays
+
+
+def _stack_axis(path: str) -> int:
+    """The axis of parts: the first output in [D, 3, N, H], and the first in [3, N, H]."""
+    return 1 if path.endswith("/kernel") else 0

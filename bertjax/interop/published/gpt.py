@@ -1,0 +1,121 @@
+"""The names in transformers of the classes, settings and arrays of GPT and GPT-2.
+
+They are those of modeling_openai.py and modeling_gpt2.py. Kernels of layers (Conv1D) are stored
+[in, out] there, and those of output layers [out, in].
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertjax.interop.config_rows import ACTIVATION, FOUR_TIMES, ConfigRows, only_written
+from bertjax.interop.config_rows import Row as ConfigRow
+from bertjax.interop.names import Names, as_here
+from bertjax.models.encoders import kinds
+
+_COMMON = {
+    kinds.ENCODER: "Model",
+    kinds.CAUSAL_LM: "LMHeadModel",
+    kinds.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
+}
+_OF_GPT2 = {
+    kinds.TOKEN_CLASSIFICATION: "ForTokenClassification",
+    kinds.QUESTION_ANSWERING: "ForQuestionAnswering",
+}
+_INNER = FOUR_TIMES._replace(
+    type=int | None, read=lambda field, config: config[field] or 4 * config["n_embd"]
+)
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+
+
+def _names(
+    prefix: str,
+    classes: Mapping[str, str],
+    token: str,
+    position: str,
+    rows: tuple[ConfigRow, ...],
+    wanted: Mapping[str, Any],
+) -> Names:
+    """The names of one of the two.
+
+    Args:
+      prefix: that of its classes.
+      token, position: its tables of embeddings.
+      rows: those of config.json that the other has not.
+    """
+    return Names(
+        classes={kind: prefix + ending for kind, ending in classes.items()},
+        bare="transformer.",
+        encoder=(
+            ("embeddings/token", f"{token}.weight"),
+            ("embeddings/position", f"{position}.weight"),
+            ("encoder/layer_{i}/attention/qkv", "h.{i}.attn.c_attn", as_here),
+            ("encoder/layer_{i}/attention/output", "h.{i}.attn.c_proj", as_here),
+            ("encoder/layer_{i}/intermediate", "h.{i}.mlp.c_fc", as_here),
+            ("encoder/layer_{i}/output", "h.{i}.mlp.c_proj", as_here),
+            ("encoder/layer_{i}/attention_norm", "h.{i}.ln_1"),
+            ("encoder/layer_{i}/output_norm", "h.{i}.ln_2"),
+            ("final_norm", "ln_f"),
+        ),
+        parts={
+            ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "score"),),
+            ("classifier", kinds.TOKEN_CLASSIFICATION): (("", "classifier"),),
+            "span": (("", "qa_outputs"),),
+        },
+        copies={"lm_head.weight": f"transformer.{token}.weight"},
+        buffers=(r"transformer\.(h\.\d+\.attn\.(bias|masked_bias)|position_ids)",),
+        spellings=((rf"^(?=({token}|{position}|ln_f|h\.\d+)\.|position_ids$)", "transformer."),),
+        config=ConfigRows(
+            rows=(
+                ("vocab_size", "vocab_size"),
+                ("n_positions", "max_position_embeddings"),
+                ("n_embd", "hidden_size"),
+                ("n_layer", "num_hidden_layers"),
+                ("n_head", "num_attention_heads"),
+                # There are three rates of dropout. That of the embeddings is the residual's here.
+                ("resid_pdrop", "hidden_dropout_prob"),
+                ("embd_pdrop", "hidden_dropout_prob", only_written("hidden_dropout_prob", float)),
+                ("attn_pdrop", "attention_probs_dropout_prob"),
+                ("layer_norm_epsilon", "layer_norm_eps"),
+                ("initializer_range", "initializer_range"),
+                *rows,
+            ),
+            absent={"n_embd": 768, "n_inner": None},
+            wanted=wanted,
+            written=wanted,
+            roles=("pad", "bos", "eos"),
+        ),
+        last_token=True,
+    )
+
+
+GPT = _names(
+    "OpenAIGPT",
+    _COMMON,
+    "tokens_embed",
+    "positions_embed",
+    rows=(("n_inner", "intermediate_size", _INNER),),
+    wanted={"afn": "gelu"},  # its name there of the tanh form
+)
+GPT2 = _names(
+    "GPT2",
+    _COMMON | _OF_GPT2,
+    "wte",
+    "wpe",
+    rows=(
+        (
+            "n_inner",
+            "intermediate_size",
+            _INNER._replace(write=lambda spec: spec.intermediate_size),
+        ),
+        (
+            "activation_function",
+            "hidden_act",
+            ACTIVATION._replace(write=lambda spec: _ACTIVATIONS[spec.hidden_act]),
+        ),
+    ),
+    wanted={
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
+)

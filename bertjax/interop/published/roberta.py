@@ -1,0 +1,66 @@
+"""The names in transformers of RoBERTa's classes, settings and arrays (modeling_roberta.py)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertjax.interop.config_rows import Operation
+from bertjax.interop.names import Names
+from bertjax.interop.published.bert import CONFIG, LAYERS
+from bertjax.models.encoders import kinds
+
+_KINDS = {
+    kinds.ENCODER: "Model",
+    kinds.MASKED_LM: "ForMaskedLM",
+    kinds.CAUSAL_LM: "ForCausalLM",
+    kinds.SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
+    kinds.MULTIPLE_CHOICE: "ForMultipleChoice",
+    kinds.TOKEN_CLASSIFICATION: "ForTokenClassification",
+    kinds.QUESTION_ANSWERING: "ForQuestionAnswering",
+}
+
+
+def _longest(field: str, config: Mapping[str, Any]) -> int:
+    """The longest sequence, of the rows of the table of positions, which config.json has."""
+    return config[field] - config["pad_token_id"] - 1
+
+
+_LONGEST = Operation(int, _longest, lambda spec: spec.position_rows)
+
+
+def _names(class_prefix: str) -> Names:
+    """The names of one of the models of this architecture, by the prefix of its classes."""
+    return Names(
+        classes={kind: class_prefix + ending for kind, ending in _KINDS.items()},
+        bare="roberta.",
+        encoder=LAYERS,
+        parts={
+            "pooler": (("dense", "roberta.pooler.dense"),),
+            "masked_lm": (
+                ("transform", "lm_head.dense"),
+                ("norm", "lm_head.layer_norm"),
+                ("bias", "lm_head.bias"),
+            ),
+            "classifier_dense": (("dense", "classifier.dense"),),
+            "classifier": (("", "classifier"),),
+            ("classifier", kinds.SEQUENCE_CLASSIFICATION): (("", "classifier.out_proj"),),
+            "span": (("", "qa_outputs"),),
+        },
+        copies={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+        buffers=(r"roberta\.embeddings\.(position|token_type)_ids",),
+        spellings=((r"^(?=(embeddings|encoder|pooler)\.)", "roberta."),),
+        config=CONFIG._replace(
+            rows=(
+                *CONFIG.rows,
+                ("pad_token_id", "pad_token_id"),  # positions are counted from it
+                ("max_position_embeddings", "max_position_embeddings", _LONGEST),
+            ),
+            absent={"max_position_embeddings": 512, "pad_token_id": 1},
+            roles=("pad", "bos", "eos"),
+        ),
+    )
+
+
+ROBERTA, XLM_ROBERTA, CAMEMBERT = map(_names, ("Roberta", "XLMRoberta", "Camembert"))
