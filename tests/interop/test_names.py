@@ -185,3 +185,22 @@ def test_the_rows_name_every_array(name):
             path for path in arrays if path.split("/")[0] in parts
         }
         assert len({entry.theirs for entry in entries}) == len(entries)
+
+
+def test_arrays_that_are_stacked_here():
+    """Two in one array, on the first axis of the outputs: a gate, and keys beside values."""
+    sizes = {"in/kernel": ((6, 2, 5), 1), "kv/kernel": ((6, 2, 3, 4), 1), "kv/bias": ((2, 3, 4), 0)}
+    rows = (("in", "mlp.(gate|up)_proj"), ("kv", "(k|v)_proj"), ("query", "q_proj"))
+    entries = list(names.expand(rows, "", sizes))
+    arrays = _arrays(entries)
+    ours = names.to_ours(arrays, entries, "test")
+    assert ours["in"]["kernel"][4, 1, 3] == arrays["mlp.up_proj.weight"][3, 4]
+    assert ours["kv"]["kernel"][5, 0, 2, 1] == arrays["k_proj.weight"][2 * 4 + 1, 5]
+    assert ours["kv"]["bias"][1, 2, 3] == arrays["v_proj.bias"][2 * 4 + 3]
+    assert {path: array.shape for path, array in flatten_dict(ours, sep="/").items()} == {
+        path: shape for path, (shape, _) in sizes.items()
+    }
+    again = names.to_theirs(ours, entries)
+    assert {key: array.tobytes() for key, array in again.items()} == {
+        key: array.tobytes() for key, array in arrays.items()
+    }
