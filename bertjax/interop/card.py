@@ -9,7 +9,7 @@ import jax
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.sentence_transformers import CLASSES
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.contract import SpecOfAttention
+from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.heads.embedding import DENSE, LATE, SPARSE
 
 _TASKS = {  # the hub's names
@@ -57,7 +57,7 @@ def model_card(
         tags = [library, *own, *tags]
         vectors = f" Its vectors of texts are {pretrained.embedding.in_words}."
     heads = ""
-    if isinstance(spec, SpecOfAttention):
+    if isinstance(spec, AttentionComputation):
         heads = f"{spec.num_attention_heads} attention heads, "
     listed = "\n- ".join([*tags, "bertjax"])
     sections = [

@@ -13,10 +13,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.base.errors import InputError
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.spec import TransformerSpec
+from bertjax.models.encoders.storage import tables_of_pieces
 from bertjax.text.correspondence import old_pieces
 from bertjax.text.tokenizer import OF_WORDS, Tokenizer
-
-_PAD = "pad_token_id"
 
 
 def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
@@ -35,12 +35,13 @@ def with_vocabulary(given: Pretrained, tokenizer: Tokenizer) -> Pretrained:
             "that correspond to another vocabulary's: prepare the corpus with --vocabulary set to "
             "that of the weights"
         )
-    if getattr(spec, _PAD, tokenizer.pad_id) != tokenizer.pad_id:
-        raise InputError(
-            f"{given.origin}: its positions begin behind the id of the padding, "
-            f"{getattr(spec, _PAD)}, which is {tokenizer.pad_id} in the other vocabulary: extend "
-            "its own (--vocabulary, --extend_vocabulary)"
-        )
+    if isinstance(spec, TransformerSpec) and spec.positions == "counted":
+        if spec.pad_token_id != tokenizer.pad_id:
+            raise InputError(
+                f"{given.origin}: its positions begin behind the id of the padding, "
+                f"{spec.pad_token_id}, which is {tokenizer.pad_id} in the other vocabulary: extend "
+                "its own (--vocabulary, --extend_vocabulary)"
+            )
     pieces = old_pieces(given.tokenizer, tokenizer)
     ordinary = np.flatnonzero(given.tokenizer.ordinary)
     changed = with_rows(given, tokenizer, lambda rows: _means(rows, pieces, ordinary))
@@ -63,7 +64,7 @@ def with_rows(
       change: an array with a row for each old piece, or more -> one with a row for each new piece.
     """
     flat = flatten_dict(dict(given.params), sep="/")
-    tables = [path for path in given.family.vocabulary if path in flat]
+    tables = [path for path in tables_of_pieces(given.spec) if path in flat]
     return dataclasses.replace(
         given,
         spec=dataclasses.replace(given.spec, vocab_size=tokenizer.vocabulary_size),

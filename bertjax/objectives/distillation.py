@@ -94,8 +94,8 @@ class Distillation(MaskedLM):
         name = fields.pop("encoder", spec.encoder)
         if name not in ENCODERS:
             raise ValueError(f"teacher.encoder={name!r}: must be one of {', '.join(ENCODERS)}")
-        known = ENCODERS[name].spec.__dataclass_fields__
-        if unknown := fields.keys() - known.keys() - {"size"}:
+        known = {field.name for field in dataclasses.fields(ENCODERS[name].spec)}
+        if unknown := fields.keys() - known - {"size"}:
             raise ValueError(f"teacher.{min(unknown)}: a {name} has no such field")
         same = {key: getattr(spec, key) for key in ("vocab_size", "max_position_embeddings")}
         how = how_computed(spec) | {"scan_layers": False}

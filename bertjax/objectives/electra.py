@@ -87,7 +87,7 @@ class ReplacedTokenDetection(MaskedLM):
             raise ValueError(
                 f"generator_width={width}: of the generator, {error}: set another width"
             ) from error
-        widths = [getattr(each, "embedding_size", each.hidden_size) for each in (spec, generator)]
+        widths = [each.embedding_width for each in (spec, generator)]
         if self.shared_embeddings and widths[0] != widths[1]:
             raise ValueError(
                 f"generator_width={width}: the embeddings of the generator would be {widths[1]} "

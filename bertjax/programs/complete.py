@@ -13,8 +13,8 @@ from bertjax.base.validation import check_numbers
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.cache import empty_cache
-from bertjax.models.encoders.contract import SpecOfAttention
 from bertjax.models.encoders.registry import family_of
+from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.runs.open_model import open_model
@@ -178,7 +178,7 @@ def _write(
         ids = ids.at[:, place].set(jnp.where(writes, token, ids[:, place]))
         return place, ids, ends, done, cache
 
-    assert isinstance(model.spec, SpecOfAttention)  # a family that goes on has attention
+    assert isinstance(model.spec, TransformerSpec)
     cache = empty_cache(model.spec, *given.shape)
     state = jnp.int32(0), given, begun, begun >= limits, cache
     _, ids, ends, _, _ = jax.lax.while_loop(goes_on, step, state)

@@ -14,7 +14,8 @@ from bertjax.data.corpus.shards import HELDOUT, TRAIN
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.attention.implementations import computed_by
-from bertjax.models.encoders.contract import EncoderSpec, SpecOfAttention
+from bertjax.models.encoders.computation import AttentionComputation
+from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget
@@ -187,7 +188,7 @@ class Job:
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
                 lines += [f"  fresh: {name}" for name in own if name not in given.params]
         attention: dict[int, str] = {}
-        if isinstance(spec, SpecOfAttention):
+        if isinstance(spec, AttentionComputation):
             with experiment.placement.active():
                 attention = {
                     phase.length: computed_by(spec, phase.length, device.platform)

@@ -126,7 +126,7 @@ def transformers(corpus: str, steps: int, folder: Path) -> Trained:
     """What a user of transformers would write for BERT."""
     from transformers import BertConfig, BertForMaskedLM
 
-    from bertjax.models.encoders.bert.spec import BertSpec
+    from bertjax.models.encoders.presets import BertSpec
 
     sizes = BertSpec.named(SIZE)
 
@@ -150,7 +150,7 @@ def transformers_modernbert(corpus: str, steps: int, folder: Path) -> Trained:
     """The same for ModernBERT, of which 30 % of the tokens are masked."""
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-    from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+    from bertjax.models.encoders.presets import ModernBertSpec
 
     sizes = ModernBertSpec.named(SIZE)
 

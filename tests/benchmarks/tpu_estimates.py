@@ -60,7 +60,7 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
     from bertjax.compile_report.program import Program
     from bertjax.compile_report.report import Step, report_of
     from bertjax.compile_report.topology import describe
-    from bertjax.models.encoders.bert.family import BERT
+    from bertjax.models.encoders.presets import SCOPES
 
     name, topology, length, rows = shape
     with tempfile.TemporaryDirectory() as folder:
@@ -72,9 +72,7 @@ def transformers_step(python: str, shape: tuple, flops: float) -> dict:
         text = Path(folder, "step.hlo").read_text(encoding="utf-8")
         memory = json.loads(Path(folder, "memory.json").read_text(encoding="utf-8"))
     step = Step(length=length, batch_size=rows, accumulate=1, steps=0, flops=flops)
-    return report_of(
-        Program(text), dumped, step, describe(topology), BERT.scopes, *memory
-    ).as_dict()
+    return report_of(Program(text), dumped, step, describe(topology), SCOPES, *memory).as_dict()
 
 
 def compile_peer(name: str, topology: str, length: str, rows: str, folder: str) -> None:

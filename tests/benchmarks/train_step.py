@@ -74,7 +74,7 @@ def bertjax_step(shapes: Shapes) -> Step:
     """The package's step on one device."""
     import jax
 
-    from bertjax.models.encoders.bert.spec import BertSpec
+    from bertjax.models.encoders.presets import BertSpec
     from bertjax.objectives.masked_lm import MaskedLMNextSentence
     from bertjax.training.experiment import Experiment
     from bertjax.training.loop import Trainer

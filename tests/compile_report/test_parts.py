@@ -3,8 +3,7 @@
 import pytest
 
 from bertjax.compile_report.parts import direction_of, layer_of, model_of, moved, part_of
-from bertjax.models.encoders.bert.family import BERT
-from bertjax.models.encoders.modernbert.family import MODERNBERT
+from bertjax.models.encoders.registry import ENCODERS
 
 LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
 
@@ -30,7 +29,7 @@ LAYER = "jit(step)/jvp(BertForPreTraining)/bert/encoder/layer_3"
     ],
 )
 def test_part(source, part):
-    assert part_of("fusion", source, BERT.scopes) == part
+    assert part_of("fusion", source, ENCODERS["bert"].scopes) == part
 
 
 LAYERS = "jit(step)/transpose(jvp(ModernBert))/encoder"
@@ -51,12 +50,12 @@ LAYERS = "jit(step)/transpose(jvp(ModernBert))/encoder"
             "attention projections",
             ("local", 5),
         ),
-        (f"{LAYERS}/local_layer/layer_5/feed_forward/dot", "feed-forward", ("local", 5)),
+        (f"{LAYERS}/local_layer/layer_5/intermediate/dot", "feed-forward", ("local", 5)),
         ("jit(step)/jvp(ModernBert)/embeddings/gather", "embeddings", None),
     ],
 )
 def test_parts_and_kinds_of_modern_layers(source, part, layer):
-    assert part_of("fusion", source, MODERNBERT.scopes) == part
+    assert part_of("fusion", source, ENCODERS["modernbert"].scopes) == part
     assert layer_of(source) == layer
 
 

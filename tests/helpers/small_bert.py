@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 
 VOCABULARY, LENGTH = 97, 13
 

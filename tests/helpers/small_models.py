@@ -7,7 +7,7 @@ import numpy as np
 from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.models.heads.embedding import LATE, Embedding, model_kind
 from bertjax.text.special_tokens import SPECIAL_TOKENS

@@ -339,7 +339,7 @@ def test_null_in_the_fields_of_a_family(name, tmp_path):
     usual = spec_of({}, family, "hf:model")
     for field in PUBLISHED[name].config.types(family.spec):
         file.write_text(json.dumps({"model_type": name, field: None}))
-        positions = field == "pad_token_id" and "pad_token_id" in dir(usual)
+        positions = field == "pad_token_id" and "pad_token_id" in usual.fields
         if (name, field) in NULLS or field.endswith("_token_id") and not positions:
             found = spec_of(json_files.read_config(file, family), family, "hf:model")
             same = dict(local_rope_theta=160_000.0) if field == "local_rope_theta" else {}

@@ -21,8 +21,8 @@ from bertjax.interop import names
 from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.encoder import Bert
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
+from bertjax.models.encoders.transformer import Transformer
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from tests.helpers.closeness import assert_close, rounding
 from tests.helpers.slow_cases import others_slow
@@ -135,7 +135,7 @@ def _computer(pretrained):
         def apply(module, params, **more):
             return module.apply({"params": params}, inputs, deterministic=True, **more)
 
-        states = apply(Bert(pretrained.spec), params["bert"], method="hidden_states")
+        states = apply(Transformer(pretrained.spec), params["bert"], method="hidden_states")
         logits = apply(pretrained.model(), params)
         pooled = apply(pretrained.model(kinds.ENCODER), params)["pooled"]
         return *states, logits["masked_lm"], pooled, logits["next_sentence"]
@@ -199,7 +199,7 @@ def test_bfloat16_is_near(minilm, repository, kind):
     def states(dtype):
         spec = dataclasses.replace(pretrained.spec, compute_dtype=dtype)
         found = jax.jit(
-            lambda p, x: Bert(spec).apply(
+            lambda p, x: Transformer(spec).apply(
                 {"params": p}, x, deterministic=True, method="hidden_states"
             )
         )(pretrained.params["bert"], batch)

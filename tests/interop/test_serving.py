@@ -22,7 +22,7 @@ from bertjax.interop import serving
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.text.tokenizer import Tokenizer

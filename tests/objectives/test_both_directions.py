@@ -12,8 +12,8 @@ from flax import linen as nn
 from scipy.special import log_softmax
 
 from bertjax.base.fields import NUM_CHARACTERS
-from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.models.encoders.elmo.encoder import states_shape
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.objectives.both_directions import BothDirections
 from bertjax.training.experiment import Experiment

@@ -12,9 +12,7 @@ from bertjax.base.errors import InputError
 from bertjax.interop.names import to_ours, to_theirs
 from bertjax.interop.published.registry import array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.distilbert.spec import DistilBertSpec
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import BertSpec, DistilBertSpec, ModernBertSpec
 from bertjax.objectives.cross_entropy import divergence
 from bertjax.objectives.distillation import Distillation
 from bertjax.runs.recipe import Recipe

@@ -13,9 +13,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.electra.spec import ElectraSpec
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import BertSpec, ElectraSpec, ModernBertSpec
 from bertjax.objectives.electra import DISCRIMINATOR, GENERATOR, ReplacedTokenDetection
 from bertjax.runs.initialize import load_into, open_sources
 from bertjax.runs.recipe import Recipe

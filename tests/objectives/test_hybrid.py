@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from bertjax.base.errors import InputError
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import ModernBertSpec
 from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM

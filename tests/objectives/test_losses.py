@@ -12,7 +12,7 @@ import pytest
 from bertjax.base.fields import TEXT
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.published.registry import PUBLISHED
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.classification import (
     MULTIPLE_CHOICE,
     TAG_SEQUENCE,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.objectives.cross_entropy import cross_entropy
 from bertjax.objectives.permutation import PermutationLM

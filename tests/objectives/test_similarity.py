@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.embedding import Embedding
 from bertjax.objectives.similarity import RerankingObjective, SimilarityObjective
 from bertjax.objectives.similarity_losses import Binary, CoSent, Ranking, Squared

@@ -6,7 +6,7 @@ import pytest
 from flax import linen as nn
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders.gpt.spec import Gpt2Spec
+from bertjax.models.encoders.presets import Gpt2Spec
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.objectives.with_language_model import WithLanguageModel
 from bertjax.runs.fine_tuning.model import encoder_with_head, predicting_next

@@ -16,10 +16,10 @@ from bertjax.inference.features.result import Parts
 from bertjax.inference.features.texts import FIRST_PIECES, KINDS, TOKENS, WORDS, TextEncoder
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.encoder import Bert
-from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.models.encoders.elmo.encoder import states_shape
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import Embedding
 from bertjax.programs import extract_features
@@ -66,7 +66,9 @@ def model(tmp_path_factory) -> Pretrained:
         initializer_range=0.3,
     )
     inputs = zeros(text_inputs(spec, B=1, S=8))
-    boxed = jax.jit(lambda key: Bert(spec).init(key, inputs, deterministic=True))(jax.random.key(0))
+    boxed = jax.jit(lambda key: Transformer(spec).init(key, inputs, deterministic=True))(
+        jax.random.key(0)
+    )
     params = jax.tree.map(
         lambda box: np.asarray(box.value), boxed["params"], is_leaf=lambda x: hasattr(x, "value")
     )
@@ -77,7 +79,7 @@ def model(tmp_path_factory) -> Pretrained:
 def states(model):
     """A function from a single text to the outputs [L + 1, S, D] of all layers, without padding."""
     tokenizer, cache = model.tokenizer, {}
-    bert = Bert(model.spec)
+    bert = Transformer(model.spec)
     forward = jax.jit(
         lambda params, batch: bert.apply(
             {"params": params}, batch, deterministic=True, method="hidden_states"

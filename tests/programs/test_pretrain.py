@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertjax.base.errors import InputError
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.programs import evaluate, prepare, pretrain
 from bertjax.runs.run_folder import load_run, read_config
 from bertjax.training.journal import Journal

@@ -15,8 +15,7 @@ from bertjax.base.errors import InputError
 from bertjax.config import paper_config
 from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.data.examples.masking import MaskingRule
-from bertjax.models.encoders.bert.spec import BertSpec
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import BertSpec, ModernBertSpec
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM, MaskedLMNextSentence
 from bertjax.objectives.registry import OBJECTIVES

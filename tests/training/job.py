@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.checkpoint import Checkpoints
 from bertjax.training.evaluation import HeldOut

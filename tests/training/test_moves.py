@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.moves import moves_between
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh

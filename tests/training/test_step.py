@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import linen as nn
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.model import Model

@@ -10,18 +10,17 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from bertjax.models.encoders.contract import SpecOfAttention
+from bertjax.models.encoders.spec import TransformerSpec
 
 
-def empty_cache(spec: SpecOfAttention, rows: int, length: int) -> dict[str, Any]:
+def empty_cache(spec: TransformerSpec, rows: int, length: int) -> dict[str, Any]:
     """The cache before the first token, for an encoder whose layers are not scanned.
 
     Args:
       rows: B.
       length: T.
     """
-    heads = getattr(spec, "num_key_value_heads", 0) or spec.num_attention_heads
-    shape = rows, length, heads, spec.head_width
+    shape = rows, length, spec.key_value_heads, spec.head_width
 
     def of_layer() -> dict[str, Any]:
         zeros = {name: jnp.zeros(shape, spec.compute_dtype) for name in ("keys", "values")}

@@ -1,17 +1,17 @@
 """The contract of an encoder family: everything that other files ask of one.
 
-A family lies in a folder of its own beside this file, and is named in
-`bertjax.models.encoders.registry.ENCODERS`. Nothing else knows which families there are.
+The transformers are rows of `bertjax.models.encoders.presets`; another family lies in a folder of
+its own. All are in `bertjax.models.encoders.registry.ENCODERS`.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from flax import linen as nn
 
 from bertjax.base.fields import CHARACTERS, OPTIONAL
-from bertjax.models.attention.implementations import AttentionSpec
 from bertjax.models.layers.dense import Precision
 
 
@@ -45,6 +45,10 @@ class EncoderSpec(Protocol):
     @property
     def hidden_size(self) -> int:
         """D, the width of the model."""
+
+    @property
+    def embedding_width(self) -> int:
+        """E, the width of the embeddings."""
 
     @property
     def num_hidden_layers(self) -> int:
@@ -111,17 +115,24 @@ class EncoderSpec(Protocol):
         """
 
 
-@runtime_checkable
-class SpecOfAttention(EncoderSpec, AttentionSpec, Protocol):
-    """The spec of an encoder with attention."""
+class ReadoutRow(NamedTuple):
+    """How the states of a text's tokens become the one vector that a head reads.
 
-    @property
-    def num_attention_heads(self) -> int:
-        """N, the heads of each layer."""
+    Attributes:
+      part: the name of its part of the parameters; it has none without an activation.
+      act: the activation after a dense layer, "hidden_act" for that of the spec; "": neither.
+      dropout: whether there is dropout before the layer.
+      use_bias: whether the layer has a bias.
+      norm: whether there is a norm behind the activation.
+      last: whether it is always the last token that is read.
+    """
 
-
-def _no_head(*_: Any) -> nn.Module:
-    raise ValueError("the family has no models of that kind")
+    part: str
+    act: str = ""
+    dropout: bool = False
+    use_bias: bool = True
+    norm: bool = False
+    last: bool = False
 
 
 class EncoderFamily(NamedTuple):
@@ -146,13 +157,9 @@ class EncoderFamily(NamedTuple):
         encoder. The family has no models of the kinds that are absent.
       scopes: patterns of the scopes in a compiled program, each with the part of the model it is
         reported as; the first that is found decides (`bertjax.compile_report.parts`).
-      vocabulary: paths of the parameters that have a row for each piece of the vocabulary.
-      readout: (spec, kind) -> the module that makes one vector of a text: ([B, S, D], mask [B, S],
-        deterministic) -> [B, D]. Its name is that of its part.
-      masked_lm: spec -> the module ([B, P, D], token_embedding) -> logits [B, P, V], float32, with
-        a decoder that is tied to the embeddings or has a table of its own.
-      token_head: spec -> the module [B, S, D] -> [B, S, D] whose output heads of tokens read. None:
-        they read the encoder's output.
+      readouts: kind -> how its models make one vector of a text.
+      token_head: whether a dense layer, an activation and a norm stand before the output layers of
+        tokens.
       unbiased: the kinds whose output layer has no bias.
       goes_on: whether it reads token by token with a cache (`bertjax.models.encoders.cache`).
       two_streams: whether it can predict tokens in any order (XLNet, arXiv 1906.08237). Then its
@@ -171,10 +178,8 @@ class EncoderFamily(NamedTuple):
     inputs: tuple[str, ...]
     heads: Mapping[str, tuple[str, ...]]
     scopes: tuple[tuple[str, str], ...]
-    vocabulary: tuple[str, ...]
-    readout: Callable[[Any, str], nn.Module] = _no_head
-    masked_lm: Callable[[Any], nn.Module] = _no_head
-    token_head: Callable[[Any], nn.Module] | None = None
+    readouts: Mapping[str, ReadoutRow] = MappingProxyType({})
+    token_head: bool = False
     unbiased: tuple[str, ...] = ()
     goes_on: bool = False
     two_streams: bool = False

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
-# The path before -> the path now: see `bertjax.base.renames`. Only ModernBERT had masked_lm/head.
-MODERNBERT = {
-    "modernbert/encoder/*/feed_forward/intermediate": "modernbert/encoder/*/intermediate",
-    "modernbert/encoder/*/feed_forward/output": "modernbert/encoder/*/output",
-    "masked_lm/head/dense": "masked_lm/transform",
-    "masked_lm/head/norm": "masked_lm/norm",
+# Encoder -> the path before -> the path now: see `bertjax.base.renames`. Only ModernBERT had
+# masked_lm/head.
+RENAMES: Mapping[str, Mapping[str, str]] = {
+    "modernbert": {
+        "modernbert/encoder/*/feed_forward/intermediate": "modernbert/encoder/*/intermediate",
+        "modernbert/encoder/*/feed_forward/output": "modernbert/encoder/*/output",
+        "masked_lm/head/dense": "masked_lm/transform",
+        "masked_lm/head/norm": "masked_lm/norm",
+    }
 }
-# Of each encoder that has any. ModernBERT's begin to hold with the shared block.
-RENAMES: Mapping[str, Mapping[str, str]] = {}
 ALL_RENAMES = {before: after for pairs in RENAMES.values() for before, after in pairs.items()}

@@ -12,7 +12,14 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.registry import family_of
+
+_OF_DECODER = ("kernel", "bias")
+
+
+def tables_of_pieces(spec: EncoderSpec) -> tuple[str, ...]:
+    """Paths of the parameters that may have a row for each piece of the vocabulary."""
+    of_heads = (f"{head}/{name}" for head in ("masked_lm", "next_word") for name in _OF_DECODER)
+    return (f"{spec.encoder}/embeddings/token", *of_heads)
 
 
 def to_plain(params: dict[str, Any], spec: EncoderSpec) -> dict[str, Any]:
@@ -51,7 +58,7 @@ def _with_rows(
 ) -> dict[str, Any]:
     """The parameters, with `change` applied to those that have a row for each piece."""
     flat = flatten_dict(params)
-    for path in family_of(spec).vocabulary:
+    for path in tables_of_pieces(spec):
         key = tuple(path.split("/"))
         if key in flat:
             flat[key] = change(flat[key])

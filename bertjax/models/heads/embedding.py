@@ -17,7 +17,8 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.registry import family_of, make_encoder
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.output_heads import masked_lm
 from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.pooling import take_positions
 from bertjax.models.layers.similarity import SIMILARITIES, Vectors, normalized
@@ -140,7 +141,7 @@ class VectorModel(nn.Module):
             init = nn.initializers.normal(spec.initializer_range)
             self.projection = Dense(*sides, init, spec.precision.exact, use_bias=False)
         if self.embedding.kind == SPARSE:
-            self.masked_lm = family_of(spec).masked_lm(spec)
+            self.masked_lm = masked_lm(spec)
         if self.scale:
             start = nn.initializers.constant(math.log(self.scale))
             self.log_scale = parameter(self, SCALE, (), (), start)

@@ -9,7 +9,8 @@ from flax import linen as nn
 from bertjax.base import axes
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.registry import family_of, make_encoder
+from bertjax.models.encoders.registry import make_encoder
+from bertjax.models.heads.output_heads import masked_lm, readout
 from bertjax.models.layers.dense import Dense
 from bertjax.models.layers.pooling import take_positions
 
@@ -39,11 +40,11 @@ class PreTrainingModel(nn.Module):
     next_sentence: bool = True
 
     def setup(self) -> None:
-        spec, family = self.spec, family_of(self.spec)
+        spec = self.spec
         self.encoder = make_encoder(spec)
-        self.masked_lm = family.masked_lm(spec)
+        self.masked_lm = masked_lm(spec)
         if self.next_sentence:
-            self.readout = family.readout(spec, kinds.PRE_TRAINING)
+            self.readout = readout(spec, kinds.PRE_TRAINING)
             self.next_sentence_head = Dense(
                 {axes.EMBED_OUT: spec.hidden_size},
                 {axes.CLASSES: 2},

@@ -20,6 +20,7 @@ from bertjax.models.encoders.registry import family_of, make_encoder
 from bertjax.models.heads.answer_network import AnswerNetwork
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.models.heads.crf import Crf
+from bertjax.models.heads.output_heads import masked_lm, readout, token_head
 from bertjax.models.layers.dense import Dense
 from bertjax.models.layers.dropout import Dropout
 from bertjax.models.layers.pooling import last_token
@@ -41,7 +42,7 @@ class EncoderModel(nn.Module):
         self.encoder = make_encoder(self.spec)
         self.pools = bool(family.heads[kinds.ENCODER])
         if self.pools:
-            self.readout = family.readout(self.spec, kinds.ENCODER)
+            self.readout = readout(self.spec, kinds.ENCODER)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states = self.encoder(inputs, deterministic=deterministic)
@@ -105,10 +106,10 @@ class SequenceClassifier(_Model):
     def setup(self) -> None:
         super().setup()
         if not self.bilstm:
-            self.readout = family_of(self.spec).readout(self.spec, self.kind)
+            self.readout = readout(self.spec, self.kind)
         self.classifier = self.output_layer(self.kind)
         if self.predicts_next:
-            self.decoder = family_of(self.spec).masked_lm(self.spec)
+            self.decoder = masked_lm(self.spec)
 
     def __call__(self, inputs: Inputs, *, deterministic: bool) -> dict[str, jax.Array]:
         states, mask = self.states(inputs, deterministic), inputs["input_mask"]
@@ -172,8 +173,7 @@ class _TokenModel(_Model):
 
     def setup(self) -> None:
         super().setup()
-        head = None if self.bilstm else family_of(self.spec).token_head
-        self.token_head = head(self.spec) if head else None
+        self.token_head = None if self.bilstm else token_head(self.spec)
 
 
 class TokenClassifier(_TokenModel):

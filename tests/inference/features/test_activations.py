@@ -20,8 +20,8 @@ from bertjax.inference.features.activations import (
 )
 from bertjax.inference.features.compute import Extractor
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.encoders.bert.encoder import Bert
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
+from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.objectives.classification import TOKEN_CLASSIFICATION
 from bertjax.tasks.tagging import Sentence, Tagging
@@ -50,7 +50,9 @@ def given(tmp_path_factory) -> Pretrained:
         initializer_range=0.3,
     )
     inputs = zeros(text_inputs(spec, B=1, S=8))
-    boxed = jax.jit(lambda key: Bert(spec).init(key, inputs, deterministic=True))(jax.random.key(0))
+    boxed = jax.jit(lambda key: Transformer(spec).init(key, inputs, deterministic=True))(
+        jax.random.key(0)
+    )
     params = jax.tree.map(
         lambda box: np.asarray(box.value), boxed["params"], is_leaf=lambda x: hasattr(x, "value")
     )
@@ -77,7 +79,7 @@ def encoded(given, sentences):
 @pytest.fixture(scope="module")
 def expected(given, encoded) -> np.ndarray:
     """The activations [layers, words, D], computed window by window."""
-    bert = Bert(given.spec)
+    bert = Transformer(given.spec)
     forward = jax.jit(
         lambda params, batch: bert.apply(
             {"params": params}, batch, deterministic=True, method="hidden_states"

@@ -16,7 +16,7 @@ from bertjax.models.attention.implementations import computed_by, self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
 from bertjax.models.attention.kernel.form import Dropout, form_of
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.layers.rotary import rotated, rotation
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement

@@ -6,8 +6,8 @@ from bertjax.interop import names
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.modernbert.family import MODERNBERT
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import ModernBertSpec
+from bertjax.models.encoders.registry import ENCODERS
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.text.special_tokens import SPECIAL_TOKENS
 from bertjax.text.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def random_params(kind: str, spec: ModernBertSpec = SPEC, seed: int = 7) -> dict
 def small_model(vocabulary, kind: str, spec: ModernBertSpec = SPEC) -> Pretrained:
     """A model with the vocab.txt at `vocabulary`, which holds `PIECES`."""
     classes = ()
-    if "classifier" in MODERNBERT.heads[kind]:
+    if "classifier" in ENCODERS["modernbert"].heads[kind]:
         classes = CLASSES if num_classes(kind) > 1 else ("LABEL_0",)
     return Pretrained(
         origin=f"a {kind}",

@@ -309,11 +309,11 @@ def modernbert(p, ids, segments, positions, sees, activation=gelu, window=64):
         x = x + np.einsum("snh,nhd->sd", context, p[f"{layer}/attention/output/kernel"])
         y = norm(x, f"{layer}/output_norm")
         # GeGLU (arXiv 2002.05202): GELU(x W) * (x V); the kernel holds W, then V.
-        inner, gate = np.einsum("sd,dgf->gsf", y, p[f"{layer}/feed_forward/intermediate/kernel"])
-        x = x + (activation(inner) * gate) @ p[f"{layer}/feed_forward/output/kernel"]
+        inner, gate = np.einsum("sd,dgf->gsf", y, p[f"{layer}/intermediate/kernel"])
+        x = x + (activation(inner) * gate) @ p[f"{layer}/output/kernel"]
         states.append(x)
     states[-1] = norm(x, "modernbert/final_norm")
-    hidden = norm(activation(states[-1] @ p["masked_lm/head/dense/kernel"]), "masked_lm/head/norm")
+    hidden = norm(activation(states[-1] @ p["masked_lm/transform/kernel"]), "masked_lm/norm")
     logits = hidden @ p["modernbert/embeddings/token"].T + p["masked_lm/bias"]
     return states, {"masked_lm": logits}
 

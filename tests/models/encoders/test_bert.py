@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from scipy.special import softmax
 
 from bertjax.base.fields import TEXT
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers.pooling import take_positions

@@ -87,7 +87,7 @@ CASES = {
         split=(
             "tensor_zero1",
             (
-                "modernbert/encoder/layer_*/feed_forward/intermediate/kernel",
+                "modernbert/encoder/layer_*/intermediate/kernel",
                 2,
                 (None, None, "model"),
             ),

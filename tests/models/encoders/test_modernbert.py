@@ -14,8 +14,8 @@ from bertjax.base.errors import InputError
 from bertjax.interop import names
 from bertjax.interop.published.registry import PUBLISHED, array_names
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.modernbert.encoder import ModernBert
-from bertjax.models.encoders.modernbert.spec import SIZES, ModernBertSpec
+from bertjax.models.encoders.presets import ModernBertSpec
+from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import ARCHITECTURES, text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers import dropout
@@ -132,7 +132,7 @@ def test_hidden_states_loss_and_gradients_of_transformers(changes):
     )
     out.loss.backward()
 
-    encoder = ModernBert(spec)
+    encoder = Transformer(spec)
     apply = functools.partial(encoder.apply, deterministic=True, method="hidden_states")
     states = jax.jit(apply)({"params": params["modernbert"]}, _inputs(ids, mask))
     assert len(states) == len(out.hidden_states) == spec.num_hidden_layers + 1
@@ -210,7 +210,7 @@ def test_it_is_what_transformers_drops(kind, monkeypatch):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ModernBertSpec.sizes)
 def test_the_parameters_of_every_size(size):
     import torch
 
@@ -247,8 +247,8 @@ def test_initial_values():
         else:
             deviations[name.removesuffix("/kernel")] = float(leaf.std()) / 0.8796256610342398
     layers = [f"modernbert/encoder/layer_{i}" for i in (0, 1)]
-    parts = ("attention/output", "feed_forward/output")
-    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/head/dense"}
+    parts = ("attention/output", "output")
+    smaller = {f"{layer}/{part}" for layer in layers for part in parts} | {"masked_lm/transform"}
     assert smaller < deviations.keys() and len(deviations) == 1 + 2 * 4 + 1
     for name, deviation in deviations.items():
         assert deviation == pytest.approx(0.01 if name in smaller else 0.02, rel=0.02), name
@@ -294,7 +294,7 @@ def test_remat_changes_nothing(remat):
     def gradient(spec):
         def loss(params):
             given = _inputs(ids, mask)
-            output = ModernBert(spec).apply({"params": params}, given, deterministic=True)
+            output = Transformer(spec).apply({"params": params}, given, deterministic=True)
             return (output**2 * mask[..., None]).sum()
 
         return jax.jit(jax.grad(loss))(params)
@@ -317,7 +317,7 @@ def test_a_token_sees_no_further_than_its_window():
         layer = dict(alone["encoder"]["layer_0"])
         layer["attention"] = jax.tree.map(np.zeros_like, layer["attention"])
         alone["encoder"]["layer_0"] = layer
-        return ModernBert(spec).apply({"params": alone}, _inputs(ids, mask), deterministic=True)
+        return Transformer(spec).apply({"params": alone}, _inputs(ids, mask), deterministic=True)
 
     other = ids.copy()
     other[:, 15] = (ids[:, 15] + 1) % SPEC.vocab_size
@@ -331,7 +331,7 @@ def test_rotary_positions_are_relative():
     spec = dataclasses.replace(SPEC, global_attn_every_n_layers=1)
     params = random_params(kinds.ENCODER, spec)["modernbert"]
     ids, _ = _batch(kinds.ENCODER, 9)
-    encoder, mask = ModernBert(spec), np.ones_like(ids)
+    encoder, mask = Transformer(spec), np.ones_like(ids)
     apply = jax.jit(functools.partial(encoder.apply, deterministic=True))
     alone = apply({"params": params}, _inputs(ids, mask))
     behind = _inputs(*(np.pad(x, [(0, 0), (8, 0)]) for x in (ids, mask)))

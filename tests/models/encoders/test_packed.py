@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from bertjax.base.fields import INPUTS
-from bertjax.models.encoders.modernbert.spec import ModernBertSpec
+from bertjax.models.encoders.presets import ModernBertSpec
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.models.layers.positions import positions_of

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bertjax.models.encoders.bert.spec import SIZES, BertSpec
+from bertjax.models.encoders.presets import SIZES, BertSpec
 from bertjax.models.encoders.registry import ENCODERS
 
 # Layers, hidden size, heads: Turc et al. (arXiv 1908.08962), Table 1; BERT, section 3 and Table 6.

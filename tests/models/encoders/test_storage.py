@@ -10,8 +10,8 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base.fields import TEXT
-from bertjax.models.encoders.bert.encoder import Bert
 from bertjax.models.encoders.storage import from_plain, to_plain
+from bertjax.models.encoders.transformer import Transformer
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from tests.helpers.closeness import assert_close
@@ -72,14 +72,14 @@ def test_hidden_states(spec, make_batch, scan_layers, remat):
 
     @jax.jit
     def states(params):
-        return Bert(other).apply(
+        return Transformer(other).apply(
             {"params": params}, inputs, deterministic=True, method="hidden_states"
         )
 
     found = states(params)
     assert len(found) == spec.num_hidden_layers + 1
     for layers in range(1, spec.num_hidden_layers + 1):
-        shallow = Bert(dataclasses.replace(spec, num_hidden_layers=layers))
+        shallow = Transformer(dataclasses.replace(spec, num_hidden_layers=layers))
         wanted = jax.jit(lambda p, m=shallow: m.apply({"params": p}, inputs, deterministic=True))
         assert_close(found[layers], wanted(plain))
     assert not np.allclose(found[0], found[1], atol=0.1)

@@ -18,6 +18,7 @@ from bertjax.models.encoders.storage import from_plain
 from bertjax.models.encoders.xlnet.attention import by_distance
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
+from bertjax.models.heads.output_heads import masked_lm
 from tests.helpers.closeness import assert_close
 
 SIZES = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=56)
@@ -99,7 +100,7 @@ def _theirs(model, batch, *, streams: bool, memory: bool):
 def _logits(spec, params, batch, *, streams: bool, memory: bool):
     """Ours, and what each layer reads of the tokens, [B, L, S, D]."""
     batch = batch if memory else {k: v for k, v in batch.items() if k != "memory"}
-    encoder, head = make_encoder(spec), ENCODERS["xlnet"].masked_lm(spec)
+    encoder, head = make_encoder(spec), masked_lm(spec)
     of_encoder = {"params": params["xlnet"]}
     if streams:
         states, layers = encoder.apply(of_encoder, batch, deterministic=True, method="two_streams")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import AnsweredPairs, Classification, Regression
 from bertjax.tasks.encoded import Encoded

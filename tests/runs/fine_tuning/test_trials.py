@@ -14,7 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.config import finetune_config
 from bertjax.interop import names
 from bertjax.interop.published.registry import PUBLISHED, array_names
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.objectives.classification import ClassificationObjective
 from bertjax.objectives.registry import TASK_OBJECTIVES

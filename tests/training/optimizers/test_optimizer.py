@@ -11,8 +11,8 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from bertjax.base import axes
-from bertjax.models.encoders.bert.spec import BertSpec
 from bertjax.models.encoders.elmo.spec import ElmoSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 from bertjax.objectives.both_directions import BothDirections
 from bertjax.objectives.masked_lm import MaskedLMNextSentence

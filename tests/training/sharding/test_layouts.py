@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
 from bertjax.training import compiled_step
 from bertjax.training.evaluation import HeldOut

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 from bertjax.base import axes
 from bertjax.base.errors import InputError
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh

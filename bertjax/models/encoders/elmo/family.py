@@ -15,6 +15,5 @@ ELMO = EncoderFamily(
         (r"/embeddings/", "embeddings"),
         (r"/layer_\d+/", "LSTM"),
     ),
-    vocabulary=("next_word/kernel", "next_word/bias"),
     states=states_shape,
 )

@@ -96,6 +96,11 @@ class ElmoSpec(Computation, ElmoArchitecture):
                 )
 
     @property
+    def embedding_width(self) -> int:
+        """See `bertjax.models.encoders.contract.EncoderSpec`."""
+        return self.hidden_size
+
+    @property
     def projection_size(self) -> int:
         """P = D / 2, the width of one direction."""
         return self.hidden_size // 2

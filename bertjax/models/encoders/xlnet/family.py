@@ -2,11 +2,9 @@
 
 from bertjax.base.fields import SEGMENT_IDS, TEXT
 from bertjax.models.encoders import kinds
-from bertjax.models.encoders.bert.family import BERT
-from bertjax.models.encoders.contract import EncoderFamily
-from bertjax.models.encoders.xlm.heads import LanguageModel
+from bertjax.models.encoders.contract import EncoderFamily, ReadoutRow
+from bertjax.models.encoders.presets import SCOPES
 from bertjax.models.encoders.xlnet.encoder import Xlnet
-from bertjax.models.encoders.xlnet.heads import readout
 from bertjax.models.encoders.xlnet.spec import XlnetSpec
 
 XLNET = EncoderFamily(
@@ -24,10 +22,8 @@ XLNET = EncoderFamily(
         kinds.TOKEN_CLASSIFICATION: ("classifier",),
         kinds.QUESTION_ANSWERING: ("span",),
     },
-    readout=readout,
-    masked_lm=LanguageModel,
+    readouts=dict.fromkeys(kinds.OF_WHOLE_TEXTS, ReadoutRow("pooler", "tanh", last=True)),
     scopes=((r"/attention/(query|key|value|distance|output)/", "attention projections"),)
-    + BERT.scopes[1:],
-    vocabulary=("xlnet/embeddings/token", "masked_lm/bias"),
+    + SCOPES[1:],
     two_streams=True,
 )

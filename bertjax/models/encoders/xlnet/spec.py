@@ -1,35 +1,27 @@
 """The spec of one XLNet: BERT's sizes, with positions that are relative."""
 
-import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
-
-from bertjax.models.encoders.bert.spec import SIZES as BERT_SIZES
-from bertjax.models.encoders.bert.spec import BertSpec
+from bertjax.models.encoders.presets import SIZES, BertSpec
+from bertjax.models.encoders.spec import TransformerSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class XlnetSpec(BertSpec):
+class XlnetSpec(
+    TransformerSpec, fields=(name for name in BertSpec.fields if name != "type_vocab_size")
+):
     """XLNet (arXiv 1906.08237), whose attention has biases of its own in each layer ("untied").
 
     It has no table of positions and none of token types: a token knows how far another is, and
     whether both are of one text. So `max_position_embeddings` is only the longest sequence that
-    the programs take.
-
-    Attributes:
-      type_vocab_size: A is 0, B is 1, and <cls> is 2.
+    the programs take; of the token types, A is 0, B is 1, and <cls> is 2.
 
     Raises:
-      ValueError: as `BertSpec`; or an odd width, which no sinusoids have.
+      ValueError: as `TransformerSpec`; or an odd width, which no sinusoids have.
     """
 
-    encoder: ClassVar[str] = "xlnet"
-    sizes: ClassVar[Mapping[str, tuple[int, ...]]] = {
-        name: BERT_SIZES[name] for name in ("tiny", "mini", "small", "base", "large")
-    }
-    type_vocab_size: ClassVar[int] = 3  # type: ignore[misc]  # a field of other specs
-
-    vocab_size: int = 32_000
+    encoder = "xlnet"
+    sizes = {name: SIZES[name] for name in ("tiny", "mini", "small", "base", "large")}
+    type_vocab_size = 3
+    vocab_size = 32_000
+    lm_head = "bias"
 
     def __post_init__(self):
         super().__post_init__()
@@ -42,7 +34,6 @@ class XlnetSpec(BertSpec):
         Scores are of contents and of distances. The products of the distances with their kernel
         are made once for a batch, and do not count.
         """
-        of_bert = super().flops_per_token(length, predicted, context)
-        width = self.hidden_size
-        distances = self.num_hidden_layers * width * (length if context is None else context)
-        return of_bert + 6.0 * (distances - predicted / length * width * width)
+        seen = length if context is None else context
+        distances = 6.0 * self.num_hidden_layers * self.hidden_size * seen
+        return super().flops_per_token(length, predicted, context) + distances

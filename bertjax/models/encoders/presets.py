@@ -1,0 +1,317 @@
+"""The published architectures of the transformer: a row of values each, and its models."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from bertjax.base.fields import LANGUAGE_IDS, POSITION_IDS, SEGMENT_IDS, TEXT, Field
+from bertjax.models.encoders import kinds
+from bertjax.models.encoders.contract import EncoderFamily, ReadoutRow
+from bertjax.models.encoders.spec import TransformerSpec
+from bertjax.models.encoders.transformer import Transformer
+
+# (layers, hidden size, attention heads, feed-forward width)
+SIZES: Mapping[str, tuple[int, ...]] = {
+    "tiny": (2, 128, 2, 512),  # tiny to medium: Turc et al. (arXiv 1908.08962), Table 1
+    "mini": (4, 256, 4, 1024),
+    "small": (4, 512, 8, 2048),
+    "medium": (8, 512, 8, 2048),
+    "base": (12, 768, 12, 3072),  # base and large: BERT, section 3
+    "large": (24, 1024, 16, 4096),
+    "L3_H768_A12": (3, 768, 12, 3072),  # the rows of BERT's Table 6
+    "L6_H768_A3": (6, 768, 3, 3072),
+    "L6_H768_A12": (6, 768, 12, 3072),
+    "L12_H768_A12": (12, 768, 12, 3072),
+    "L12_H1024_A16": (12, 1024, 16, 4096),
+    "L24_H1024_A16": (24, 1024, 16, 4096),
+}
+
+# The settings that a config may name, in every preset and in BERT.
+_COMMON = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "hidden_act", "hidden_dropout_prob"),
+    *("attention_probs_dropout_prob", "initializer_range", "causal"),
+)
+_OF_BERT = (*_COMMON, "type_vocab_size", "layer_norm_eps")
+
+
+class BertSpec(TransformerSpec, fields=_OF_BERT):
+    """BERT (arXiv 1810.04805, section 3)."""
+
+    encoder = "bert"
+    sizes = SIZES
+    type_vocab_size = 2
+
+
+class RobertaSpec(BertSpec, fields=(*_OF_BERT, "pad_token_id")):
+    """RoBERTa (arXiv 1907.11692): one token type, and positions after the id of the padding.
+
+    The sizes are BERT's (section 5). `max_position_embeddings` is the longest sequence, 512;
+    config.json of transformers has the rows of the table there, 514.
+    """
+
+    encoder = "roberta"
+    vocab_size = 50_265
+    type_vocab_size = 1
+    layer_norm_eps = 1e-5
+    positions = "counted"
+    pad_token_id = 1
+
+
+class XlmRobertaSpec(RobertaSpec):
+    """XLM-RoBERTa (arXiv 1911.02116)."""
+
+    encoder = "xlm-roberta"
+    vocab_size = 250_002
+
+
+class CamembertSpec(RobertaSpec):
+    """CamemBERT (arXiv 1911.03894)."""
+
+    encoder = "camembert"
+    vocab_size = 32_005
+
+
+class ElectraSpec(BertSpec, fields=(*_OF_BERT, "embedding_size")):
+    """ELECTRA (arXiv 2003.10555): the embeddings have a width of their own.
+
+    So a small generator and a wide discriminator can share them.
+    """
+
+    encoder = "electra"
+    size_fields = (*TransformerSpec.size_fields, "embedding_size")
+    sizes = {
+        "tiny": (*SIZES["tiny"], 128),
+        "mini": (*SIZES["mini"], 128),
+        "small": (12, 256, 4, 1024, 128),  # small to large: Table 6
+        "base": (*SIZES["base"], 768),
+        "large": (*SIZES["large"], 1024),
+    }
+    embedding_size = 128
+    lm_act = "gelu"
+
+
+class DistilBertSpec(TransformerSpec, fields=_COMMON):
+    """DistilBERT (arXiv 1910.01108, section 3): no token types, and no pooler."""
+
+    encoder = "distilbert"
+    # Half of the layers of a BERT of that name ("Student architecture").
+    sizes = {name: (max(1, layers // 2), *others) for name, (layers, *others) in SIZES.items()}
+    num_hidden_layers = 6
+
+
+class XlmSpec(TransformerSpec, fields=_OF_BERT):
+    """XLM (arXiv 1901.07291): the token types are languages; 0: no embeddings of them.
+
+    Raises:
+      ValueError: as `TransformerSpec`; or embeddings of a single language.
+    """
+
+    encoder = "xlm"
+    sizes = {
+        **{name: SIZES[name] for name in ("tiny", "mini", "small")},
+        "base": (12, 1024, 8, 4096),  # section 5.1
+        "large": (12, 2048, 16, 8192),  # the published xlm-mlm-en-2048
+    }
+    vocab_size = 30_145
+    hidden_size = 1024
+    num_attention_heads = 8
+    intermediate_size = 4096
+    type_input = "language_ids"
+    lm_head = "bias"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.type_vocab_size == 1:
+            raise ValueError("type_vocab_size=1: the number of languages, at least 2; or 0")
+
+
+class GptSpec(TransformerSpec, fields=(*_COMMON, "layer_norm_eps")):
+    """GPT (Radford et al., 2018, section 4.1): left to right, and the embeddings are not normed.
+
+    Raises:
+      ValueError: as `TransformerSpec`; or a model that reads in both directions.
+    """
+
+    encoder = "openai-gpt"
+    sizes = {name: SIZES[name] for name in ("tiny", "mini", "base")}
+    vocab_size = 40_478
+    hidden_act = "gelu_tanh"
+    layer_norm_eps = 1e-5
+    causal = True
+    embedding_norm = False
+    lm_head = "none"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.causal:
+            raise ValueError(
+                f"causal=False: {self.encoder} reads left to right only: set "
+                "config.objective='left_to_right', or choose another config.model.encoder"
+            )
+
+
+class Gpt2Spec(GptSpec):
+    """GPT-2 (Radford et al., 2019, section 2.3 and Table 2): norms before the parts."""
+
+    encoder = "gpt2"
+    sizes = {
+        **{name: SIZES[name] for name in ("tiny", "mini")},
+        "small": SIZES["base"],
+        "medium": SIZES["large"],
+        "large": (36, 1280, 20, 5120),
+        "xl": (48, 1600, 25, 6400),
+    }
+    vocab_size = 50_257
+    max_position_embeddings = 1024
+    norm = "before"
+    residual_by_depth = True
+
+
+class ModernBertSpec(
+    TransformerSpec,
+    fields=(
+        *(*_COMMON, "layer_norm_eps", "positions", "norm", "feed_forward", "classifier_pooling"),
+        *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"),
+    ),
+):
+    """ModernBERT (arXiv 2412.13663, section 2.1)."""
+
+    encoder = "modernbert"
+    sizes = {
+        "tiny": (2, 128, 2, 336),  # tiny and mini: about as many parameters a layer as BERT's
+        "mini": (4, 256, 4, 680),
+        "17m": (7, 256, 4, 384),  # 17m to 1b: Ettin (arXiv 2507.11412), Table 1
+        "32m": (10, 384, 6, 576),
+        "68m": (19, 512, 8, 768),
+        "base": (22, 768, 12, 1152),  # base and large: ModernBERT, Table 4; Ettin's 150m and 400m
+        "large": (28, 1024, 16, 2624),
+        "1b": (28, 1792, 28, 3840),
+    }
+    phase_fields = (*TransformerSpec.phase_fields, "global_rope_theta", "local_rope_theta")
+    choices = {
+        **TransformerSpec.choices,
+        "positions": ("rotary", "learned"),
+        "classifier_pooling": ("cls", "mean"),
+    }
+    vocab_size = 50_368
+    num_hidden_layers = 22
+    intermediate_size = 1152
+    max_position_embeddings = 8192
+    positions = "rotary"
+    norm = "before"
+    norm_type = "unbiased"
+    use_bias = False
+    feed_forward = "gated"
+    global_attn_every_n_layers = 3
+    global_rope_theta = 160_000.0
+    hidden_dropout_prob = 0.0
+    attention_probs_dropout_prob = 0.0
+    layer_norm_eps = 1e-5
+    dropout_of = "inner"
+    residual_by_depth = True
+
+
+# Patterns of the scopes of a compiled program; see `EncoderFamily`.
+SCOPES = (
+    (r"/attention/(qkv|query|key_value|output)/", "attention projections"),
+    (r"/local_layer/.*/attention/", "local attention"),
+    (r"/attention/", "attention"),
+    (r"_dropout/|embeddings/dropout/", "dropout"),
+    (r"_norm/|/norm/", "layer norm"),
+    (r"/(intermediate|output|activation)/", "feed-forward"),
+    (r"/(embeddings|projection)/", "embeddings"),
+)
+
+
+def _family(
+    spec: type[TransformerSpec],
+    readouts: Mapping[str, ReadoutRow],
+    *,
+    inputs: Mapping[str, Field] = TEXT | SEGMENT_IDS | POSITION_IDS,
+    without: tuple[str, ...] = (),
+    token_head: bool = False,
+    unbiased: tuple[str, ...] = (),
+) -> EncoderFamily:
+    """A preset as a family.
+
+    Args:
+      readouts: kind -> how its models make one vector of a text.
+      without: kinds of which it has no models. BERT alone has those of its own pre-training.
+    """
+    language_model = ("masked_lm",) * (spec.lm_head != "none" or not spec.tied)
+    of_tokens = ("token_head",) * token_head
+    read = {kind: (row.part,) * bool(row.act) for kind, row in readouts.items()}
+    heads = {
+        kinds.ENCODER: read.get(kinds.ENCODER, ()),
+        kinds.MASKED_LM: language_model,
+        kinds.REPLACED_TOKENS: ("replaced_tokens",),
+        kinds.CAUSAL_LM: language_model,
+        kinds.SEQUENCE_CLASSIFICATION: (*read[kinds.SEQUENCE_CLASSIFICATION], "classifier"),
+        kinds.MULTIPLE_CHOICE: (*read[kinds.MULTIPLE_CHOICE], "classifier"),
+        kinds.TOKEN_CLASSIFICATION: (*of_tokens, "classifier"),
+        kinds.QUESTION_ANSWERING: (*of_tokens, "span"),
+    }
+    if kinds.PRE_TRAINING in read:
+        parts = (*read[kinds.PRE_TRAINING], *language_model, "next_sentence_head")
+        heads[kinds.PRE_TRAINING] = parts
+    return EncoderFamily(
+        spec=spec,
+        module=Transformer,
+        inputs=tuple(inputs),
+        heads={kind: parts for kind, parts in heads.items() if kind not in without},
+        scopes=SCOPES,
+        readouts=readouts,
+        token_head=token_head,
+        unbiased=unbiased,
+        goes_on=True,
+    )
+
+
+def _of_texts(row: ReadoutRow) -> dict[str, ReadoutRow]:
+    """The same for all kinds of models of whole texts."""
+    return dict.fromkeys(kinds.OF_WHOLE_TEXTS, row)
+
+
+_POOLER = ReadoutRow("pooler", "tanh")
+_WITH_POOLER = _of_texts(_POOLER) | {kinds.ENCODER: _POOLER}
+_OF_ROBERTA = ReadoutRow("classifier_dense", "tanh", dropout=True)
+_OF_ELECTRA = ReadoutRow("classifier_dense", "gelu", dropout=True)
+_TOKENS = {name: TEXT[name] for name in ("input_ids", "input_mask")}
+_ROBERTA = _WITH_POOLER | {kinds.SEQUENCE_CLASSIFICATION: _OF_ROBERTA}
+_gpt = partial(
+    _family,
+    readouts=_of_texts(ReadoutRow("last_token")),
+    inputs=_TOKENS | SEGMENT_IDS,
+    without=(kinds.MASKED_LM, kinds.REPLACED_TOKENS),
+    unbiased=kinds.OF_WHOLE_TEXTS,
+)
+
+PRESETS = (
+    _family(BertSpec, _WITH_POOLER | {kinds.PRE_TRAINING: _POOLER}),
+    _family(
+        ModernBertSpec,
+        _of_texts(ReadoutRow("pooler", "hidden_act", use_bias=False, norm=True)),
+        inputs=_TOKENS | SEGMENT_IDS,
+        token_head=True,
+    ),
+    *(_family(spec, _ROBERTA) for spec in (RobertaSpec, XlmRobertaSpec, CamembertSpec)),
+    _family(
+        ElectraSpec,
+        {
+            kinds.SEQUENCE_CLASSIFICATION: _OF_ELECTRA,
+            kinds.MULTIPLE_CHOICE: ReadoutRow("summary", "gelu"),
+        },
+    ),
+    _family(
+        DistilBertSpec,
+        _of_texts(ReadoutRow("pre_classifier", "relu")),
+        inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS,
+    ),
+    _gpt(GptSpec),
+    _gpt(Gpt2Spec),
+    _family(
+        XlmSpec,
+        _of_texts(ReadoutRow("one_token")),
+        inputs=_TOKENS | SEGMENT_IDS | POSITION_IDS | LANGUAGE_IDS,
+    ),
+)

@@ -1,0 +1,235 @@
+"""The spec of one transformer encoder: every setting of the block that its presets share."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import jax
+
+from bertjax.models.encoders.computation import AttentionComputation, check_choice, check_shares
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "type_input": ("token_type_ids", "language_ids"),
+    "positions": ("rotary", "learned", "counted"),
+    "norm": ("before", "after"),
+    "norm_type": ("layer", "unbiased", "rms"),
+    "feed_forward": ("gated", "plain"),
+    "dropout_of": ("outputs", "inner"),
+    "classifier_pooling": ("cls", "mean", "late"),
+    "hidden_act": ("gelu", "gelu_tanh", "silu"),
+    "lm_head": ("transform", "bias", "none"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerArchitecture:
+    """The function that an encoder computes. Where config.json has a setting, the name is its."""
+
+    vocab_size: int = 30_522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 0
+    positions: str = "learned"
+    norm: str = "after"
+    feed_forward: str = "plain"
+    global_attn_every_n_layers: int = 1
+    local_attention: int = 128
+    global_rope_theta: float = 10_000.0
+    local_rope_theta: float = 10_000.0
+    classifier_pooling: str = "cls"
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    causal: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerSpec(AttentionComputation, TransformerArchitecture):
+    """The settings of a transformer encoder. A preset is a subclass, whose body is a row of values.
+
+    Only the `fields` of a preset are fields of its dataclass, which configs may name; the other
+    settings are constants of the class. The order of the fields is that of this class.
+
+    Attributes:
+      type_vocab_size: the number of token types, or of languages; 0: no embeddings of them.
+      type_input: the array that has them. A batch without it adds none.
+      positions: "learned": a table of positions that is added to the embeddings; "counted": the
+        same, where positions count the tokens and begin after `pad_token_id` (fairseq's
+        `make_positions`); "rotary" (arXiv 2104.09864).
+      norm: "after" a part is added to its input (post-norm); or "before" each part (pre-norm), and
+        once at the end.
+      norm_type: "layer"; "unbiased": a layer normalization without bias; "rms" (arXiv 1910.07467).
+      embedding_norm: whether the embeddings are normalized. With the norm "before", the first
+        layer then has none before its attention.
+      feed_forward: "plain", or "gated" (arXiv 2002.05202), with one product more.
+      use_bias: whether the products of the layers add biases.
+      hidden_act: "gelu": the erf form; "gelu_tanh": that of google-research/bert's code; "silu".
+      global_attn_every_n_layers: the first layer and every n-th after it see the whole sequence;
+        the others see a window.
+      local_attention: the width of the window; a token sees half of it on either side.
+      global_rope_theta, local_rope_theta: the base of the rotary frequencies in both kinds of
+        layers.
+      num_key_value_heads: K, the heads of keys and values, which divides the heads of queries
+        (arXiv 2305.13245); 0: as many.
+      dropout_of: "outputs": of attention and of the feed-forward, at `hidden_dropout_prob`; or
+        "inner": of the feed-forward's inner columns at that rate, and of attention's output at
+        `attention_probs_dropout_prob`.
+      residual_by_depth: whether fresh kernels whose products are added to the residual are smaller
+        in deeper models.
+      classifier_pooling: what heads of whole sequences read: "cls", or the last token left to
+        right; the "mean" of all tokens; or "late", the mean of what the head makes of each token.
+      lm_head: what stands before the decoder: "transform": a dense layer, an activation and a norm;
+        "bias": nothing, but its bias; "none".
+      lm_act: the activation of the transform; "": `hidden_act`.
+      tied: whether the decoder is the table of the token embeddings.
+      embedding_size: E, the width of the embeddings, which a product makes as wide as the layers;
+        0: that of the layers.
+      causal: whether a token sees only those before it.
+
+    Raises:
+      ValueError: a value does not fit; the message names the field.
+    """
+
+    encoder: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = _CHOICES
+
+    pad_token_id: int = 0
+    embedding_size: int = 0
+    num_key_value_heads: int = 0
+    type_input: str = "token_type_ids"
+    norm_type: str = "layer"
+    embedding_norm: bool = True
+    use_bias: bool = True
+    dropout_of: str = "outputs"
+    residual_by_depth: bool = False
+    lm_head: str = "transform"
+    lm_act: str = ""
+    tied: bool = True
+
+    def __init_subclass__(cls, fields: Iterable[str] = (), **keywords: Any) -> None:
+        """Makes a preset.
+
+        Args:
+          fields: the settings that are its fields, besides `COMPUTED`; (): those of its parent.
+        """
+        super().__init_subclass__(**keywords)
+        cls.fields = tuple(fields) or cls.fields
+        types = {field.name: field.type for field in dataclasses.fields(TransformerSpec)}
+        open_to_configs = {*cls.fields, *COMPUTED}
+        cls.__annotations__ = {
+            name: of if name in open_to_configs else ClassVar[of] for name, of in types.items()
+        }
+        dataclasses.dataclass(frozen=True)(cls)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, choices in self.choices.items():
+            check_choice(self, name, choices)
+        check_shares(self, "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
+        if self.num_attention_heads % self.key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads={self.num_key_value_heads} does not divide "
+                f"num_attention_heads={self.num_attention_heads}"
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} gives each of num_attention_heads="
+                f"{self.num_attention_heads} a width of {self.head_width}: rotary positions need "
+                "an even width"
+            )
+        if self.local_attention < 2:
+            raise ValueError(
+                f"local_attention={self.local_attention}: a window of no tokens: must be at least 2"
+            )
+        for theta in ("global_rope_theta", "local_rope_theta"):
+            if not getattr(self, theta) > 1:
+                raise ValueError(f"{theta}={getattr(self, theta)}: must be above 1")
+        if self.scan_layers and not self._layers_are_alike:
+            raise ValueError(
+                f"scan_layers=True: the layers of {self.encoder} are not alike, so they cannot be "
+                "scanned: set it to False"
+            )
+
+    @property
+    def key_value_heads(self) -> int:
+        """K, the heads of keys and values."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """E, the width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def position_rows(self) -> int:
+        """The rows of the table of positions; 0: there is none."""
+        if self.positions == "rotary":
+            return 0
+        return self.max_position_embeddings + self.first_position
+
+    @property
+    def first_position(self) -> int:
+        """The row of the first token's position."""
+        return self.pad_token_id + 1 if self.positions == "counted" else 0
+
+    @property
+    def residual_range(self) -> float:
+        """The standard deviation of fresh kernels whose products are added to the residual."""
+        by = (2 * self.num_hidden_layers) ** 0.5 if self.residual_by_depth else 1
+        return self.initializer_range / by
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether the norms stand before the parts."""
+        return self.norm == "before"
+
+    @property
+    def _layers_are_alike(self) -> bool:
+        first_differs = self.pre_norm and self.embedding_norm
+        return self.global_attn_every_n_layers == 1 and not first_differs
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, sees the whole sequence."""
+        return layer % self.global_attn_every_n_layers == 0
+
+    def window(self, layer: int) -> int | None:
+        """How many tokens a token of the layer sees on either side; None: all."""
+        return None if self.is_global(layer) else self.local_attention // 2
+
+    def theta(self, layer: int) -> float:
+        """The base of the layer's rotary frequencies."""
+        return self.global_rope_theta if self.is_global(layer) else self.local_rope_theta
+
+    def layer_kind(self, layer: int) -> str:
+        """See `bertjax.models.encoders.contract.EncoderSpec`."""
+        if self.global_attn_every_n_layers == 1:
+            return ""
+        return "global" if self.is_global(layer) else "local"
+
+    def layer_scope(self, layer: int) -> contextlib.AbstractContextManager[Any]:
+        """The scope by which the compile report tells the kinds of layers apart."""
+        kind = self.layer_kind(layer)
+        return jax.named_scope(f"{kind}_layer") if kind else contextlib.nullcontext()
+
+    def flops_per_token(self, length: int, predicted: int, context: float | None = None) -> float:
+        """See `bertjax.models.encoders.contract.EncoderSpec`; of a window, the keys seen."""
+        layers, width, embedding = self.num_hidden_layers, self.hidden_size, self.embedding_width
+        inner = (3 if self.feed_forward == "gated" else 2) * width * self.intermediate_size
+        attention = 2 * width * (width + self.key_value_heads * self.head_width)
+        context = length if context is None else context
+        window = min(context, 2 * (self.local_attention // 2) + 1)
+        seen = sum(context if self.is_global(layer) else window for layer in range(layers))
+        projection = embedding * width if embedding != width else 0
+        head = embedding * self.vocab_size + embedding * width * (self.lm_head == "transform")
+        products = layers * (attention + inner) + 2 * width * seen + projection
+        return 6.0 * (products + predicted / length * head)
+
+
+COMPUTED = tuple(field.name for field in dataclasses.fields(AttentionComputation))
