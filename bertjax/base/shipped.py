@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
+PACKAGE = Path(__file__).parents[1]
 CONFIGS, PROGRAMS = "configs", "launch"
 _KINDS = ("", "pretrain_", "finetune_", "studies/")
 
 
 def shipped(folder: str) -> Path:
     """A folder that comes with the package, `CONFIGS` or `PROGRAMS`."""
-    package = Path(__file__).parents[1]
-    installed = package / folder
-    return installed if installed.is_dir() else package.parent / folder
+    installed = PACKAGE / folder
+    return installed if installed.is_dir() else PACKAGE.parent / folder
 
 
 def config_path(name: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from bertjax.base.errors import InputError
+from bertjax.base.shipped import PACKAGE
 
-_PACKAGE = Path(__file__).parents[1]
 # The room of the package in which others are now -> those others.
 _MOVED = {
     "data": ("corpus", "examples"),
@@ -24,7 +24,7 @@ _MOVED = {
     "lab": ("studies", "probes", "minimal_pairs", "pages"),
 }
 _ROOMS = {
-    f"{_PACKAGE.name}.{old}": f"{_PACKAGE.name}.{new}.{old}"
+    f"{PACKAGE.name}.{old}": f"{PACKAGE.name}.{new}.{old}"
     for new, rooms in _MOVED.items()
     for old in rooms
 }
@@ -76,4 +76,4 @@ def _place(error: ImportError) -> str:
     ]
     importing = (__file__, importlib.__file__, "<frozen importlib._bootstrap>")
     file, line = [step for step in steps if step[0] not in importing][-1]
-    return "" if Path(file).is_relative_to(_PACKAGE) else f"{file}, line {line}"
+    return "" if Path(file).is_relative_to(PACKAGE) else f"{file}, line {line}"

@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 
-import bertjax
 from bertjax.base.cloud_storage import in_bucket
 from bertjax.base.errors import InputError
 from bertjax.base.files import sha256_of_file, size_in_words
+from bertjax.base.shipped import PACKAGE
 from bertjax.training.sharding.hosts import (
     all_gather,
     host_count,
@@ -113,10 +113,9 @@ def check_folder(folder: Path, checkpoint_bytes: int, checkpoints: int) -> None:
 
 def _program() -> dict[str, str]:
     """The checksum of bertjax's files, and the versions of the packages that it uses."""
-    package = Path(bertjax.__file__).parent
     facts = {
-        f"bertjax/{path.relative_to(package).as_posix()}": sha256_of_file(path)[:12]
-        for path in package.rglob("*.py")
+        f"bertjax/{path.relative_to(PACKAGE).as_posix()}": sha256_of_file(path)[:12]
+        for path in PACKAGE.rglob("*.py")
     }
     facts["version of python"] = platform.python_version()
     for name in _PACKAGES:
