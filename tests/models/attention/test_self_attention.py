@@ -120,7 +120,7 @@ def test_a_cache_goes_on_as_all_at_once():
     x, mask = _case(length)
     module = _module(shared, pattern=Pattern(causal=True, window=3))
     params = _params(module)
-    sizes = dict(num_attention_heads=N, num_key_value_heads=shared, head_width=H)
+    sizes = dict(key_value_heads=shared, head_width=H)
     sizes |= dict(num_hidden_layers=1, compute_dtype="float32", encoder="some")
     empty = empty_cache(SimpleNamespace(**sizes), B, length)["some"]["encoder"]["layer_0"]
 
