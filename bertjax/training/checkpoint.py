@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
@@ -64,9 +64,14 @@ def _renamed(tree: Any, pairs: Mapping[str, str]) -> Any:
             tree,
             is_leaf=lambda each: isinstance(each, dict),
         )
-    flat = flatten_dict(tree, keep_empty_nodes=True)
-    paths = {keys: tuple(renamed("/".join(keys), pairs).split("/")) for keys in flat}
-    return unflatten_dict({paths[keys]: _renamed(leaf, pairs) for keys, leaf in flat.items()})
+    now = {}
+    for keys, leaf in flatten_dict(tree, keep_empty_nodes=True).items():
+        path = "/".join(map(str, keys))
+        if (other := renamed(path, pairs)) != path:
+            same = {str(key): key for key in keys}  # a key may be a number
+            keys = tuple(same.get(name, name) for name in other.split("/"))
+        now[keys] = leaf if leaf is empty_node else _renamed(leaf, pairs)
+    return unflatten_dict(now)
 
 
 def _sealed(metadata: dict[str, Any]) -> dict[str, str]:

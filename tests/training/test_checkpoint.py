@@ -167,6 +167,17 @@ def test_earlier_paths_are_restored_as_those_of_now(tmp_path, sizes):
     assert {leaf.sharding for leaf in jax.tree.leaves(parts)} == {split}
 
 
+def test_only_renamed_keys_change():
+    """A tree may have empty dicts, and keys that are numbers or have a slash."""
+    tree = {1: {"head": 2, "b/c": {}}, "a": [{"part": {"head": {"w": 3}}}, None, {}], "d": {}}
+    assert checkpoint._renamed(tree, {}) == tree
+    assert checkpoint._renamed(tree, _RENAMES) == {
+        1: {"transform": 2, "b/c": {}},
+        "a": [{"part": {"transform": {"w": 3}}}, None, {}],
+        "d": {},
+    }
+
+
 # --------------------------------------------------------------------------------- damage
 
 
