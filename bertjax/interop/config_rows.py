@@ -134,15 +134,36 @@ def check_value(spec: EncoderSpec, field: str, wanted: Any, title: str = "") -> 
 # ----------------------------------------------------------------------------- operations
 
 # transformers' names of activations -> `hidden_act` of a spec. "gelu_new" and "gelu_pytorch_tanh"
-# are one function.
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+# are one function, and so are "silu" and "swish".
+ACTIVATIONS = {
+    **{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"},
+    **{"silu": "silu", "swish": "silu"},
+}
+WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu": "silu"}
 
 
-def _read_activation(field: str, config: Mapping[str, Any]) -> str:
-    if (name := config[field]) not in ACTIVATIONS:
-        raise ValueError(f"{field}={name!r}: must be one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+def activation(names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
+    """Of a field with the name of an activation.
+
+    Args:
+      names: those in config.json -> `hidden_act`.
+      written: `hidden_act` -> the name that is written.
+    """
+
+    def read(field: str, config: Mapping[str, Any]) -> str:
+        if (name := config[field]) not in names:
+            raise ValueError(f"{field}={name!r}: must be one of {', '.join(names)}")
+        return names[name]
+
+    def write(spec: Any) -> str:
+        if spec.hidden_act not in written:
+            raise ValueError(
+                f"transformers has no {spec.encoder} with hidden_act={spec.hidden_act!r}, only "
+                f"{', '.join(written)}"
+            )
+        return written[spec.hidden_act]
+
+    return Operation(str, read, write)
 
 
 def _value(field: str, config: Mapping[str, Any]) -> Any:
@@ -153,7 +174,7 @@ def _check_four_times(spec: Any) -> None:
     check_value(spec, "intermediate_size", 4 * spec.hidden_size)
 
 
-ACTIVATION = Operation(str, _read_activation, lambda spec: WRITTEN_ACTIVATIONS[spec.hidden_act])
+ACTIVATION = activation(ACTIVATIONS, WRITTEN_ACTIVATIONS)
 IF_CAUSAL = Operation(bool, _value, lambda spec: spec.causal or None)
 ONLY_READ = Operation(read=_value)  # another row writes the field of the spec
 # Of the width, which another row has: the feed-forward is four times as wide.

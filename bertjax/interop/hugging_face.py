@@ -407,7 +407,7 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
         "model_type": pretrained.family.name,
         **fields_of(pretrained.spec, pretrained.origin),
         **ids,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": getattr(pretrained.spec, "tied", True),
         "dtype": "float32",
     }
     task = dict(pretrained.task)

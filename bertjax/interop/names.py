@@ -25,9 +25,23 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import family_of
 from bertjax.models.heads.architectures import ARCHITECTURES
 
-# Our shape, and how many of its axes are inputs of a product (0: it is no kernel) -> their shape,
-# and whether the outputs come first there.
-Form = Callable[[tuple[int, ...], int], tuple[tuple[int, ...], bool]]
+
+class Formed(NamedTuple):
+    """How an array is stored in transformers.
+
+    Attributes:
+      shape: its shape there.
+      transposed: whether it is stored [out, ...in] there; arrays here are [...in, ...out].
+      order: the number here of each output there; (): they have one order.
+    """
+
+    shape: tuple[int, ...]
+    transposed: bool = False
+    order: tuple[int, ...] = ()
+
+
+# Our shape, and how many of its axes are inputs of a product (0: it is no kernel) -> their form.
+Form = Callable[[tuple[int, ...], int], Formed]
 Row = tuple[str, str] | tuple[str, str, Form]
 Arrays = Mapping[str, tuple[tuple[int, ...], int]]  # path -> the arguments of a form
 _ENDINGS = {"/kernel": ".weight", "/scale": ".weight", "/bias": ".bias"}  # of a module's arrays
@@ -103,11 +117,10 @@ class Entry(NamedTuple):
 
     Attributes:
       theirs: its name in transformers.
-      shape: its shape there.
+      shape, transposed, order: see `Formed`.
       ours: the path of our array.
       inner: its shape here.
       part: its number among those that are stacked in one array here, such as query, key, value.
-      transposed: whether it is stored [out, ...in] there; arrays here are [...in, ...out].
     """
 
     theirs: str
@@ -116,35 +129,50 @@ class Entry(NamedTuple):
     inner: tuple[int, ...]
     part: int | None = None
     transposed: bool = False
+    order: tuple[int, ...] = ()
 
 
 # ---------------------------------------------------------------------------------- forms
 
 
-def _flat(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+def _flat(shape: tuple[int, ...], inputs: int) -> Formed:
     """The usual form of a module's array: kernels [out, in], others in one axis."""
     sides = (prod(shape[inputs:]), prod(shape[:inputs]))
-    return (sides, True) if inputs else (sides[:1], False)
+    return Formed(sides, True) if inputs else Formed(sides[:1])
 
 
-def as_here(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+def as_here(shape: tuple[int, ...], inputs: int) -> Formed:
     """Kernels [in, out], as of Conv1D."""
-    return _flat(shape, inputs)[0][::-1], False
+    return Formed(_flat(shape, inputs).shape[::-1])
 
 
-def outputs_first(shape: tuple[int, ...], inputs: int) -> tuple[tuple[int, ...], bool]:
+def outputs_first(shape: tuple[int, ...], inputs: int) -> Formed:
     """A kernel [out, ...in] that keeps its axes."""
-    return (*shape[inputs:], *shape[:inputs]), True
+    return Formed((*shape[inputs:], *shape[:inputs]), True)
 
 
 def behind_ones(count: int) -> Form:
     """As many axes of size 1 before those of the array."""
-    return lambda shape, _: ((1,) * count + shape, False)
+    return lambda shape, _: Formed((1,) * count + shape)
 
 
-def _same(shape: tuple[int, ...], _: int) -> tuple[tuple[int, ...], bool]:
+def planes_by_head(shape: tuple[int, ...], inputs: int) -> Formed:
+    """A kernel [D, 3, N, H] as [N 3 H, D].
+
+    Rotary positions turn the columns (2 i, 2 i + 1) of queries and keys there, where they turn
+    (i, i + H / 2) here.
+    """
+    outputs = shape[inputs:]
+    number = np.arange(prod(outputs)).reshape(outputs)
+    halves = number[:2].reshape(2, outputs[1], 2, -1)
+    turned = halves.swapaxes(-1, -2).reshape(number[:2].shape)
+    order = np.concatenate([turned, number[2:]]).swapaxes(0, 1)
+    return _flat(shape, inputs)._replace(order=tuple(order.ravel().tolist()))
+
+
+def _same(shape: tuple[int, ...], _: int) -> Formed:
     """The usual form of a row that is an array."""
-    return shape, False
+    return Formed(shape)
 
 
 # -------------------------------------------------------------------------------- entries
@@ -233,9 +261,9 @@ def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterat
                 assert inner[inputs] == len(stacked), f"{path}: {inner}, and {theirs}"
                 inner = inner[:inputs] + inner[inputs + 1 :]
             usual = _flat if ending else _same
-            shape, transposed = (form[0] if form else usual)(inner, inputs)
+            shape, *how = (form[0] if form else usual)(inner, inputs)
             part = number if len(stacked) > 1 else None
-            yield Entry(name + their_ending, shape, path, inner, part, transposed)
+            yield Entry(name + their_ending, shape, path, inner, part, *how)
 
 
 def _alternatives(theirs: str) -> list[str]:
@@ -265,6 +293,7 @@ def to_ours(arrays: Mapping[str, np.ndarray], entries: list[Entry], origin: str)
                 f"{origin}: {entry.theirs} has the shape {list(array.shape)}, and should have "
                 f"{list(entry.shape)} by the configuration beside it"
             )
+        array = array[np.argsort(entry.order)] if entry.order else array
         array = array.reshape(len(array), -1).T if entry.transposed else array
         array = array.reshape(entry.inner)
         if entry.part is None:
@@ -287,6 +316,7 @@ def to_theirs(params: Mapping[str, Any], entries: list[Entry]) -> dict[str, np.n
         if entry.transposed:
             array = array.reshape(-1, entry.shape[0]).T
         array = array.reshape(entry.shape)
+        array = array[list(entry.order)] if entry.order else array
         arrays[entry.theirs] = np.ascontiguousarray(array)
     return arrays
 

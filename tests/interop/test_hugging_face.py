@@ -329,6 +329,8 @@ def test_null_is_as_absent(written):
 
 # Of the families, the fields of config.json in which null means something in transformers.
 NULLS = {("gpt2", "n_inner"), ("openai-gpt", "n_inner"), ("xlm", "summary_activation")}
+NULLS |= {("eurobert", "num_key_value_heads"), ("eurobert", "clf_pooling")}
+NULLS |= {("eurobert", "rope_parameters"), ("eurobert", "head_dim"), ("neobert", "dim_head")}
 NULLS |= {("modernbert", name) for name in ("local_rope_theta", "layer_types", "rope_parameters")}
 
 
@@ -336,9 +338,10 @@ NULLS |= {("modernbert", name) for name in ("local_rope_theta", "layer_types", "
 def test_null_in_the_fields_of_a_family(name, tmp_path):
     """It has its meaning in transformers where there is one, and is refused elsewhere."""
     family, file = ENCODERS[name], tmp_path / "config.json"
-    usual = spec_of({}, family, "hf:model")
+    always = {"rope_theta": 250_000.0} if name == "eurobert" else {}
+    usual = spec_of(always, family, "hf:model")
     for field in PUBLISHED[name].config.types(family.spec):
-        file.write_text(json.dumps({"model_type": name, field: None}))
+        file.write_text(json.dumps({"model_type": name, **always, field: None}))
         positions = field == "pad_token_id" and "pad_token_id" in usual.fields
         if (name, field) in NULLS or field.endswith("_token_id") and not positions:
             found = spec_of(json_files.read_config(file, family), family, "hf:model")

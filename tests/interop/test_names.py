@@ -1,5 +1,7 @@
 """The table of names: complete, one to one, and the same both ways."""
 
+from math import prod
+
 import jax
 import numpy as np
 import pytest
@@ -161,6 +163,7 @@ def test_names_of_google(name, canonical, transposed):
 
 # Parts that a kind's models have, and transformers' do not.
 _ONLY_OURS = {("gpt2", kinds.MULTIPLE_CHOICE), ("openai-gpt", kinds.MULTIPLE_CHOICE)}
+_ONLY_OURS |= {(name, kinds.QUESTION_ANSWERING) for name in ("eurobert", "neobert")}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,7 @@ def test_the_rows_name_every_array(name):
     for kind, heads in family.heads.items():
         parts = {name, *heads} - {"next_word"}
         parts -= {"replaced_tokens"} if name != "electra" else set()
-        parts -= {"classifier"} if (name, kind) in _ONLY_OURS else set()
+        parts -= {"classifier", "span"} if (name, kind) in _ONLY_OURS else set()
         assert all(PUBLISHED[name].rows(part, kind) for part in parts - {name})
         if parts <= seen:  # all its arrays are those of other kinds
             continue
@@ -185,6 +188,20 @@ def test_the_rows_name_every_array(name):
             path for path in arrays if path.split("/")[0] in parts
         }
         assert len({entry.theirs for entry in entries}) == len(entries)
+
+
+@pytest.mark.parametrize(
+    "name, size, expected",
+    [
+        ("eurobert", "210m", 211_766_016),
+        ("eurobert", "610m", 607_874_688),
+        ("eurobert", "2.1b", 2_107_590_912),
+        ("neobert", "250m", 221_665_536),
+    ],
+)
+def test_published_sizes_have_as_many_parameters(name, size, expected):
+    arrays = names.arrays_of(ENCODERS[name].spec.named(size), kinds.ENCODER, 0)
+    assert sum(prod(shape) for shape, _ in arrays.values()) == expected
 
 
 def test_arrays_that_are_stacked_here():

@@ -7,7 +7,14 @@ They are those of modeling_openai.py and modeling_gpt2.py. Kernels of layers (Co
 from collections.abc import Mapping
 from typing import Any
 
-from bertjax.interop.config_rows import ACTIVATION, FOUR_TIMES, ConfigRows, only_written
+from bertjax.interop.config_rows import (
+    ACTIVATIONS,
+    FOUR_TIMES,
+    WRITTEN_ACTIVATIONS,
+    ConfigRows,
+    activation,
+    only_written,
+)
 from bertjax.interop.config_rows import Row as ConfigRow
 from bertjax.interop.names import Names, as_here
 from bertjax.models.encoders import kinds
@@ -24,7 +31,11 @@ _OF_GPT2 = {
 _INNER = FOUR_TIMES._replace(
     type=int | None, read=lambda field, config: config[field] or 4 * config["n_embd"]
 )
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+_OF_GPT2_ACT = activation(ACTIVATIONS, {**WRITTEN_ACTIVATIONS, "gelu_tanh": "gelu_new"})
+# GPT's "gelu" is the tanh form.
+_OF_GPT_ACT = activation(
+    {"gelu": "gelu_tanh", "silu": "silu", "swish": "silu"}, {"gelu_tanh": "gelu", "silu": "silu"}
+)
 
 
 def _names(
@@ -93,8 +104,8 @@ GPT = _names(
     _COMMON,
     "tokens_embed",
     "positions_embed",
-    rows=(("n_inner", "intermediate_size", _INNER),),
-    wanted={"afn": "gelu"},  # its name there of the tanh form
+    rows=(("n_inner", "intermediate_size", _INNER), ("afn", "hidden_act", _OF_GPT_ACT)),
+    wanted={},
 )
 GPT2 = _names(
     "GPT2",
@@ -107,11 +118,7 @@ GPT2 = _names(
             "intermediate_size",
             _INNER._replace(write=lambda spec: spec.intermediate_size),
         ),
-        (
-            "activation_function",
-            "hidden_act",
-            ACTIVATION._replace(write=lambda spec: _ACTIVATIONS[spec.hidden_act]),
-        ),
+        ("activation_function", "hidden_act", _OF_GPT2_ACT),
     ),
     wanted={
         "scale_attn_weights": True,

@@ -7,8 +7,10 @@ from bertjax.interop.published.bert import BERT
 from bertjax.interop.published.distilbert import DISTILBERT
 from bertjax.interop.published.electra import ELECTRA
 from bertjax.interop.published.elmo import ELMO
+from bertjax.interop.published.eurobert import EUROBERT
 from bertjax.interop.published.gpt import GPT, GPT2
 from bertjax.interop.published.modernbert import MODERNBERT
+from bertjax.interop.published.neobert import NEOBERT
 from bertjax.interop.published.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertjax.interop.published.xlm import XLM
 from bertjax.interop.published.xlnet import XLNET
@@ -17,6 +19,8 @@ from bertjax.models.encoders.contract import EncoderSpec
 PUBLISHED = {
     "bert": BERT,
     "modernbert": MODERNBERT,
+    "eurobert": EUROBERT,
+    "neobert": NEOBERT,
     "roberta": ROBERTA,
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,

@@ -25,13 +25,14 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "L24_H1024_A16": (24, 1024, 16, 4096),
 }
 
-# The settings that a config may name, in every preset and in BERT.
+# The settings that a config may name, in every preset, in most of them, and in BERT.
 _COMMON = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     *("intermediate_size", "max_position_embeddings", "hidden_act", "hidden_dropout_prob"),
     *("attention_probs_dropout_prob", "initializer_range", "causal"),
 )
-_OF_BERT = (*_COMMON, "type_vocab_size", "layer_norm_eps")
+_USUAL = (*_COMMON, "layer_norm_eps")
+_OF_BERT = (*_USUAL, "type_vocab_size")
 
 
 class BertSpec(TransformerSpec, fields=_OF_BERT):
@@ -55,6 +56,7 @@ class RobertaSpec(BertSpec, fields=(*_OF_BERT, "pad_token_id")):
     layer_norm_eps = 1e-5
     positions = "counted"
     pad_token_id = 1
+    lm_act = "gelu"
 
 
 class XlmRobertaSpec(RobertaSpec):
@@ -125,7 +127,7 @@ class XlmSpec(TransformerSpec, fields=_OF_BERT):
             raise ValueError("type_vocab_size=1: the number of languages, at least 2; or 0")
 
 
-class GptSpec(TransformerSpec, fields=(*_COMMON, "layer_norm_eps")):
+class GptSpec(TransformerSpec, fields=_USUAL):
     """GPT (Radford et al., 2018, section 4.1): left to right, and the embeddings are not normed.
 
     Raises:
@@ -170,7 +172,7 @@ class Gpt2Spec(GptSpec):
 class ModernBertSpec(
     TransformerSpec,
     fields=(
-        *(*_COMMON, "layer_norm_eps", "positions", "norm", "feed_forward", "classifier_pooling"),
+        *(*_USUAL, "positions", "norm", "feed_forward", "classifier_pooling"),
         *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"),
     ),
 ):
@@ -209,6 +211,62 @@ class ModernBertSpec(
     layer_norm_eps = 1e-5
     dropout_of = "inner"
     residual_by_depth = True
+
+
+class EuroBertSpec(
+    TransformerSpec,
+    fields=(*_USUAL, "num_key_value_heads", "global_rope_theta", "classifier_pooling"),
+):
+    """EuroBERT (arXiv 2503.05500, section 2): Llama's blocks, in both directions."""
+
+    encoder = "eurobert"
+    size_fields = (*TransformerSpec.size_fields, "num_key_value_heads")
+    sizes = {
+        "tiny": (2, 128, 2, 344, 1),  # tiny and mini: ours
+        "mini": (4, 256, 4, 688, 2),
+        "210m": (12, 768, 12, 3072, 12),  # 210m to 2.1b: the published ones
+        "610m": (26, 1152, 18, 4096, 6),
+        "2.1b": (32, 2304, 18, 6144, 6),
+    }
+    phase_fields = (*TransformerSpec.phase_fields, "global_rope_theta")
+    vocab_size = 128_256
+    max_position_embeddings = 8192
+    positions = "rotary"
+    global_rope_theta = 250_000.0
+    norm = "before"
+    norm_type = "rms"
+    layer_norm_eps = 1e-5
+    embedding_norm = False
+    use_bias = False
+    feed_forward = "gated"
+    hidden_act = "silu"
+    hidden_dropout_prob = 0.0
+    attention_probs_dropout_prob = 0.0
+    classifier_pooling = "late"
+    lm_head = "none"
+    tied = False
+
+
+class NeoBertSpec(EuroBertSpec, fields=_USUAL):
+    """NeoBERT (arXiv 2502.19587, section 3): EuroBERT's blocks, with all heads of keys and values.
+
+    `intermediate_size` is the width that is computed; config.json has 3/2 of it.
+    """
+
+    encoder = "neobert"
+    size_fields = TransformerSpec.size_fields
+    sizes = {
+        **{name: EuroBertSpec.sizes[name][:4] for name in ("tiny", "mini")},
+        "250m": (28, 768, 12, 2048),  # the published one
+    }
+    phase_fields = TransformerSpec.phase_fields
+    vocab_size = 30_522
+    num_hidden_layers = 28
+    intermediate_size = 2048
+    max_position_embeddings = 4096
+    global_rope_theta = 10_000.0
+    classifier_pooling = "cls"
+    lm_head = "bias"
 
 
 # Patterns of the scopes of a compiled program; see `EncoderFamily`.
@@ -294,6 +352,12 @@ PRESETS = (
         inputs=_TOKENS | SEGMENT_IDS,
         token_head=True,
     ),
+    _family(
+        EuroBertSpec,
+        _of_texts(ReadoutRow("classifier_dense", "gelu")),
+        inputs=_TOKENS | SEGMENT_IDS,
+    ),
+    _family(NeoBertSpec, _of_texts(_OF_ROBERTA), inputs=_TOKENS | SEGMENT_IDS),
     *(_family(spec, _ROBERTA) for spec in (RobertaSpec, XlmRobertaSpec, CamembertSpec)),
     _family(
         ElectraSpec,

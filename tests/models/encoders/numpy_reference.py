@@ -258,6 +258,7 @@ WHOLE_TEXT = {
     "gpt2": lambda p, x: x,
     "xlm": lambda p, x: x,
     "xlnet": _through(np.tanh),
+    "neobert": _through(np.tanh),
 }
 
 

@@ -26,6 +26,7 @@ SIZES = dict(
 OF_A_FAMILY = {
     "modernbert": dict(local_attention=6, global_attn_every_n_layers=2),  # 3 tokens back
     "electra": dict(embedding_size=5),
+    "eurobert": dict(num_key_value_heads=1),
 }
 NAMES = [name for name, family in ENCODERS.items() if family.goes_on]
 

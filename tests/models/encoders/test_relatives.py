@@ -29,11 +29,13 @@ from tests.helpers.slow_cases import others_slow
 
 NAMES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
 NAMES |= {"electra": "Electra", "distilbert": "DistilBert"}
+NAMES |= {"eurobert": "EuroBert", "neobert": "NeoBERT"}
 NAMES |= {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm": "XLM", "xlnet": "XLNet"}
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
 # Sizes of single families. In some, the feed-forward has four times the width in transformers.
 FOUR_TIMES = {"intermediate_size": 96}
 OWN = {"electra": {"embedding_size": 16}, "openai-gpt": FOUR_TIMES, "xlm": FOUR_TIMES}
+OWN["eurobert"] = {"num_key_value_heads": 1}
 OWN["xlnet"] = {"max_position_embeddings": 512}  # no field of its config.json
 SIZES = dict(
     hidden_size=24,
@@ -119,7 +121,7 @@ def _limit(wanted) -> float:
     return rounding(max(np.abs(each).max() for each in wanted.values()))
 
 
-def _peer(name: str, kind: str):
+def _peer(name: str, kind: str, **settings):
     """transformers' model with random weights, in float64, and its arrays."""
     import torch
     import transformers
@@ -138,6 +140,7 @@ def _peer(name: str, kind: str):
         sizes = dict(d_model=24, n_layer=2, n_head=3, d_inner=56)
     else:
         sizes["max_position_embeddings"] = 64 if like_roberta else 62
+    sizes |= settings
     config = getattr(transformers, f"{NAMES[name]}Config")(
         **sizes,
         vocab_size=VOCABULARY,
@@ -154,12 +157,41 @@ def _peer(name: str, kind: str):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name, kind", CASES)
+@pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] != "neobert"])
 def test_the_function_is_that_of_transformers(name, kind, tokenizer):
     """With padding behind, and before."""
+    _assert_is_the_function(name, kind, tokenizer)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("pooling, heads", [("bos", 3), ("mean", None)])
+def test_euroberts_other_poolings(pooling, heads, tokenizer):
+    """And as many heads of keys and values as of queries."""
+    settings = dict(classifier_pooling=pooling, num_key_value_heads=heads)
+    _assert_is_the_function("eurobert", kinds.SEQUENCE_CLASSIFICATION, tokenizer, **settings)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    "name, kind, field",
+    [
+        ("roberta", kinds.MASKED_LM, "hidden_act"),  # gelu in its head, whatever is in the layers
+        ("electra", kinds.MASKED_LM, "hidden_act"),
+        ("electra", kinds.REPLACED_TOKENS, "hidden_act"),
+        ("distilbert", kinds.MASKED_LM, "activation"),
+        ("openai-gpt", kinds.CAUSAL_LM, "afn"),
+        ("gpt2", kinds.CAUSAL_LM, "activation_function"),
+        ("xlnet", kinds.PERMUTATION_LM, "ff_activation"),
+    ],
+)
+def test_silu_is_that_of_transformers(name, kind, field, tokenizer):
+    _assert_is_the_function(name, kind, tokenizer, **{field: "silu"})
+
+
+def _assert_is_the_function(name, kind, tokenizer, **settings):
     import torch
 
-    peer, config, arrays = _peer(name, kind)
+    peer, config, arrays = _peer(name, kind, **settings)
     spec = hugging_face.spec_of(config.to_dict(), ENCODERS[name], "test")
     classes = CLASSES if kind in WITH_CLASSES else ()
     model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test", classes)
@@ -179,7 +211,7 @@ def test_the_function_is_that_of_transformers(name, kind, tokenizer):
 
 @pytest.mark.peers
 @pytest.mark.parametrize(
-    "name", ["roberta", "electra", "distilbert", "openai-gpt", "gpt2", "xlm", "xlnet"]
+    "name", ["roberta", "electra", "distilbert", "eurobert", "openai-gpt", "gpt2", "xlm", "xlnet"]
 )
 def test_gradients_of_predicted_tokens(name, tokenizer):
     import torch
@@ -211,13 +243,47 @@ def test_gradients_of_predicted_tokens(name, tokenizer):
     peer(**given, labels=torch.tensor(wanted)).loss.backward()
     theirs = {key: array.grad for key, array in peer.named_parameters() if array.grad is not None}
     padding = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
-    padding.add("embeddings.weight")
+    padding |= {"embeddings.weight", "embed_tokens.weight"}
     wanted = {key: gradient.numpy() for key, gradient in theirs.items()}
     ours = {key: grads[key].copy() for key in wanted}
     for key in wanted:
         if key.partition(".")[2] in padding:  # torch gives the row of padding no gradient
             ours[key][1] = wanted[key][1]
     assert_close(ours, wanted, 1000, share=0.01)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("kind", PUBLISHED["neobert"].classes)
+def test_neobert_computes_what_its_own_code_does(kind, tokenizer):
+    """Outputs and all gradients; 2/3 of the 57 columns are 38, and the next multiple of 8 is 40."""
+    import torch
+
+    from tests.models.encoders import neobert_reference
+
+    sizes = SIZES | dict(vocab_size=VOCABULARY, intermediate_size=57, num_labels=5)
+    config = neobert_reference.NeoBERTConfig(**sizes)
+    torch.manual_seed(0)
+    peer = getattr(neobert_reference, PUBLISHED["neobert"].classes[kind])(config).double().eval()
+    arrays = {key: x.numpy().astype(np.float32) for key, x in peer.state_dict().items()}
+    spec = hugging_face.spec_of(dataclasses.asdict(config), ENCODERS["neobert"], "test")
+    assert (spec.intermediate_size, spec.layer_norm_eps) == (40, 1e-5)
+    model = hugging_face.assemble(arrays, spec, kind, tokenizer, "test")
+    inputs = random_inputs(model)
+    theirs = peer(*(torch.tensor(inputs[key]).long() for key in ("input_ids", "input_mask")))
+    mask = np.expand_dims(inputs["input_mask"], 2) if theirs.ndim == 3 else 1
+    weights = np.random.default_rng(4).normal(size=theirs.shape) * mask
+
+    def summed(params):
+        (found,) = model.model().apply({"params": params}, inputs, deterministic=True).values()
+        return (found * weights).sum(), found * mask
+
+    (_, found), grads = jax.jit(jax.value_and_grad(summed, has_aux=True))(model.params)
+    assert_close(found, theirs.detach().numpy() * mask, 1000)
+    (theirs * torch.tensor(weights)).sum().backward()
+    bare = PUBLISHED["neobert"].bare * (kind == kinds.ENCODER)
+    wanted = {bare + key: array.grad.numpy() for key, array in peer.named_parameters()}
+    found = to_theirs(jax.tree.map(np.asarray, grads), model.entries)
+    assert_close(found, wanted, 1000, share=0.01)
 
 
 @pytest.mark.peers
@@ -292,6 +358,84 @@ def test_xlm_that_is_computed_in_another_way_is_refused():
         _spec("xlm", type_vocab_size=1)
 
 
+def test_silu_is_written_and_read():
+    for name in (name for name in PUBLISHED if PUBLISHED[name].classes):
+        spec, config = ENCODERS[name].spec(hidden_act="silu"), PUBLISHED[name].config
+        if name == "xlm":
+            with pytest.raises(ValueError, match="no xlm with hidden_act='silu', only 'gelu'"):
+                config.write(spec)
+        else:
+            assert hugging_face.spec_of(config.write(spec), ENCODERS[name], "test") == spec
+    with pytest.raises(ValueError, match="no openai-gpt with hidden_act='gelu', only gelu_tanh"):
+        PUBLISHED["openai-gpt"].config.write(ENCODERS["openai-gpt"].spec(hidden_act="gelu"))
+
+
+def test_eurobert_that_is_computed_in_another_way_is_refused():
+    read = functools.partial(hugging_face.spec_of, family=ENCODERS["eurobert"], origin="test")
+    old = {"rope_theta": 160_000.0, "rope_scaling": None, "num_key_value_heads": 6}
+    spec = read(old | {"head_dim": 64, "clf_pooling": "late", "classifier_pooling": "late"})
+    assert (spec.global_rope_theta, spec.num_key_value_heads) == (160_000, 6)
+    rope = {"rope_theta": 10_000.0, "rope_type": "default"}
+    new = {"rope_parameters": rope, "num_key_value_heads": None, "classifier_pooling": "bos"}
+    spec = read(new)
+    assert (spec.global_rope_theta, spec.num_key_value_heads) == (10_000, 0)
+    written = PUBLISHED["eurobert"].config.write(spec)
+    assert written["rope_parameters"] == rope and written["classifier_pooling"] == "bos"
+    assert "num_key_value_heads" not in written and spec.classifier_pooling == "cls"
+    for changes, message in (
+        ({"tie_word_embeddings": True}, "tie_word_embeddings=True: only False can be read"),
+        ({"attention_bias": True}, "attention_bias=True: only False can be read"),
+        ({"mlp_bias": True}, "mlp_bias=True: only False can be read"),
+        ({"is_causal": True}, "is_causal=True: only False can be read"),
+        ({"head_dim": 32}, "head_dim=32: only hidden_size / num_attention_heads, 64, can be read"),
+        ({"rope_scaling": {"type": "linear"}}, "rotary positions without scaling"),
+        ({"rope_parameters": rope | {"rope_type": "llama3"}}, "rotary positions without scaling"),
+        ({"classifier_pooling": "cls"}, "classifier_pooling='cls': must be one of bos, mean, late"),
+        ({"clf_pooling": "mean"}, "clf_pooling='mean', which transformers ignores"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(old | changes)
+    with pytest.raises(InputError, match="rope_theta is missing: the published code takes 250000"):
+        read({})
+    with pytest.raises(ValueError, match="no EuroBERT with causal=True"):
+        PUBLISHED["eurobert"].config.write(dataclasses.replace(spec, causal=True))
+
+
+def test_neobert_that_is_computed_in_another_way_is_refused():
+    read = functools.partial(hugging_face.spec_of, family=ENCODERS["neobert"], origin="test")
+    write = PUBLISHED["neobert"].config.write
+    spec = read({"intermediate_size": 57, "hidden_act": "swiGLU", "max_length": 62})
+    assert (spec.intermediate_size, spec.layer_norm_eps) == (40, 1e-6)
+    written = write(dataclasses.replace(spec, initializer_range=0.01))
+    assert written["intermediate_size"] == 60 and written["embedding_init_range"] == 0.01
+    assert written["auto_map"]["AutoModel"] == "chandar-lab/NeoBERT--model.NeoBERT"
+    assert read(written) == dataclasses.replace(spec, initializer_range=0.01)
+    for changes, message in (
+        ({"rms_norm": False}, "rms_norm=False: only True can be read"),
+        ({"rope": False}, "rope=False: only True can be read"),
+        ({"ngpt": True}, "ngpt=True: only False can be read"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu': only 'SwiGLU' can be read"),
+        ({"embedding_init_range": 0.01}, "embedding_init_range=0.01: only that of decoder_init"),
+        ({"dim_head": 96}, "dim_head=96: only hidden_size / num_attention_heads, 64, can be read"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(changes)
+    for changes, message in (
+        ({"intermediate_size": 42}, "intermediate_size=42: must be a multiple of 8"),
+        ({"hidden_act": "gelu"}, "no NeoBERT with hidden_act='gelu', only 'silu'"),
+        ({"causal": True}, "no NeoBERT with causal=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write(dataclasses.replace(spec, **changes))
+
+
+def test_a_decoder_that_is_not_tied(tokenizer):
+    for name, tied in (("eurobert", False), ("neobert", False), ("roberta", True)):
+        config = hugging_face.config_of(_model(name, kinds.MASKED_LM, tokenizer))
+        assert config["tie_word_embeddings"] is tied
+
+
 def test_positions_begin_behind_the_id_of_the_padding():
     spec = _spec("roberta")
     assert spec.position_rows == 64 and _spec("electra").position_rows == 62
@@ -338,7 +482,7 @@ def test_a_config_without_the_fields_that_have_usual_values():
     spec = hugging_face.spec_of(fields, ENCODERS["gpt2"], "test")
     assert (spec.intermediate_size, spec.hidden_act, spec.causal) == (96, "gelu_tanh", True)
     for name, wrong in (("gpt2", {"scale_attn_weights": False}), ("openai-gpt", {"afn": "relu"})):
-        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: only .* can be read"):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: (only|must be one of) "):
             hugging_face.spec_of(fields | wrong, ENCODERS[name], "test")
     with pytest.raises(ValueError, match="no openai-gpt with intermediate_size=56, only 96"):
         spec = _spec("openai-gpt", intermediate_size=56)
