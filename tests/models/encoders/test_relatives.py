@@ -130,6 +130,8 @@ def _peer(name: str, kind: str, **settings):
     sizes = SIZES | OWN.get(name, {}) | ({"type_vocab_size": 1} if like_roberta else {})
     sizes |= dict(layer_norm_eps=ENCODERS[name].spec.layer_norm_eps)
     sizes["is_decoder"] = kind == kinds.CAUSAL_LM
+    if name == "eurobert" and kind in WITH_CLASSES:
+        del sizes["num_key_value_heads"]  # as many as of queries
     if name == "gpt2":
         sizes["n_inner"] = sizes.pop("intermediate_size")
     if name == "distilbert":
