@@ -261,9 +261,9 @@ def _of_row(place: str, theirs: str, form: list[Form], arrays: Arrays) -> Iterat
                 assert inner[inputs] == len(stacked), f"{path}: {inner}, and {theirs}"
                 inner = inner[:inputs] + inner[inputs + 1 :]
             usual = _flat if ending else _same
-            shape, *how = (form[0] if form else usual)(inner, inputs)
+            shape, transposed, order = (form[0] if form else usual)(inner, inputs)
             part = number if len(stacked) > 1 else None
-            yield Entry(name + their_ending, shape, path, inner, part, *how)
+            yield Entry(name + their_ending, shape, path, inner, part, transposed, order)
 
 
 def _alternatives(theirs: str) -> list[str]:
