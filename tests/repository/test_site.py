@@ -48,7 +48,7 @@ def test_relative_links_lead_to_the_same_places(site):
     assert (site / picture).read_bytes() == (REPOSITORY / picture).read_bytes()
     code = (site / "bertjax" / "config.py.html").read_text(encoding="utf-8")
     assert 'href="../bertjax/config.py.html"' in training and "<h1>bertjax/config.py</h1>" in code
-    folder = (site / "bertjax/models/encoders/roberta/index.html").read_text(encoding="utf-8")
+    folder = (site / "bertjax/models/encoders/elmo/index.html").read_text(encoding="utf-8")
     assert '<li><a href="spec.py.html">spec.py</a></li>' in folder
 
 
