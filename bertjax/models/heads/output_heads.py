@@ -58,16 +58,20 @@ class Readout(nn.Module):
         return mean_of_tokens(states, mask) if pooling == "late" else states
 
 
+def _transformed(spec: TransformerSpec, x: jax.Array, width: int, name: str, act: str) -> jax.Array:
+    """Dense, activation, norm, as parts of the module that calls it: [..., D] -> [..., width]."""
+    x = activation(act, _dense(spec, width, name, spec.use_bias)(x))
+    return norm(spec, "norm", axes.EMBED_OUT)(x)
+
+
 class TokenHead(nn.Module):
-    """Dense, activation, norm, before the output layers of tokens: [..., D] -> [..., D]."""
+    """What stands before the output layers of tokens: [..., D] -> [..., D]."""
 
     spec: TransformerSpec
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        spec = self.spec
-        x = activation(spec.hidden_act, _dense(spec, spec.hidden_size, "dense", spec.use_bias)(x))
-        return norm(spec, "norm", axes.EMBED_OUT)(x)
+        return _transformed(self.spec, x, self.spec.hidden_size, "dense", self.spec.hidden_act)
 
 
 class MaskedLanguageModel(nn.Module):
@@ -83,9 +87,8 @@ class MaskedLanguageModel(nn.Module):
         """x: [B, P, D]; token_embedding: [V, E]."""
         spec, rows = self.spec, self.spec.padded_vocab_size
         if spec.lm_head == "transform":
-            dense = _dense(spec, spec.embedding_width, "transform", spec.use_bias)
-            x = activation(spec.lm_act or spec.hidden_act, dense(x))
-            x = norm(spec, "norm", axes.EMBED_OUT)(x)
+            act = spec.lm_act or spec.hidden_act
+            x = _transformed(spec, x, spec.embedding_width, "transform", act)
         table, bias = token_embedding, None
         if not spec.tied:
             init = nn.initializers.truncated_normal(spec.initializer_range)

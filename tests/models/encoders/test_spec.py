@@ -4,8 +4,16 @@ import dataclasses
 
 import pytest
 
-from bertjax.models.encoders.presets import SIZES, BertSpec
+from bertjax.models.encoders.presets import (
+    SIZES,
+    BertSpec,
+    EuroBertSpec,
+    ModernBertSpec,
+    RobertaSpec,
+    XlmRobertaSpec,
+)
 from bertjax.models.encoders.registry import ENCODERS
+from bertjax.models.encoders.spec import COMPUTED
 
 # Layers, hidden size, heads: Turc et al. (arXiv 1908.08962), Table 1; BERT, section 3 and Table 6.
 PUBLISHED = {
@@ -79,6 +87,40 @@ def test_flops_of_relatives(name):
     if name == "electra":
         others = 128 * 24 + 2 / 11 * (24 * 128 + 128 * 97)
     assert spec.flops_per_token(11, 2, 7.5) == pytest.approx(6 * (layers + others))
+
+
+def test_flops_where_keys_have_fewer_heads():
+    sizes = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=40)
+    spec = EuroBertSpec(**sizes, num_key_value_heads=2, vocab_size=97)
+    layer = 2 * 24**2 + 2 * 24 * (2 * 4) + 3 * 24 * 40 + 2 * 24 * 11
+    assert spec.flops_per_token(11, 2) == pytest.approx(6 * (3 * layer + 2 / 11 * 24 * 97))
+
+
+def test_what_a_preset_does_not_open_is_a_constant():
+    """No config may name it, no spec of a run has it, and a preset of a preset keeps it."""
+    names = {field.name for field in dataclasses.fields(XlmRobertaSpec)}
+    assert names == {*RobertaSpec.fields, *COMPUTED} == dataclasses.asdict(XlmRobertaSpec()).keys()
+    assert (XlmRobertaSpec.positions, XlmRobertaSpec().vocab_size) == ("counted", 250_002)
+    assert (RobertaSpec().vocab_size, BertSpec.positions) == (50_265, "learned")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'positions'"):
+        BertSpec(positions="rotary")
+
+
+@pytest.mark.parametrize(
+    "spec, fields, message",
+    [
+        (EuroBertSpec, dict(num_key_value_heads=5), "5 does not divide num_attention_heads=12"),
+        (EuroBertSpec, dict(hidden_size=36), "a width of 3: rotary positions need an even width"),
+        (EuroBertSpec, dict(global_rope_theta=1.0), "global_rope_theta=1.0: must be above 1"),
+        (EuroBertSpec, dict(classifier_pooling="max"), "classifier_pooling='max': must be one of"),
+        (ModernBertSpec, dict(local_attention=1), "local_attention=1: a window of no tokens"),
+        (ModernBertSpec, dict(scan_layers=True), "the layers of modernbert are not alike"),
+        (ModernBertSpec, dict(positions="counted"), "positions='counted': must be one of"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(spec, fields, message):
+    with pytest.raises(ValueError, match=message):
+        spec(**fields)
 
 
 @pytest.mark.parametrize(
