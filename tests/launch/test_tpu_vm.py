@@ -94,7 +94,9 @@ class Cloud:
         return process.returncode, out, error
 
     def start(self, *arguments: str, **scenario: object) -> subprocess.Popen:
-        (self.folder / "scenario.json").write_text(json.dumps(scenario))
+        new = self.folder / "scenario.new"  # what runs already may read the file at any time
+        new.write_text(json.dumps(scenario))
+        new.replace(self.folder / "scenario.json")
         return subprocess.Popen(
             ["bash", self.script, *arguments],
             cwd=self.here,
