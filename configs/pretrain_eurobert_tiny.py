@@ -11,19 +11,25 @@ Their code: EuroBERT's trainer packs documents and replaces each chosen token by
 beta2 0.95, epsilon 1e-5, a decay of 0.1, and a rate of 1e-4. Its published models have a theta of
 250,000, for texts of 8,192 tokens. NeoBERT's does not pack; it chooses 20 % and replaces each by
 [MASK], too; AdamW has beta2 0.95, epsilon 1e-8, a decay of 0.1, and a rate of 6e-4; 5 % of its
-steps are long. The rates, sizes and lengths here suit a CPU.
+steps are long. Sizes, lengths and packed rows here suit a CPU, and so does the optimizer: Muon
+needs the fewest steps.
 """
 
 import ml_collections
 
+from bertjax.base.errors import InputError
 from bertjax.config import modern_config
 
 
 def get_config(family: str = "eurobert") -> ml_collections.ConfigDict:
     """Short texts first, and then longer ones."""
+    if family not in ("eurobert", "neobert"):
+        raise InputError(
+            f"configs/pretrain_eurobert_tiny.py:{family}: must be :eurobert or :neobert"
+        )
     is_euro = family == "eurobert"
     config = modern_config()
-    config.packed, config.total_steps = is_euro, 600
+    config.total_steps = 600
     masking = dict(rate=0.3 if is_euro else 0.2, mask=1.0, random=0.0)
     long = 0.1 if is_euro else 0.05
     config.phase_1.update(share=1 - long, length=128, batch_size=32, masking=masking)
@@ -32,7 +38,7 @@ def get_config(family: str = "eurobert") -> ml_collections.ConfigDict:
     config.phase_2.model = dict()
     config.model.update(encoder=family, size="tiny", hidden_act="silu")
     config.model.update(compute_dtype="float32", vocab_multiple=1, max_position_embeddings=512)
-    config.optimizer.update(name="adamw", learning_rate=2e-3, beta2=0.95, weight_decay=0.1)
+    config.optimizer.update(name="muon", learning_rate=5e-3, beta2=0.95, weight_decay=0.01)
     config.optimizer.update(epsilon=1e-5 if is_euro else 1e-8)
     config.optimizer.update(warmup_steps=60, decay_steps=200)
     config.intervals.update(log=20, evaluate=200, checkpoint=200, eval_batches=32)
