@@ -16,7 +16,7 @@ def _nothing(*_: Any) -> None:
 
 
 class Operation(NamedTuple):
-    """What a row does that is more than to copy a value.
+    """How a row computes its value, where both sides do not have the same.
 
     Attributes:
       type: of the field of config.json; None: it may have any.
@@ -143,7 +143,7 @@ WRITTEN_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "silu":
 
 
 def activation(names: Mapping[str, str], written: Mapping[str, str]) -> Operation:
-    """Of a field with the name of an activation.
+    """The operation of a field that names an activation.
 
     Args:
       names: those in config.json -> `hidden_act`.
@@ -177,10 +177,10 @@ def _check_four_times(spec: Any) -> None:
 ACTIVATION = activation(ACTIVATIONS, WRITTEN_ACTIVATIONS)
 IF_CAUSAL = Operation(bool, _value, lambda spec: spec.causal or None)
 ONLY_READ = Operation(read=_value)  # another row writes the field of the spec
-# Of the width, which another row has: the feed-forward is four times as wide.
+# The feed-forward is four times as wide as the model, whose width another row has.
 FOUR_TIMES = Operation(read=lambda field, config: 4 * config[field], write=_check_four_times)
 
 
 def only_written(name: str, of_type: Any = None) -> Operation:
-    """Of a field that has the value of a spec's, which another row reads."""
+    """The operation of a field that repeats one of the spec, which another row reads."""
     return Operation(of_type, write=lambda spec: getattr(spec, name))

@@ -405,9 +405,9 @@ def config_of(pretrained: Pretrained) -> dict[str, Any]:
     config = {
         "architectures": [pretrained.class_name],
         "model_type": pretrained.family.name,
+        "tie_word_embeddings": True,
         **fields_of(pretrained.spec, pretrained.origin),
         **ids,
-        "tie_word_embeddings": getattr(pretrained.spec, "tied", True),
         "dtype": "float32",
     }
     task = dict(pretrained.task)

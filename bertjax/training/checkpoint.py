@@ -104,7 +104,7 @@ def newest_metadata(directory: Path) -> dict[str, Any]:
 
 
 def _metadata(directory: Path, step: int, *part: str) -> Any:
-    """Of a checkpoint; its field `metadata` is the tree of a part, of any one if none is named."""
+    """Describes a checkpoint; `metadata` of it is the tree of the part, or of any one."""
     path = directory / str(step)
     return ocp.metadata(path if in_bucket(path) else path.absolute(), *part)
 

@@ -101,7 +101,8 @@ NEOBERT = Names(
         },
         wanted={"rms_norm": True, "rope": True, "ngpt": False},
         written={
-            "auto_map": {auto: f"chandar-lab/NeoBERT--model.{own}" for auto, own in _AUTO.items()}
+            "tie_word_embeddings": False,
+            "auto_map": {auto: f"chandar-lab/NeoBERT--model.{own}" for auto, own in _AUTO.items()},
         },
         lost=("attention_probs_dropout_prob",),
         roles=("pad",),
