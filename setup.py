@@ -28,8 +28,8 @@ setup(
     # announces another layout of its modules with 1.0; tokenizers 1.0 (its third candidate was
     # tried) encodes only, and has no parts to build or train a tokenizer with; and each version of
     # ruff has its own format. JAX has none: it warns before it removes something, such a warning
-    # from this package fails the suite, and the one private part of JAX that is used is checked
-    # (sharding/hosts.py).
+    # from this package fails the suite, and the two private parts of JAX that are used are checked
+    # (sharding/hosts.py, attention/library_kernels.py).
     install_requires=[
         "absl-py>=2.5",
         "etils>=1.14",
@@ -61,7 +61,8 @@ setup(
     extras_require={
         # Devices and platforms.
         "tpu": ["jax[tpu]"],
-        "cuda": ["jax[cuda12]"],
+        # FlashAttention's kernels are of the same CUDA. They need JAX 0.11.2, and so Python 3.12.
+        "cuda": ["jax[cuda13]", "dew-flash-attn-cu13>=0.3.6; python_version >= '3.12'"],
         "gcs": [  # runs and corpora on gs://
             "gcsfs>=2026.10",
             "google-cloud-storage>=3.17",

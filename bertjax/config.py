@@ -99,7 +99,6 @@ def paper_config() -> ml_collections.ConfigDict:
         vocab_multiple=128,
         scan_layers=False,
         remat="activation",
-        attention="einsum",
         dropout_bits=32,
     )
     config.optimizer = section(OptimizerSpec, without=["warmup_proportion"])
@@ -140,7 +139,8 @@ def modern_config() -> ml_collections.ConfigDict:
     config.phase_1 = section(PhaseSpec, share=0.9, length=1024, batch_size=1024)
     config.phase_1.update(masking=masked, model=dict(global_rope_theta=10_000.0))
     config.phase_2 = section(PhaseSpec, share=0.1, length=8192, batch_size=128)
-    # The attention of all pairs of 8,192 positions is recomputed in the backward pass, not stored.
+    # Where einsum computes it, the attention of all pairs of 8,192 positions is recomputed in the
+    # backward pass, not stored.
     config.phase_2.update(masking=masked, model=dict(remat="attention"))
     config.model = {
         **config.model.to_dict(),
@@ -185,8 +185,7 @@ def place_on_pod(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict
     # google-research/bert computes gelu in this form. With the erf form,
     # --config.model.hidden_act=gelu, a step of base_16 takes up to 1 % more time.
     config.model.update(hidden_act="gelu_tanh", gradient_dtype="bfloat16")
-    # Kernels where they are faster than einsum, and einsum otherwise (docs/tpu.md).
-    config.model.update(attention="kernel", dropout_bits=16)
+    config.model.update(dropout_bits=16)  # faster in the TPU's kernels of attention
     return config
 
 
@@ -275,7 +274,6 @@ def finetune_config() -> ml_collections.ConfigDict:
         vocab_multiple=1,
         scan_layers=False,
         remat="activation",
-        attention="einsum",
         dropout_bits=32,
     )
     # The weight of the next token's loss beside the task's, for GPT, whose paper has 0.5.

@@ -13,9 +13,8 @@ from bertjax.base.errors import InputError
 from bertjax.data.corpus.shards import HELDOUT, TRAIN
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
-from bertjax.models.attention.implementations import computed_by
-from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget
@@ -187,18 +186,15 @@ class Job:
                 own = experiment.model.params_of(params, part)
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
                 lines += [f"  fresh: {name}" for name in own if name not in given.params]
-        attention: dict[int, str] = {}
-        if isinstance(spec, AttentionComputation):
+        attention = []
+        if isinstance(spec, TransformerSpec):
             with experiment.placement.active():
-                attention = {
-                    phase.length: computed_by(spec, phase.length, device.platform)
-                    for _, phase, _ in recipe.steps()
-                }
-        lengths = ", ".join(f"by {name} at length {length}" for length, name in attention.items())
+                lengths = {phase.length: None for _, phase, _ in recipe.steps()}
+                attention = [spec.attention_by(each) for each in lengths]
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
-            *([f"attention {lengths}"] if lengths else []),
+            *([f"attention {', '.join(attention)}"] if attention else []),
             f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
             f"corpus's {self.train.token_count:,} tokens",
             *filter(None, [self.train.table_of_languages()]),

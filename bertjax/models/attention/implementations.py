@@ -1,58 +1,28 @@
-"""Attention, and every implementation of it by its name in `config.model.attention`."""
+"""Attention, and self-attention by the ways that `bertjax.models.attention.choice` chooses."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
 
 import jax
+import jax.numpy as jnp
 
+from bertjax.models.attention.choice import BLOCKS, CUDNN, EINSUM, FLASH, FUSED, KERNEL, Way
 from bertjax.models.attention.contract import Drop, Mask, Pattern
 from bertjax.models.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.models.attention.fused import fused_attention, fused_self_attention
-from bertjax.models.attention.local import block_length, local_self_attention
+from bertjax.models.attention.library_kernels import cudnn_self_attention, flash_self_attention
+from bertjax.models.attention.local import local_self_attention
 from bertjax.models.layers.rotary import Rotation, rotated
 
-
-class AttentionSpec(Protocol):
-    """The fields of an encoder's spec that attention reads."""
-
-    @property
-    def head_width(self) -> int:
-        """H."""
-
-    @property
-    def compute_dtype(self) -> str:
-        """The dtype of queries, keys and values."""
-
-    @property
-    def attention(self) -> str:
-        """A key of `IMPLEMENTATIONS`."""
-
-    @property
-    def attention_probs_dropout_prob(self) -> float:
-        """The probability of dropping an attention probability."""
-
-
-class Implementation(NamedTuple):
-    """A way to compute attention.
-
-    Attributes:
-      attend: (query, key, value, mask, pattern, bias=..., drop=...).
-      attend_to_self: (qkv, mask, pattern, drop=...).
-      dropout: whether it can drop attention probabilities.
-    """
-
-    attend: Callable[..., jax.Array]
-    attend_to_self: Callable[..., jax.Array]
-    dropout: bool
-
-
-_EINSUM = Implementation(einsum_attention, einsum_self_attention, dropout=True)
-KERNEL = "kernel"
-IMPLEMENTATIONS = {
-    "einsum": _EINSUM,
-    "fused": Implementation(fused_attention, fused_self_attention, dropout=False),
-    # Kernels for self-attention on TPUs, for the shapes that they serve; everything else is einsum.
-    KERNEL: _EINSUM,
+# Query [B, S, N, H], key and value [B, S, K, H] apart; or as one array, [B, S, 3, N, H].
+Qkv = jax.Array | tuple[jax.Array, jax.Array, jax.Array]
+_OF_JOINED: Mapping[str, Callable[..., jax.Array]] = {
+    EINSUM: einsum_self_attention,
+    BLOCKS: local_self_attention,
+    FUSED: fused_self_attention,
+}
+_OF_APART: Mapping[str, Callable[..., jax.Array]] = {
+    FLASH: flash_self_attention,
+    CUDNN: cudnn_self_attention,
 }
 
 
@@ -68,86 +38,80 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     drop: Drop | None = None,
-    implementation: str = "einsum",
+    implementation: str = EINSUM,
 ) -> jax.Array:
     """Attention of [B, S, N, H] queries to [B, T, K, H] keys and values: [B, S, N, H].
 
     The arguments are those of `bertjax.models.attention.contract`: `mask` is `Mask.keys`, and so
-    on.
+    on. Only "fused" is another implementation than einsum.
     """
     seen = Mask(mask, segment_ids, query_segment_ids)
-    attend = IMPLEMENTATIONS[implementation].attend
-    pattern = Pattern(causal, window)
-    return attend(query, key, value, seen, pattern, bias=bias, drop=drop)
+    attend = fused_attention if implementation == FUSED else einsum_attention
+    return attend(query, key, value, seen, Pattern(causal, window), bias=bias, drop=drop)
 
 
 def self_attention(
-    qkv: jax.Array,
+    qkv: Qkv,
     mask: Mask,
     pattern: Pattern,
     rotation: Rotation | None = None,
     *,
     drop: Drop | None = None,
-    implementation: str,
-    by_kernel: bool,
+    ways: Mapping[str, Way],
     remat: bool = False,
 ) -> jax.Array:
-    """Attention of the tokens of a sequence to each other: qkv [B, S, 3, N, H] -> [B, S, N, H].
-
-    It is computed by blocks where a window makes that cheaper.
+    """Attention of the tokens of a sequence to each other: [B, S, N, H].
 
     Args:
+      qkv: see `Qkv`.
       rotation: if given, queries and keys are rotated by it, which marks positions.
-      by_kernel: the result of `by_kernel`.
+      ways: the result of `bertjax.models.attention.choice.ways`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
-    by_blocks = _by_blocks(qkv.shape[1], pattern)
-    of_rotated = IMPLEMENTATIONS[implementation].attend_to_self
-    of_rotated = local_self_attention if by_blocks else of_rotated
+    by = {platform: _by(way.name, pattern, drop, remat) for platform, way in ways.items()}
+    if len(by) == 1:
+        return by["default"](qkv, mask, rotation)
+    return jax.lax.platform_dependent(qkv, mask, rotation, **by)
 
-    def attend(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
+
+def is_apart(ways: Mapping[str, Way]) -> bool:
+    """Whether a way takes query, key and value apart, so that nobody joins them first."""
+    return any(way.name in _OF_APART for way in ways.values())
+
+
+def joined(qkv: Qkv) -> jax.Array:
+    """[B, S, 3, N, H]; a head of keys and values is repeated for all heads that read it."""
+    if isinstance(qkv, jax.Array):
+        return qkv
+    query, *others = qkv
+    key, value = (jnp.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in others)
+    return jnp.stack([query, key, value], axis=2)
+
+
+def _by(
+    name: str, pattern: Pattern, drop: Drop | None, remat: bool
+) -> Callable[[Qkv, Mask, Rotation | None], jax.Array]:
+    """Self-attention by one way."""
+
+    def by_kernel(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        from bertjax.models.attention.kernel.attend import kernel_self_attention
+
+        return kernel_self_attention(joined(qkv), mask, pattern, rotation=rotation, drop=drop)
+
+    def of_apart(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        assert isinstance(qkv, tuple)
+        query, key, value = qkv
+        if rotation is not None:
+            query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
+        return _OF_APART[name](query, key, value, mask, pattern)
+
+    def of_joined(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        qkv = joined(qkv)
         qkv = qkv if rotation is None else rotated(qkv, rotation)
-        return of_rotated(qkv, mask, pattern, drop=drop)
+        return _OF_JOINED[name](qkv, mask, pattern, drop=drop)
 
-    attend = jax.checkpoint(attend) if remat else attend
-    if not by_kernel:
-        return attend(qkv, mask, rotation)
-    from bertjax.models.attention.kernel.attend import kernel_self_attention
-
-    def on_tpu(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        return kernel_self_attention(qkv, mask, pattern, rotation=rotation, drop=drop)
-
-    return jax.lax.platform_dependent(qkv, mask, rotation, tpu=on_tpu, default=attend)
-
-
-def by_kernel(
-    implementation: str,
-    length: int,
-    width: int,
-    dtype: jax.typing.DTypeLike,
-    pattern: Pattern,
-    rate: float,
-) -> bool:
-    """Whether kernels compute self-attention on TPUs, for this S and H, and dtype of qkv."""
-    # In local attention by blocks, dropout has other bits than in kernels.
-    is_exported = not isinstance(length, int)
-    if implementation != KERNEL or is_exported or (rate and _by_blocks(length, pattern)):
-        return False
-    from bertjax.models.attention.kernel.attend import serves
-
-    return serves(length, width, dtype)
-
-
-def computed_by(spec: AttentionSpec, length: int, platform: str) -> str:
-    """The implementation that computes an encoder's global attention on a platform, as "tpu"."""
-    if spec.attention != KERNEL:
-        return spec.attention
-    rate = spec.attention_probs_dropout_prob
-    on_tpu = by_kernel(KERNEL, length, spec.head_width, spec.compute_dtype, Pattern(), rate)
-    return KERNEL if platform == "tpu" and on_tpu else "einsum"
-
-
-def _by_blocks(length: int, pattern: Pattern) -> bool:
-    """Whether local attention by blocks is cheaper; a program for any length has no blocks."""
-    window = pattern.window
-    return window is not None and isinstance(length, int) and length > 2 * block_length(window)
+    if name == KERNEL:
+        return by_kernel
+    if name in _OF_APART:
+        return of_apart
+    return jax.checkpoint(of_joined) if remat else of_joined

@@ -7,8 +7,15 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
+from bertjax.models.attention.choice import EINSUM, KERNEL, Call, ways
 from bertjax.models.attention.contract import Drop, Mask, Pattern
-from bertjax.models.attention.implementations import attention, by_kernel, self_attention
+from bertjax.models.attention.implementations import (
+    Qkv,
+    attention,
+    is_apart,
+    joined,
+    self_attention,
+)
 from bertjax.models.attention.probabilities import ATTENTION, probabilities
 from bertjax.models.layers.dense import Dense, Precision
 from bertjax.models.layers.dropout import dropout_seed
@@ -24,7 +31,7 @@ class SelfAttention(nn.Module):
     Attributes:
       heads, head_width: N and H.
       pattern: what a query sees by position.
-      implementation: a key of `bertjax.models.attention.implementations.IMPLEMENTATIONS`.
+      implementation: one of `bertjax.models.attention.choice.NAMES`.
       rate, dropout_bits: the probability of dropping an attention probability, and the random
         bits of each decision, see `bertjax.models.attention.contract`.
       qkv_init, output_init: the initializers of the two kernels.
@@ -58,43 +65,44 @@ class SelfAttention(nn.Module):
         """
         embed = {axes.EMBED: x.shape[-1]}
         heads = {axes.HEADS: self.heads, axes.HEAD_WIDTH: self.head_width}
-        kind = x.shape[1], self.head_width, x.dtype
-        kernel = by_kernel(self.implementation, *kind, self.pattern, self.rate)
+        cached = self.has_variable("cache", "keys")
+        dropping = self.rate > 0 and not deterministic
+        call = Call(
+            *(x.shape[1], self.head_width, x.dtype, self.pattern, self.rate, dropping),
+            mask_of_keys=mask.keys.ndim == 2,
+        )
+        by = ways(EINSUM if cached else self.implementation, call)
+        apart = is_apart(by)
         dense = partial(
             Dense,
             precision=self.precision,
             use_bias=self.use_bias,
-            joined=kernel,  # a kernel of attention reads and writes all heads as one axis
+            # A kernel of attention on a TPU reads and writes all heads as one axis.
+            joined=any(way.name == KERNEL for way in by.values()),
         )
+        qkv: Qkv
         if self.key_value_heads in (0, self.heads):
-            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, name="qkv")(x)
+            qkv = dense(embed, {axes.QKV: 3} | heads, self.qkv_init, apart=apart, name="qkv")(x)
         else:
-            shared = {axes.KV_HEADS: self.key_value_heads, axes.HEAD_WIDTH: self.head_width}
+            shared = {axes.QKV: 2, axes.KV_HEADS: self.key_value_heads}
+            shared[axes.HEAD_WIDTH] = self.head_width
             query = dense(embed, heads, self.qkv_init, name="query")(x)
-            key_value = dense(embed, {axes.QKV: 2} | shared, self.qkv_init, name="key_value")(x)
-            key_value = jnp.repeat(key_value, self.heads // self.key_value_heads, axis=3)
-            qkv = jnp.concatenate([query[:, :, None], key_value], axis=2)
-        qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
-            qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
-        )
+            others = dense(embed, shared, self.qkv_init, apart=apart, name="key_value")(x)
+            qkv = (query, *others) if apart else joined((query, others[:, :, 0], others[:, :, 1]))
+        if not apart:
+            qkv = nn.with_logical_constraint(  # [B, S, 3, N, H]
+                qkv, (axes.BATCH, axes.LENGTH, None, axes.ACTIVATION_HEADS, None)
+            )
         if self.is_mutable_collection(ATTENTION):
-            self.sow(ATTENTION, "probabilities", probabilities(qkv, mask, self.pattern, rotation))
-        if self.has_variable("cache", "keys"):
-            context = self._go_on(qkv, mask.keys, rotation)
-            return dense(heads, embed, self.output_init, name="output")(context)
-        dropping = self.rate > 0 and not deterministic
-        drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
-
-        context = self_attention(  # [B, S, N, H]
-            qkv,
-            mask,
-            self.pattern,
-            rotation,
-            drop=drop,
-            implementation=self.implementation,
-            by_kernel=kernel,
-            remat=self.remat,
-        )
+            shares = probabilities(joined(qkv), mask, self.pattern, rotation)
+            self.sow(ATTENTION, "probabilities", shares)
+        if cached:
+            context = self._go_on(joined(qkv), mask.keys, rotation)
+        else:
+            drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
+            context = self_attention(  # [B, S, N, H]
+                qkv, mask, self.pattern, rotation, drop=drop, ways=by, remat=self.remat
+            )
         return dense(heads, embed, self.output_init, name="output")(context)
 
     def _go_on(self, qkv: jax.Array, mask: jax.Array, rotation: Rotation | None) -> jax.Array:

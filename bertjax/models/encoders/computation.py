@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from bertjax.base.validation import converted
-from bertjax.models.attention.implementations import IMPLEMENTATIONS
+from bertjax.models.attention.choice import AUTO, FUSED, NAMES
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.layers.dense import Precision
 
@@ -102,23 +102,24 @@ class AttentionComputation(Computation, _AttentionArchitecture):
     """The switches of every encoder with attention.
 
     Attributes:
-      attention: a key of `bertjax.models.attention.implementations.IMPLEMENTATIONS`: "einsum",
-        "fused" (cuDNN's kernel on GPUs, without dropout), or "kernel" (this project's kernels on
-        TPUs).
+      attention: what computes self-attention. "auto": what is fastest on the device for the length,
+        window, dropout and dtype (`bertjax.models.attention.choice`). "einsum"; "fused": cuDNN's
+        kernel with a mask of all pairs, on a GPU and without dropout; "kernel": this project's
+        kernels, on a TPU. What a name cannot compute, einsum does.
       dropout_bits: the random bits that decide whether an attention probability is dropped, 32 or
         16. With 16, two heads share a number, which is faster where kernels compute. The two drop
         other probabilities, so a run keeps its choice.
     """
 
-    attention: str = "einsum"
+    attention: str = AUTO
     dropout_bits: int = 32
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "attention", tuple(IMPLEMENTATIONS))
+        check_choice(self, "attention", NAMES)
         check_choice(self, "dropout_bits", (16, 32))
         check_heads(self)
-        if self.attention_probs_dropout_prob and not IMPLEMENTATIONS[self.attention].dropout:
+        if self.attention_probs_dropout_prob and self.attention == FUSED:
             raise ValueError(
                 f'attention="{self.attention}" cannot drop attention probabilities: '
                 "set attention_probs_dropout_prob=0.0"

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import jax
 
+from bertjax.models.attention.choice import Call, Way, taken
+from bertjax.models.attention.contract import Pattern
 from bertjax.models.encoders.computation import AttentionComputation, check_choice, check_shares
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -212,6 +214,20 @@ class TransformerSpec(AttentionComputation, TransformerArchitecture):
         if self.global_attn_every_n_layers == 1:
             return ""
         return "global" if self.is_global(layer) else "local"
+
+    def attention_by(self, length: int) -> str:
+        """Says what computes attention in training, and why, as "by flash at length 512"."""
+        found: dict[Way, str] = {}
+        for layer in range(self.num_hidden_layers):
+            pattern = Pattern(self.causal, self.window(layer))
+            rate = self.attention_probs_dropout_prob
+            call = Call(length, self.head_width, self.compute_dtype, pattern, rate)
+            found.setdefault(taken(self.attention, call), self.layer_kind(layer))
+        several = len({way.name for way in found}) > 1
+        each = [way.name + f" in {kind} layers" * several for way, kind in found.items()]
+        reasons = "; ".join(dict.fromkeys(way.why for way in found if way.why))
+        names = " and ".join(dict.fromkeys(each))
+        return f"by {names} at length {length}" + (f" ({reasons})" if reasons else "")
 
     def layer_scope(self, layer: int) -> contextlib.AbstractContextManager[Any]:
         """The scope by which the compile report tells the kinds of layers apart."""

@@ -182,6 +182,8 @@ class Dense(nn.Module):
       bias_init: the bias's initializer.
       joined: whether the axes of each side are multiplied as one, where no mesh axis splits them.
         A TPU lays out such a result without gaps, as kernels of attention read and write it.
+      apart: whether the result is a tuple of arrays along the first axis of the outputs, each by a
+        product of its own: none is cut out of a larger array, and no gradients are put together.
     """
 
     inputs: dict[str, int]
@@ -190,26 +192,40 @@ class Dense(nn.Module):
     precision: Precision = Precision()
     use_bias: bool = True
     joined: bool = False
+    apart: bool = False
     bias_init: nn.initializers.Initializer = nn.initializers.zeros
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        shape_in, shape_out = tuple(self.inputs.values()), tuple(self.outputs.values())
-        axes, shape = (*self.inputs, *self.outputs), shape_in + shape_out
-        precision = self.precision
-        kernel = parameter(self, "kernel", axes, shape, self.kernel_init, precision.gathered_as)
-        batch = x.shape[: x.ndim - len(shape_in)]
+    def __call__(self, x: jax.Array) -> Any:
+        axes, shape = zip(*self.inputs.items(), *self.outputs.items(), strict=True)
+        gathered_as, bias = self.precision.gathered_as, None
+        kernel = parameter(self, "kernel", axes, shape, self.kernel_init, gathered_as)
+        if self.use_bias:
+            sizes = self.outputs.values()
+            bias = parameter(self, "bias", tuple(self.outputs), sizes, self.bias_init)
+        if not self.apart:
+            return self._product(x, kernel, bias, self.outputs)
+        (_, count), *others = self.outputs.items()
+        kernels = jnp.unstack(kernel, axis=len(self.inputs))
+        biases = [None] * count if bias is None else jnp.unstack(bias)
+        each = zip(kernels, biases, strict=True)
+        return tuple(self._product(x, *of_one, dict(others)) for of_one in each)
+
+    def _product(
+        self, x: jax.Array, kernel: jax.Array, bias: jax.Array | None, outputs: dict[str, int]
+    ) -> jax.Array:
+        """x times a kernel [*inputs, *outputs], plus a bias [*outputs]."""
+        precision, batch = self.precision, x.shape[: x.ndim - len(self.inputs)]
+        shape_in, shape_out = tuple(self.inputs.values()), tuple(outputs.values())
         if self.joined:
-            shape_in, shape_out = _joined(self.inputs), _joined(self.outputs)
+            shape_in, shape_out = _joined(self.inputs), _joined(outputs)
         rows, ins, outs = "abc"[: len(batch)], "ij"[: len(shape_in)], "opq"[: len(shape_out)]
         subscripts = f"{rows}{ins},{ins}{outs}->{rows}{outs}"
         x, kernel = x.reshape(batch + shape_in), kernel.reshape(shape_in + shape_out)
         y = product(subscripts, x, kernel, precision, precision.compute)
-        if self.use_bias:
-            sizes = self.outputs.values()
-            bias = parameter(self, "bias", tuple(self.outputs), sizes, self.bias_init)
+        if bias is not None:
             y = add_bias(y, bias.reshape(shape_out))
-        return y.reshape(*batch, *self.outputs.values())
+        return y.reshape(*batch, *outputs.values())
 
 
 def _joined(sizes: dict[str, int]) -> tuple[int, ...]:

@@ -17,6 +17,11 @@ class Rotation(NamedTuple):
     cosine: jax.Array
     sine: jax.Array
 
+    @property
+    def of_one(self) -> "Rotation":
+        """The same for queries or keys alone: [S, 1, H] or [B, S, 1, H]."""
+        return Rotation(self.cosine[..., 0, :, :], self.sine[..., 0, :, :])
+
 
 def rotation(positions: jax.Array, width: int, theta: float) -> Rotation:
     """The rotation of heads at some positions.
@@ -38,6 +43,7 @@ def rotated(qkv: jax.Array, by: Rotation) -> jax.Array:
 
     Column i and column i + H / 2 are the two coordinates of one plane, as in transformers. All
     three are computed alike, because a TPU would take longer to split the array and join it again.
+    With `Rotation.of_one`, queries or keys alone are turned, [B, S, N, H].
     """
     turned = jax.lax.platform_dependent(qkv, tpu=_turned_by_product, default=_turned)
     wide = qkv.astype(jnp.float32) * by.cosine + turned.astype(jnp.float32) * by.sine

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from bertjax.models.attention import implementations
+from bertjax.models.attention.choice import Call, Device, Way, way
 from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.models.attention.einsum import einsum_self_attention
-from bertjax.models.attention.implementations import computed_by, self_attention
+from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
 from bertjax.models.attention.kernel.form import Dropout, form_of
-from bertjax.models.encoders.presets import BertSpec
 from bertjax.models.layers.rotary import rotated, rotation
 from bertjax.training.sharding.mesh import MeshSpec, make_mesh
 from bertjax.training.sharding.placement import Placement
@@ -210,14 +209,6 @@ def test_what_it_serves():
     assert serves(512, 128, BF16) and serves(512, 32, BF16) and not serves(512, 48, BF16)
 
 
-def test_what_computes_is_said():
-    spec = BertSpec.named("base", attention="kernel", compute_dtype=BF16)
-    assert [computed_by(spec, length, "tpu") for length in (128, 512)] == ["einsum", "kernel"]
-    assert computed_by(spec, 512, "cpu") == computed_by(spec, 512, "gpu") == "einsum"
-    fused = BertSpec.named("base", attention="fused", attention_probs_dropout_prob=0.0)
-    assert computed_by(fused, 512, "tpu") == "fused"
-
-
 def test_elsewhere_it_is_einsum():
     """On this CPU, and for shapes that the kernels do not serve."""
     rest = dict(drop=Drop(SEED, 0.2))
@@ -228,7 +219,10 @@ def test_elsewhere_it_is_einsum():
 
     for length in (256, 200):
         qkv, mask = _case(length, 2, 64)
-        kernel = implementations.by_kernel("kernel", length, 64, qkv.dtype, Pattern(), 0.2)
-        assert kernel == (length == 256)
-        how = dict(implementation="kernel", by_kernel=kernel)
+        by = {
+            "default": Way("einsum"),
+            "tpu": way("kernel", Device("tpu"), Call(length, 64, qkv.dtype)),
+        }
+        assert (by["tpu"].name == "kernel") == (length == 256)
+        how = dict(ways=by)
         np.testing.assert_array_equal(*jax.jit(partial(both, **how))(qkv, mask))

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.models.attention import implementations
 from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.models.attention.einsum import einsum_self_attention
 from bertjax.models.attention.local import local_self_attention
@@ -69,16 +68,3 @@ def test_dropout_takes_a_share_out_and_scales_the_rest():
     assert abs(context.mean() - 1) < 5 * deviation
     np.testing.assert_array_equal(one, again)
     assert (other != one).any()
-
-
-def test_long_sequences_go_by_blocks_and_short_ones_by_a_mask(monkeypatch):
-    taken = []
-    monkeypatch.setattr(
-        implementations, "local_self_attention", lambda *args, **kwargs: taken.append(args)
-    )
-    how = dict(implementation="einsum", by_kernel=False)
-    for length in (12, 13):
-        assert not taken
-        qkv, mask = np.ones((1, length, 3, 1, 2)), Mask(np.ones((1, length), bool))
-        implementations.self_attention(qkv, mask, Pattern(window=3), **how)
-    assert len(taken) == 1

@@ -1,0 +1,160 @@
+"""Which way computes self-attention: rules by device, lengths, window, dropout and dtype.
+
+The rules are those of the measured tables (docs/benchmarks.md, docs/tpu.md).
+"""
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bertjax.base import axes
+from bertjax.models.attention.contract import Pattern
+from bertjax.models.attention.library_kernels import cudnn_packed, flash_attention
+from bertjax.models.attention.local import block_length
+from bertjax.models.layers.mesh_axes import mesh_axes
+
+AUTO, EINSUM, FUSED, KERNEL = NAMES = ("auto", "einsum", "fused", "kernel")
+BLOCKS, FLASH, CUDNN = "blocks", "flash", "cudnn"  # further ways, which only "auto" takes
+# XLA's flags by which a program on a GPU gives the same bits each time.
+_EXACT = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(=true|=1|\s|$)")
+
+
+class Device(NamedTuple):
+    """What the choice reads of a device.
+
+    Attributes:
+      platform: "cpu", "tpu", or "cuda" for a GPU of NVIDIA; others as JAX names them.
+      capability: 10 x the compute capability of a GPU, such as 90 for an H100; else 0.
+      flash: whether the library of FlashAttention has kernels for the GPU.
+      cudnn_packed: whether JAX lends cuDNN's attention within packed documents.
+      exact: whether XLA's flags ask for programs that give the same bits each time.
+    """
+
+    platform: str
+    capability: int = 0
+    flash: bool = False
+    cudnn_packed: bool = False
+    exact: bool = False
+
+
+class Call(NamedTuple):
+    """What the choice reads of a call of self-attention.
+
+    Attributes:
+      length: S; not an int in a program that is exported for any length.
+      width: H.
+      dtype: the dtype of queries, keys and values.
+      pattern: what a query sees by position.
+      rate: the probability of dropping an attention probability in training.
+      dropping: whether this call drops.
+      mask_of_keys: whether `Mask.keys` is [B, S].
+    """
+
+    length: int
+    width: int
+    dtype: jax.typing.DTypeLike
+    pattern: Pattern = Pattern()
+    rate: float = 0.0
+    dropping: bool = True
+    mask_of_keys: bool = True
+
+
+class Way(NamedTuple):
+    """A way to compute self-attention, and the reason for it, as a user reads it."""
+
+    name: str
+    why: str = ""
+
+
+@functools.cache
+def this_device() -> Device:
+    """The device of this process."""
+    platform = jax.default_backend()
+    capability = getattr(jax.devices()[0], "compute_capability", "")
+    if platform != "gpu" or not re.fullmatch(r"\d+\.\d+", str(capability)):
+        return Device(platform)
+    number = int(str(capability).replace(".", ""))
+    exact = bool(_EXACT.search(os.environ.get("XLA_FLAGS", "")))
+    library = flash_attention()
+    flash = library is not None and library.serves(number)
+    return Device("cuda", number, flash, number >= 90 and cudnn_packed() is not None, exact)
+
+
+def target() -> Device:
+    """The device of the active mesh, which may be only described, or else of this process."""
+    described = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
+    is_tpu = described is not None and described.device_kind.startswith("TPU")
+    return Device("tpu") if is_tpu else this_device()
+
+
+def ways(name: str, call: Call) -> Mapping[str, Way]:
+    """The ways of a compiled program: "default", and that of `target` if it has another.
+
+    Args:
+      name: `config.model.attention`, one of `NAMES`.
+    """
+    device = target()
+    default, found = way(name, Device("cpu"), call), way(name, device, call)
+    return {"default": default} | ({device.platform: found} if found.name != default.name else {})
+
+
+def taken(name: str, call: Call) -> Way:
+    """What computes a call on the `target`."""
+    return way(name, target(), call)
+
+
+def way(name: str, device: Device, call: Call) -> Way:
+    """What computes a call of self-attention on a device.
+
+    Args:
+      name: one of `NAMES`. All but "auto" are taken wherever they can compute the call.
+    """
+    length, pattern = call.length, call.pattern
+    is_exported = not isinstance(length, int)
+    # Local attention by blocks is cheaper from some length on.
+    window = pattern.window
+    blocks = window is not None and not is_exported and length > 2 * block_length(window)
+    rest = Way(BLOCKS if blocks else EINSUM)
+    if name == FUSED:
+        return rest if blocks else Way(FUSED)
+    if name == EINSUM or is_exported:
+        return rest
+    if device.platform == "tpu":
+        # In local attention by blocks, dropout has other bits than in kernels.
+        from bertjax.models.attention.kernel.attend import serves
+
+        served = serves(length, call.width, call.dtype) and not (call.rate and blocks)
+        return Way(KERNEL) if served else rest
+    if device.platform != "cuda" or name == KERNEL:
+        return rest
+    return _on_gpu(device, call, rest)
+
+
+def _on_gpu(device: Device, call: Call, rest: Way) -> Way:
+    """What "auto" takes on a GPU of NVIDIA; `rest` is what computes everything."""
+    if call.dropping and call.rate:
+        return rest._replace(why="kernels of libraries cannot drop attention probabilities")
+    if jnp.dtype(call.dtype) != jnp.bfloat16:
+        return rest._replace(why="kernels of libraries need compute_dtype=bfloat16")
+    if device.capability < 80 or call.width % 8 or call.width > 128:
+        return rest._replace(why="no library has a kernel for this GPU and width of heads")
+    if (mesh_axes((axes.LENGTH,)) or (None,))[0] is not None:
+        return rest._replace(why="devices share each sequence")
+    if not call.mask_of_keys:
+        return Way(FUSED, "the mask has a value for each pair")
+    # The gradient of queries is summed in any order, but not within a window on Hopper.
+    same_bits = device.capability == 90 and call.pattern.window is not None
+    if device.flash and (same_bits or not device.exact):
+        return Way(FLASH, "" if same_bits else "its gradient's last bits differ from run to run")
+    why = "XLA_FLAGS ask for the same bits each time"
+    if not device.flash:
+        why = "FlashAttention is not installed for this GPU: pip install 'bertjax[cuda]'"
+    if rest.name == BLOCKS:
+        return rest._replace(why=why)
+    packed = device.cudnn_packed and call.pattern == Pattern()
+    return Way(CUDNN if packed else FUSED, why)
