@@ -13,6 +13,8 @@ from bertjax.base.errors import InputError
 from bertjax.data.corpus.shards import HELDOUT, TRAIN
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
+from bertjax.models.attention.choice import for_documents
+from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.runs.assembly import make_experiment, make_phases
@@ -108,6 +110,10 @@ class Job:
                 data[f"phase {number}"] = own[phase.corpus].identity
 
         spec = recipe.spec_for(tokenizer)
+        if recipe.packed and isinstance(spec, AttentionComputation):
+            tokens = train.token_count / (len(train.document_starts) - 1)
+            name = for_documents(spec.attention, tokens, spec.attention_probs_dropout_prob)
+            spec = dataclasses.replace(spec, attention=name)
         experiment = make_experiment(recipe, spec)
         model, placement = experiment.model, experiment.placement
         frozen, identities = frozen_params(model, placement, given, recipe.seed)

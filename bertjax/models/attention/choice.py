@@ -14,7 +14,11 @@ import jax.numpy as jnp
 
 from bertjax.base import axes
 from bertjax.models.attention.contract import Pattern
-from bertjax.models.attention.library_kernels import cudnn_packed, flash_attention
+from bertjax.models.attention.library_kernels import (
+    TOKENS_OF_DOCUMENT,
+    cudnn_packed,
+    flash_attention,
+)
 from bertjax.models.attention.local import block_length
 from bertjax.models.layers.mesh_axes import mesh_axes
 
@@ -106,6 +110,20 @@ def ways(name: str, call: Call) -> Mapping[str, Way]:
 def taken(name: str, call: Call) -> Way:
     """What computes a call on the `target`."""
     return way(name, target(), call)
+
+
+def for_documents(name: str, tokens: float, rate: float) -> str:
+    """The name for packed documents of so many tokens in the mean.
+
+    Where they are short, rows may have more than the kernels of libraries take.
+
+    Args:
+      rate: the probability of dropping an attention probability.
+    """
+    short = tokens < 2 * TOKENS_OF_DOCUMENT  # rows differ
+    if name != AUTO or not short or this_device().platform != "cuda":
+        return name
+    return EINSUM if rate else FUSED
 
 
 def way(name: str, device: Device, call: Call) -> Way:

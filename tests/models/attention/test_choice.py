@@ -161,6 +161,15 @@ def test_what_computes_is_said(monkeypatch):
     )
 
 
+def test_short_documents_are_for_the_ways_that_take_any_number(monkeypatch):
+    name = choice.for_documents
+    assert name("auto", 20.0, 0.0) == "auto"  # on a CPU
+    monkeypatch.setattr(choice, "this_device", lambda: H100)
+    assert name("auto", 128.0, 0.0) == name("auto", 128.0, 0.1) == "auto"
+    assert name("auto", 127.0, 0.0) == "fused" and name("auto", 127.0, 0.1) == "einsum"
+    assert name("kernel", 20.0, 0.0) == "kernel"
+
+
 def test_long_sequences_go_by_blocks():
     """And give the values of blocks, bit for bit."""
     pattern = Pattern(window=3)
