@@ -21,6 +21,7 @@ from bertjax.models.attention.library_kernels import (
 )
 from bertjax.models.attention.local import block_length
 from bertjax.models.layers.mesh_axes import mesh_axes
+from bertjax.models.layers.platform import platform
 
 AUTO, EINSUM, FUSED, KERNEL = NAMES = ("auto", "einsum", "fused", "kernel")
 BLOCKS, FLASH, CUDNN = "blocks", "flash", "cudnn"  # further ways, which only "auto" takes
@@ -78,10 +79,10 @@ class Way(NamedTuple):
 @functools.cache
 def this_device() -> Device:
     """The device of this process."""
-    platform = jax.default_backend()
+    backend = jax.default_backend()
     capability = getattr(jax.devices()[0], "compute_capability", "")
-    if platform != "gpu" or not re.fullmatch(r"\d+\.\d+", str(capability)):
-        return Device(platform)
+    if backend != "gpu" or not re.fullmatch(r"\d+\.\d+", str(capability)):
+        return Device(backend)
     number = int(str(capability).replace(".", ""))
     exact = bool(_EXACT.search(os.environ.get("XLA_FLAGS", "")))
     library = flash_attention()
@@ -90,10 +91,8 @@ def this_device() -> Device:
 
 
 def target() -> Device:
-    """The device of the active mesh, which may be only described, or else of this process."""
-    described = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
-    is_tpu = described is not None and described.device_kind.startswith("TPU")
-    return Device("tpu") if is_tpu else this_device()
+    """The device that programs are compiled for."""
+    return Device("tpu") if platform() == "tpu" else this_device()
 
 
 def ways(name: str, call: Call) -> Mapping[str, Way]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from bertjax.models.layers.dense import Dense, parameter
 from bertjax.models.layers.dropout import Dropout
 from bertjax.models.layers.embedding import look_up
 from bertjax.models.layers.norm import LayerNorm, RMSNorm
+from bertjax.models.layers.platform import platform
 from bertjax.models.layers.positions import last_positions, positions_of
 from bertjax.models.layers.rotary import Rotation, rotation
 
@@ -145,9 +147,15 @@ class Block(nn.Module):
         gate = {axes.GATE: 2} if spec.feed_forward == "gated" else {}
         dense = partial(Dense, precision=spec.precision, use_bias=spec.use_bias)
         y = output_norm(x) if spec.pre_norm else x
-        y = dense(embed, gate | inner, init, name="intermediate")(y)  # [B, S, F] or [B, S, 2, F]
+        on_gpu = platform() == "gpu"
+        apart = bool(gate) and on_gpu
+        y = dense(embed, gate | inner, init, apart=apart, name="intermediate")(y)
         with jax.named_scope("activation"):
-            y = self._activated(y)
+            activate = self._activated
+            if on_gpu and not spec.keeps_slopes:
+                # XLA would keep a float32 array of the forward pass, and not compute it again.
+                activate = jax.checkpoint(activate)
+            y = activate(y)
         if drop_inner:
             y = Dropout(rate, name="inner_dropout")(y, deterministic)
         y = dense(inner, embed, into_residual, name="output")(y)
@@ -157,14 +165,16 @@ class Block(nn.Module):
         x = x if spec.pre_norm else output_norm(x)
         return x, x if self.stacked else None
 
-    def _activated(self, y: jax.Array) -> jax.Array:
-        """[B, S, F], or if gated [B, S, 2, F], whose second half multiplies the first."""
-        spec, last = self.spec, axes.ACTIVATION_MLP
+    def _activated(self, y: Any) -> jax.Array:
+        """[B, S, F]; of the gated form [B, S, 2, F], or a pair, the second multiplies the first."""
+        spec, places = self.spec, (axes.BATCH, axes.LENGTH, axes.ACTIVATION_MLP)
         if spec.feed_forward == "gated":
-            y = nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, None, last))
-            return activation(spec.hidden_act, y[:, :, 0], spec.keeps_slopes) * y[:, :, 1]
+            if isinstance(y, jax.Array):
+                y = nn.with_logical_constraint(y, (*places[:2], None, places[2]))
+                y = y[:, :, 0], y[:, :, 1]
+            return activation(spec.hidden_act, y[0], spec.keeps_slopes) * y[1]
         y = activation(spec.hidden_act, y, spec.keeps_slopes)
-        return nn.with_logical_constraint(y, (axes.BATCH, axes.LENGTH, last))
+        return nn.with_logical_constraint(y, places)
 
 
 class Layers(nn.Module):
