@@ -52,7 +52,7 @@ _install() {
   else
     echo "No tested versions for Python $version under constraints/: installing the newest" >&2
   fi
-  echo "Installing bertjax${extras:+[$extras]} (about a minute)" >&2
+  echo "Installing bertjax${extras:+[$extras]} (about a minute; with cuda, a few)" >&2
   # With --no-compile, byte code is made at the first import, and only for files that are imported.
   # With --use-pep517, every version of pip builds seqeval, which is source, in the same way.
   "$PYTHON" -m pip install --no-compile --use-pep517 "${arguments[@]}" |
@@ -60,6 +60,25 @@ _install() {
   for part in package "$@"; do
     _fingerprint >"$folder/.bertjax-$part"
   done
+}
+
+# Prints the extra "cuda" if this machine has an NVIDIA GPU that CUDA 13 can use. If it has another,
+# it says on standard error what that lacks. With JAX_PLATFORMS=cpu it looks for none.
+gpu_extra() {
+  local ask=(nvidia-smi --id=0 "--format=csv,noheader") driver capability
+  [[ "${JAX_PLATFORMS-}" != cpu ]] || return 0
+  driver="$("${ask[@]}" --query-gpu=driver_version 2>/dev/null)" || return 0
+  if ((${driver%%.*} < 580)); then
+    echo "On the CPU: the GPU's driver is $driver, and CUDA 13 needs 580 or newer. To train on the" \
+      "GPU, install such a driver and run this again" >&2
+    return 0
+  fi
+  capability="$("${ask[@]}" --query-gpu=compute_cap 2>/dev/null)" || return 0
+  if ((${capability/./} < 75)); then
+    echo "On the CPU: the GPU has compute capability $capability, and CUDA 13 needs 7.5 or newer" >&2
+    return 0
+  fi
+  echo cuda
 }
 
 # Prints the machine's python3 if there are tested versions for it; otherwise another Python with

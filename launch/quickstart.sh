@@ -5,7 +5,8 @@
 #   bash launch/quickstart.sh [FOLDER] [--config.key=value ...]
 #
 # FOLDER is quickstart/ in the checkout by default; launch/pretrain.py gets the other arguments.
-# A second run uses the files of the first; a stopped run continues where it was stopped.
+# A second run uses the files of the first; a stopped run continues where it was stopped. An NVIDIA
+# GPU is used where there is one, but not with JAX_PLATFORMS=cpu.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -15,8 +16,8 @@ if [[ "${1-}" && "$1" != --* ]]; then
   folder="$1"
   shift
 fi
-# shellcheck disable=SC2119  # it needs no extras; the script's arguments are for pretrain.py
-use_environment
+gpu="$(gpu_extra)"
+use_environment ${gpu:+"$gpu"}
 launch() {
   printf '\n== %s\n' "$1"
   "$PYTHON" "$REPOSITORY/launch/$2" "${@:3}"
@@ -25,8 +26,10 @@ launch() {
 launch "A corpus: the documentation of Python and of the packages installed here" \
   prepare_corpus.py --source=installed-docs --learn_vocabulary=8000 --output="$folder/corpus"
 
-# Training on a CPU reuses freed memory: see "Memory on a CPU" in docs/training.md.
-export MALLOC_ARENA_MAX=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824
+if [[ ! "$gpu" ]]; then
+  # Training on a CPU reuses freed memory: see "Memory on a CPU" in docs/training.md.
+  export MALLOC_ARENA_MAX=1 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1073741824
+fi
 launch "Pre-training: masked LM by the recipe of ModernBERT, in packed rows of 256 tokens" \
   pretrain.py --config="$REPOSITORY/configs/pretrain_modern_tiny.py" \
   --config.corpus="$folder/corpus" --workdir="$folder/run" "$@"

@@ -180,6 +180,7 @@ def test_a_plain_environment_has_what_setup_asks_for_and_no_more(tmp_path):
 # Acts as an environment's interpreter: records its calls, and fails if it is told to.
 STAND_IN = """#!/usr/bin/env bash
 echo "$*" >>"$NOTES"
+[[ "$*" == *pretrain.py* ]] && env | grep MALLOC_ARENA_MAX >>"$NOTES"
 [[ "$*" == *version_info* ]] && echo 3.12
 [[ "$*" == *"pip install"* && -n "${FAIL-}" ]] && exit 1
 exit 0
@@ -284,3 +285,49 @@ def test_environment_tries_again_after_a_failed_install(use_environment):
     code, (install,) = use_environment()
     assert code == 0
     assert f"--editable {REPOSITORY} --constraint" in install
+
+
+# Acts as nvidia-smi: fails without a driver, and answers the two questions of environment.sh.
+NVIDIA_SMI = """#!/usr/bin/env bash
+[[ -n "$DRIVER" ]] || exit 9
+case "$*" in
+  *driver_version*) echo "$DRIVER" ;;
+  *compute_cap*) echo "$CAPABILITY" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("driver", "capability", "platforms", "extra", "message"),
+    [
+        ("580.65.06", "9.0", "", "cuda", ""),
+        ("610.10", "12.0", "cuda", "cuda", ""),
+        ("580.95.05", "7.5", "", "cuda", ""),
+        ("580.95.05", "7.0", "", "", "the GPU has compute capability 7.0, and CUDA 13 needs 7.5"),
+        ("575.57.08", "9.0", "", "", "driver is 575.57.08, and CUDA 13 needs 580 or newer. To"),
+        ("580.65.06", "9.0", "cpu", "", ""),
+        ("", "", "", "", ""),
+    ],
+)
+def test_quickstart_uses_a_gpu_that_cuda_can_use(
+    use_environment, tmp_path, driver, capability, platforms, extra, message
+):
+    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    notes = tmp_path / "notes"
+    result = subprocess.run(
+        ["bash", REPOSITORY / "launch" / "quickstart.sh", tmp_path / "made"],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"DRIVER": driver, "CAPABILITY": capability, "JAX_PLATFORMS": platforms}
+        | {"BERTJAX_VENV": str(tmp_path / "an environment"), "NOTES": str(notes)}
+        | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    assert result.returncode == 0
+    (install,) = [line for line in notes.read_text().splitlines() if "pip install" in line]
+    assert f"--editable {REPOSITORY}{extra and f'[{extra}]'} --constraint" in install
+    said = [line for line in result.stderr.splitlines() if line.startswith("On the CPU: ")]
+    assert len(said) == bool(message) and message in "".join(said)
+    # What makes a CPU reuse freed memory is set on a CPU.
+    assert ("MALLOC_ARENA_MAX=1" in notes.read_text()) == (not extra)
