@@ -266,11 +266,12 @@ def finetune_config() -> ml_collections.ConfigDict:
     # The most lengths to which parts are padded; a program is compiled for each.
     config.buckets = 5
 
-    # Fields of the encoder's spec, besides the sizes, which are those of the weights.
+    # Fields of the encoder's spec, besides the sizes, which are those of the weights. The dtype
+    # "auto" is bfloat16 where the device has units for it, else float32; a run keeps what it took.
     config.model = dict(
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
-        compute_dtype="float32",
+        compute_dtype="auto",
         vocab_multiple=1,
         scan_layers=False,
         remat="activation",

@@ -27,5 +27,4 @@ def get_config(loss: str = "ranking") -> ml_collections.ConfigDict:
     config.optimizer.learning_rate = 2e-4
     place_on_pod(config)
     del config.model.hidden_act  # that of the weights
-    config.model.compute_dtype = "bfloat16"
     return config

@@ -34,7 +34,7 @@ _MAX_LENGTH = flags.DEFINE_integer(
 )
 _TRUNCATE = flags.DEFINE_bool("truncate", False, "Cuts off the end of texts that are too long.")
 _COMPUTE_DTYPE = flags.DEFINE_enum(
-    "compute_dtype", "float32", ["float32", "bfloat16"], "The result is float32 always."
+    "compute_dtype", "auto", ["auto", "float32", "bfloat16"], "auto: bfloat16 where it is faster."
 )
 _BATCH_TOKENS = flags.DEFINE_integer(
     "batch_tokens",

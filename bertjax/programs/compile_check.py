@@ -25,6 +25,7 @@ from bertjax.data.examples.documents import mean_context
 from bertjax.models.attention.kernel.form import BLOCK
 from bertjax.models.encoders.registry import ENCODERS, family_of
 from bertjax.runs.assembly import make_experiment, phase_model
+from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.contrastive.job import make_experiment as similarity_experiment
 from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.runs.initialize import open_sources, with_weights
@@ -157,6 +158,7 @@ def _similarity_phase(config: Any, where: Slice, document: float) -> list[_Phase
     """The only phase of a config of contrastive training; without weights, of BERT-Base."""
     if document:
         raise InputError("--document: contrastive training has one text in a row: leave it out")
+    config = with_compute_dtype(config, device=where.devices[0])
     recipe = SimilarityRecipe.from_config(config)
     given = (
         open_model(recipe.init_from).spec

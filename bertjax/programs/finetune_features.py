@@ -23,6 +23,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging, TagSequences
+from bertjax.training.hardware import dtype_in_words
 from bertjax.training.model import Params
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
@@ -55,6 +56,7 @@ def run(config: Any, workdir: str) -> int:
     given = open_model(recipe.init_from)
     print(given.summary(), flush=True)
     spec = recipe.spec(given)
+    print(dtype_in_words(spec.compute_dtype, jax.devices()[0]), flush=True)
     chosen = {
         name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
         for name in features.choices

@@ -22,6 +22,7 @@ from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.multi_task import array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.fine_tuning.best_model import BestModel
 from bertjax.runs.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_heads
@@ -34,6 +35,7 @@ from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.tasks.task import Task
+from bertjax.training.hardware import dtype_in_words
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
@@ -62,6 +64,7 @@ def run(config: Any, workdir: str) -> int:
     given = with_task_tokens(open_model(recipe.init_from))
     print(given.summary(), flush=True)
     spec, bilstm = recipe.spec(given), recipe.bilstm.module()
+    print(dtype_in_words(spec.compute_dtype, jax.devices()[0]), flush=True)
     # Every trial starts from these parts, and initializes the others.
     sources = {name: _beginning(given, task, bilstm) for name, task in recipe.tasks.items()}
     data = {
@@ -128,6 +131,7 @@ def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRe
     if not workdir:
         raise InputError("--workdir is empty: say where the run shall lie")
     folder = local_folder(workdir)
+    recipe = TaskRecipe.from_config(with_compute_dtype(recipe.plain, folder))
     check_same_config(folder, recipe.plain, free, TaskRecipe.from_config)
     placement = make_placement(recipe.mesh, recipe.layout)
     for size in recipe.grid.batch_sizes:

@@ -17,6 +17,7 @@ from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
 from bertjax.tasks.official_files import ending
 from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 from bertjax.text.pairs import SEPARATOR
+from bertjax.training.hardware import AUTO
 
 STANDARD = "-"  # standard input, or output
 STANDARD_INPUT = "standard input"  # in messages
@@ -30,7 +31,8 @@ def run(model: str, source: str, output: str) -> None:
     """Writes a JSON object for each line of the input, or row of a table, in the same order.
 
     An empty line gives an empty object. Other fields of a row or an object, such as an id, are
-    copied to its answer; they become "given_NAME" if the answer itself has NAME.
+    copied to its answer; they become "given_NAME" if the answer itself has NAME. It computes in the
+    dtype of `bertjax.training.hardware.compute_dtype`.
 
     Args:
       model: RUN of fine-tuning (RUN/CHOICE over fixed features), an ensemble of such runs, or
@@ -49,7 +51,7 @@ def run(model: str, source: str, output: str) -> None:
             raise InputError(f"--{flag}=-: standard {flag} is closed: name a file")
     origin = STANDARD_INPUT if source == STANDARD else source
     lines = lines_of(source, origin)
-    fine_tuned = open_fine_tuned(model)
+    fine_tuned = open_fine_tuned(model, AUTO)
     print(fine_tuned.summary, file=sys.stderr)
     if source != STANDARD:  # errors in a file are found before the first answer
         for _ in _examples(fine_tuned, lines_of(source, origin)):

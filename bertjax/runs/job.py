@@ -36,6 +36,7 @@ from bertjax.runs.run_folder import (
 from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
+from bertjax.training.hardware import dtype_in_words
 from bertjax.training.loop import Course, Trainer, Window
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
@@ -200,6 +201,7 @@ class Job:
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
+            dtype_in_words(spec.compute_dtype, device),
             *([f"attention {', '.join(attention)}"] if attention else []),
             f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
             f"corpus's {self.train.token_count:,} tokens",

@@ -1,4 +1,8 @@
-"""The peak performance of devices."""
+"""What devices can do: their peak performance, and the dtypes in which they multiply."""
+
+import jax
+
+AUTO = "auto"  # a compute_dtype: `compute_dtype` of the device
 
 # The dense bfloat16 peak of one JAX device in FLOP/s, by the start of its `device_kind`. A device
 # of TPU v2 or v3 is one core, which is half a chip.
@@ -23,3 +27,35 @@ def peak_flops(device_kind: str) -> float | None:
         if device_kind.startswith(start):
             return peak
     return None
+
+
+def compute_dtype(device: jax.Device) -> str:
+    """The fast dtype of products on a device, in which models learn as well as in float32.
+
+    It is "bfloat16" where the device has units for it: on a TPU, and on a GPU of NVIDIA's compute
+    capability 8.0 or newer. It is "float32" on older GPUs and on CPUs.
+    """
+    if device.platform == "gpu":
+        major = str(getattr(device, "compute_capability", "")).partition(".")[0]
+        return "bfloat16" if major.isdecimal() and int(major) >= 8 else "float32"
+    return "bfloat16" if device.platform == "tpu" else "float32"
+
+
+def resolved(dtype: str, device: jax.Device) -> str:
+    """A compute_dtype, which is that of the device if it is "auto"."""
+    return compute_dtype(device) if dtype == AUTO else dtype
+
+
+def dtype_in_words(dtype: str, device: jax.Device) -> str:
+    """How a run announces its compute_dtype, with a warning where another one is faster.
+
+    A GPU without units for bfloat16 computes its products in float32, after conversions
+    (https://github.com/jax-ml/jax/issues/21212).
+    """
+    text = f"computed in {dtype}"
+    if device.platform == "gpu" and dtype == "bfloat16" != compute_dtype(device):
+        text += (
+            f"\nwarning: {device.device_kind} has no units for bfloat16, and converts it to "
+            "float32 and back: --config.model.compute_dtype=float32 is faster"
+        )
+    return text

@@ -83,6 +83,7 @@ def common_config(arguments: argparse.Namespace) -> Any:
     config.grid.batch_size = (arguments.batch_size,)
     config.grid.learning_rate, config.grid.epochs = (arguments.rate,), (arguments.epochs,)
     config.grid.restarts = arguments.seeds
+    config.model.compute_dtype = "float32"
     return config
 
 

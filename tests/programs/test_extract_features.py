@@ -386,7 +386,10 @@ def test_the_models_own_vectors_by_default(model, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(extract_features, "open_model", lambda _: opened)
     source, output = str(write(tmp_path, ["the cat sat"])), str(tmp_path / "features.npz")
     extract_features.run("a model", source, output, Options())
-    assert "features: last, of length 1, at most 9 tokens\n" in capsys.readouterr().out
+    assert (
+        "features: last, of length 1, at most 9 tokens, computed in float32\n"
+        in capsys.readouterr().out
+    )
     (vectors,) = read(tmp_path / "features.npz")
     (tmp_path / "wanted").mkdir()
     wanted = run(model, tmp_path / "wanted", Options("last", normalize=True), ["the cat sat"])

@@ -203,7 +203,7 @@ def use(monkeypatch):
         model = SimpleNamespace(family=family, columns={}, cut={}, summary="the same for all")
         model.settings = settings or {}
         model.predict = lambda examples, origin: [prediction for _ in examples]
-        monkeypatch.setattr(predict, "open_fine_tuned", lambda _: model)
+        monkeypatch.setattr(predict, "open_fine_tuned", lambda *_: model)
 
     return use
 

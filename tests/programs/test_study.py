@@ -345,6 +345,19 @@ def test_what_is_done_is_known_by_what_it_was_made_from(finished):
             r"CoLA-plain-0: .*epochs was \[1\], is \[3",
         ),
         ("config.py", "'log': 2", "'log': 4", ""),  # how often it looks
+        # What is left to the device stays as it was chosen before it was left to it.
+        (
+            "study/made/CoLA-plain-0.json",
+            '"compute_dtype": "auto"',
+            '"compute_dtype": "float32"',
+            "",
+        ),
+        (
+            "config.py",
+            "'compute_dtype': 'auto'",
+            "'compute_dtype': 'float32'",
+            "CoLA-plain-0: config.model.compute_dtype was 'auto', is 'float32'",
+        ),
         (
             "data/cola/CoLA/train.tsv",
             "\t1\t",

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from bertjax.training.evaluation import Evaluator, HeldOut
-from bertjax.training.hardware import peak_flops
 from tests.helpers.closeness import assert_close
 from tests.training import toy
 
@@ -76,18 +75,3 @@ def test_what_is_random_is_the_same_at_every_evaluation():
         for batches in (1, 1, 2)
     )
     assert one == again != two
-
-
-@pytest.mark.parametrize(
-    "kind, peak",
-    [
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("TPU v5 lite", 197e12),
-        ("TPU v5p", 459e12),
-        ("TPU v5", 459e12),
-        ("TPU v4", 275e12),
-        ("cpu", None),
-    ],
-)
-def test_peak_flops(kind, peak):
-    assert peak_flops(kind) == peak

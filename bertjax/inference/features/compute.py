@@ -27,9 +27,10 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.registry import make_encoder
 from bertjax.models.heads.embedding import DENSE, Embedding
+from bertjax.training.hardware import AUTO, resolved
 from bertjax.training.sharding.placement import data_parallel
 
-_DTYPES = ("float32", "bfloat16")
+_DTYPES = (AUTO, "float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Options:
       normalize: makes the (Euclidean) length of every vector 1. None: False.
       max_length: the most tokens of a text; None for the most that the model takes.
       truncate: cuts off the end of longer texts, instead of refusing them.
-      compute_dtype: "float32" or "bfloat16"; the result is float32.
+      compute_dtype: "float32", "bfloat16", or "auto" for what suits the device
+        (`bertjax.training.hardware.compute_dtype`); the result is float32.
       batch_tokens: tokens computed together on one device; None for 512 on a CPU and 16,384
         elsewhere.
       streams: how many streams of text a model with states reads side by side: text n goes on where
@@ -102,7 +104,10 @@ class Extractor:
         for flag, known in choices.items():
             if (value := getattr(options, flag)) not in known:
                 raise InputError(f"--{flag}={value}: must be one of {', '.join(known)}")
-        spec = dataclasses.replace(pretrained.spec, compute_dtype=options.compute_dtype)
+        placement = data_parallel()
+        dtype = resolved(options.compute_dtype, placement.mesh.devices.flat[0])
+        options = dataclasses.replace(options, compute_dtype=dtype)
+        spec = dataclasses.replace(pretrained.spec, compute_dtype=dtype)
         longest, depth = spec.max_position_embeddings, spec.num_hidden_layers
         if not options.layers:
             raise InputError("--layers: none: give one at least")
@@ -137,7 +142,6 @@ class Extractor:
         self.identity = pretrained.identity
         self._pad_id = pretrained.tokenizer.pad_id
         self._ids = "characters" if family.reads_characters else "input_ids"
-        placement = data_parallel()
         self._batcher = Batcher(placement, options.batch_tokens)
         self._rows = -(-options.streams // placement.mesh.size) * placement.mesh.size
         self._states: Any = None
@@ -148,10 +152,11 @@ class Extractor:
 
     @property
     def in_words(self) -> str:
-        """What it computes: "mean, of length 1, at most 256 tokens"."""
+        """What it computes: "mean, of length 1, at most 256 tokens, computed in float32"."""
         length = ["of length 1"] * bool(self.options.normalize)
         tokens = f"at most {self._max_length} tokens"
-        return ", ".join([str(self.options.features), *length, tokens])
+        computed = f"computed in {self.options.compute_dtype}"
+        return ", ".join([str(self.options.features), *length, tokens, computed])
 
     @property
     def padding(self) -> float:

@@ -18,9 +18,10 @@ from bertjax.runs.fine_tuning.data import digest
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import checkpoints_folder, config_difference
-from bertjax.runs.sections import plain_config
+from bertjax.runs.sections import flat, plain_config
 from bertjax.tasks.task import Task
 from bertjax.training.checkpoint import newest_metadata
+from bertjax.training.hardware import AUTO
 
 # Keys of a config that say where a stage runs and how often it logs, not what it computes.
 _FREE = (
@@ -72,7 +73,9 @@ def changes(stage: Stage, given: Given) -> Iterator[str]:
     kind = record(config=dict, hashes=dict[str, str], left=dict[str, str])
     known = read_json(_path(stage, given.folder), kind, cure="remove it")
     now, left = made_from(stage, given), _left(stage, given)
-    if difference := config_difference(known["config"], now["config"], _FREE):
+    # What a config leaves to the run stays as the run has chosen it.
+    chosen = (key for key, value in flat(now["config"]).items() if value == AUTO)
+    if difference := config_difference(known["config"], now["config"], (*_FREE, *chosen)):
         yield f"config.{difference}"
     for name, value in known["hashes"].items():
         if now["hashes"].get(name) != value:

@@ -17,6 +17,7 @@ from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.embedding import SCALE, model_kind
+from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.contrastive.data import TrainingData
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
@@ -25,6 +26,7 @@ from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.sections import Config, flat
 from bertjax.training.experiment import Experiment
+from bertjax.training.hardware import dtype_in_words
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Params
 from bertjax.training.optimizers.optimizer import make_optimizer
@@ -75,6 +77,7 @@ class SimilarityJob:
         recipe.check_begun()
         check_tracker(recipe.tracker)
         folder = checked_path(workdir, write=True)
+        recipe = SimilarityRecipe.from_config(with_compute_dtype(recipe.plain, folder))
         check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
         given.check_reads_pieces()
@@ -162,7 +165,7 @@ class SimilarityJob:
         """Says what will run."""
         recipe, experiment = self.recipe, self.trainer.experiment
         leaves = jax.tree.leaves(experiment.state.params)
-        device = experiment.placement.mesh.devices.flat[0].device_kind
+        device = experiment.placement.mesh.devices.flat[0]
         own, beginning = experiment.abstract_params, self._beginning()
         sources = (
             f"  {share:.1%} {source.name}: {len(source):,} queries, {source.width} passages each"
@@ -174,7 +177,8 @@ class SimilarityJob:
                 *(f"  fresh: {name}" for name in own if name not in beginning),
                 *sources,
                 f"{sum(leaf.size for leaf in leaves):,} parameters, layout {recipe.layout!r} on "
-                f"{experiment.placement.mesh.size} x {device}",
+                f"{experiment.placement.mesh.size} x {device.device_kind}",
+                dtype_in_words(self.spec.compute_dtype, device),
                 f"{self.phase.last_step:,} steps of {recipe.batch_size:,} queries, in "
                 f"{recipe.chunks} parts; {len(self.data.texts):,} different texts",
             ]

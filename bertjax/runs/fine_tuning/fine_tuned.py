@@ -1,5 +1,6 @@
 """Fine-tuned models on the devices: one alone, or several of one task as an ensemble."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -20,6 +21,7 @@ from bertjax.runs.open_model import check_one_task, is_ensemble, is_tagger, open
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
 from bertjax.tasks.probabilities import BY
 from bertjax.tasks.task import Family
+from bertjax.training.hardware import resolved
 from bertjax.training.sharding.placement import data_parallel
 
 _LENGTHS = (16, 32, 64, 128, 256, 512)  # batches are padded to these lengths
@@ -59,8 +61,11 @@ class FineTuned(Protocol):
 class OneModel:
     """One fine-tuned model: see `FineTuned`."""
 
-    def __init__(self, pretrained: Pretrained):
+    def __init__(self, pretrained: Pretrained, compute_dtype: str | None = None):
         """Puts the weights on every device.
+
+        Args:
+          compute_dtype: see `open_fine_tuned`.
 
         Raises:
           InputError: see `task_family_of`.
@@ -72,8 +77,11 @@ class OneModel:
         self.cut: Counter[int] = Counter()
         self._encode = encoder(self.family, pretrained, max_length)
         placement = data_parallel()
+        spec = pretrained.spec
+        dtype = resolved(compute_dtype or spec.compute_dtype, placement.mesh.devices.flat[0])
+        spec = dataclasses.replace(spec, compute_dtype=dtype)
         self._predictor = Predictor(
-            encoder_with_head(self.family, pretrained.spec, pretrained.bilstm),
+            encoder_with_head(self.family, spec, pretrained.bilstm),
             TASK_OBJECTIVES[self.family.objective],
             placement,
             pad_id=pretrained.tokenizer.pad_id,
@@ -116,11 +124,13 @@ class Ensemble:
         return self.family.combine(each, self._by)
 
 
-def open_fine_tuned(source: str) -> FineTuned:
+def open_fine_tuned(source: str, compute_dtype: str | None = None) -> FineTuned:
     """Opens what launch/finetune.py and launch/ensemble.py made, or what `open_model` opens.
 
     Args:
       source: as for `open_model`; or RUN/CHOICE, for a tagger over fixed features.
+      compute_dtype: "float32", "bfloat16" or "auto"; None: that of the opened model. A tagger over
+        fixed features always has that of its training.
 
     Raises:
       InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
@@ -130,7 +140,7 @@ def open_fine_tuned(source: str) -> FineTuned:
         return FeatureTagger(read_tagger(path_of(source) / TAGGER_FOLDER, source), source)
     check_one_task(source)
     if not is_ensemble(source):
-        return OneModel(open_model(source))
+        return OneModel(open_model(source), compute_dtype)
     results = read_ensemble(path_of(source))
     by, members = results["chosen"]["by"], []
     if by not in BY or not results["trials"]:
@@ -145,5 +155,5 @@ def open_fine_tuned(source: str) -> FineTuned:
                 f"{source}: its member {known['run']} has another model since: make the ensemble "
                 "again in another folder"
             )
-        members.append(OneModel(pretrained))
+        members.append(OneModel(pretrained, compute_dtype))
     return Ensemble(members, by, results["settings"])

@@ -13,7 +13,7 @@ from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import task_family_of
 from bertjax.runs.open_model import open_model
-from bertjax.runs.run_folder import read_results
+from bertjax.runs.run_folder import read_config, read_results
 from bertjax.tasks.classification import Regression
 from bertjax.training.journal import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
@@ -86,6 +86,7 @@ def test_from_a_config_to_a_model(name, weights, tmp_path):
     data, run = write_pairs(tmp_path / "data", scored=name == "reranker"), tmp_path / "run"
     config = _case(name, weights, data)
     assert finetune.run(config, str(run)) == 0
+    assert read_config(run)["model"]["compute_dtype"] == "float32"
     rows = read_metrics(run)
     results = read_results(run)
     (dev,) = results["dev"].values()
