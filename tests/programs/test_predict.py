@@ -17,7 +17,7 @@ import pytest
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import predict
-from bertjax.runs.fine_tuning.fine_tuned import OneModel
+from bertjax.runs.fine_tuning.fine_tuned import OneModel, open_fine_tuned
 from bertjax.tasks.choice import MultipleChoice
 from bertjax.tasks.classification import Classification, Regression
 from bertjax.tasks.multi_label import MultiLabel
@@ -126,6 +126,18 @@ def test_lines_of_each_family(fine_tuned, tmp_path, name):
         assert len(answers[0]["tags"]) == 4
 
 
+def test_auto_is_float32_on_a_cpu_and_bfloat16_is_near(fine_tuned):
+    _, run = fine_tuned("MRPC")
+    exact, narrow = (
+        np.array(list(answer["probabilities"].values()))
+        for dtype in ("auto", "bfloat16")
+        for answer in predict.predictions(
+            open_fine_tuned(str(run), dtype), [("moo moo ||| baa", "line 1")], "text"
+        )
+    )
+    assert 0 < np.abs(exact - narrow).max() < 0.05
+
+
 def test_every_kind_of_family_is_here():
     kinds = {FAMILIES[name].task["kind"] for name in LINES}
     assert kinds == {family.task["kind"] for family in FAMILIES.values()}
@@ -169,7 +181,7 @@ def test_a_line_that_cannot_be_used(use, tmp_path, monkeypatch, name, line, mess
     """The message has file and line; nothing is written, and for a file nothing is computed."""
     use(*_FAMILIES[name])
     if source != "-":
-        monkeypatch.setattr(predict.open_fine_tuned("run"), "predict", None)
+        monkeypatch.setattr(predict.open_fine_tuned("run", "auto"), "predict", None)
     fine = json.dumps(LINES[name][1])
     text = f"{fine}\n\n{fine}\n{line}\n{fine}\n"
     monkeypatch.chdir(tmp_path)
@@ -203,7 +215,7 @@ def use(monkeypatch):
         model = SimpleNamespace(family=family, columns={}, cut={}, summary="the same for all")
         model.settings = settings or {}
         model.predict = lambda examples, origin: [prediction for _ in examples]
-        monkeypatch.setattr(predict, "open_fine_tuned", lambda *_: model)
+        monkeypatch.setattr(predict, "open_fine_tuned", lambda _, dtype: {"auto": model}[dtype])
 
     return use
 

@@ -231,7 +231,8 @@ def test_where_it_runs_may_change(tiny_corpus, uninterrupted, tmp_path, capsys):
     model = {"vocab_multiple": 1, "attention": "kernel"}
     config = tiny_config(moved, layout="fsdp", keep_checkpoints=1, model=model)
     assert pretrain.run(config, str(run)) == 0
-    assert "\nattention by einsum at length 32" in capsys.readouterr().out  # of a CPU
+    said = capsys.readouterr().out
+    assert "\ncomputed in float32\nattention by einsum at length 32" in said  # of a CPU
 
 
 @pytest.mark.slow
