@@ -41,8 +41,11 @@ from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
 
 # Keys that may change when a run continues: where it runs, where its data and weights lie (their
-# content may not), how often it logs and saves, and which trials it has.
-FREE = ("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens", "tracker")
+# content may not), how attention is computed, how often it logs and saves, and which trials it has.
+FREE = (
+    *("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens", "tracker"),
+    "model.attention",
+)
 
 
 def run(config: Any, workdir: str) -> int:

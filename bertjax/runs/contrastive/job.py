@@ -38,8 +38,11 @@ from bertjax.training.trackers import check_tracker
 _SAMPLE = 8  # batches from which the mean of their tokens is taken
 
 # The keys that may differ when a run goes on: where it runs, where its data and weights lie (with
-# the same content), and how often it logs, evaluates and saves.
-FREE = ("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens", "tracker")
+# the same content), how attention is computed, and how often it logs, evaluates and saves.
+FREE = (
+    *("data", "init_from", "dev", "mesh", "layout", "intervals", "batch_tokens", "tracker"),
+    "model.attention",
+)
 
 
 @dataclasses.dataclass(frozen=True)
