@@ -21,7 +21,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.compile_report.report import Step, compile_and_report
 from bertjax.compile_report.topology import describe, only_compile
-from bertjax.models.attention.choice import BLOCKS, EINSUM, KERNEL, Way
+from bertjax.models.attention.choice import BLOCKS, EINSUM, KERNEL
 from bertjax.models.attention.contract import Drop, Mask, Pattern
 from bertjax.models.attention.implementations import self_attention
 from bertjax.models.layers.rotary import rotation
@@ -81,8 +81,7 @@ def measure(shape: Shape, topology: str) -> dict[str, Any]:
     shapes = [jax.ShapeDtypeStruct(*each, sharding=sharding) for each in arrays]
 
     def both(by_kernel: bool):
-        rest = Way(BLOCKS if shape.window else EINSUM)
-        ways = {"default": rest} | ({"tpu": Way(KERNEL)} if by_kernel else {})
+        way = KERNEL if by_kernel else BLOCKS if shape.window else EINSUM
 
         def attend(qkv: jax.Array, keys: jax.Array, gradient: jax.Array):
             by = rotation(jnp.arange(shape.length), WIDTH, 10_000.0) if shape.modern else None
@@ -93,7 +92,7 @@ def measure(shape: Shape, topology: str) -> dict[str, Any]:
                     qkv.reshape(*tokens, 3, shape.heads, WIDTH),
                     *(Mask(keys), Pattern(window=shape.window), by),
                     drop=drop,
-                    ways=ways,
+                    way=way,
                 )
                 return context.reshape(*tokens, columns)
 

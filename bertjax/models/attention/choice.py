@@ -6,7 +6,6 @@ The rules are those of the measured tables (docs/benchmarks.md, docs/tpu.md).
 import functools
 import os
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -95,19 +94,12 @@ def target() -> Device:
     return Device("tpu") if platform() == "tpu" else this_device()
 
 
-def ways(name: str, call: Call) -> Mapping[str, Way]:
-    """The ways of a compiled program: "default", and that of `target` if it has another.
+def taken(name: str, call: Call) -> Way:
+    """What computes a call in the programs of this process.
 
     Args:
       name: `config.model.attention`, one of `NAMES`.
     """
-    device = target()
-    default, found = way(name, Device("cpu"), call), way(name, device, call)
-    return {"default": default} | ({device.platform: found} if found.name != default.name else {})
-
-
-def taken(name: str, call: Call) -> Way:
-    """What computes a call on the `target`."""
     return way(name, target(), call)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from bertjax.models.attention.choice import BLOCKS, CUDNN, EINSUM, FLASH, FUSED, KERNEL, Way
+from bertjax.models.attention.choice import BLOCKS, CUDNN, EINSUM, FLASH, FUSED, KERNEL
 from bertjax.models.attention.contract import Drop, Mask, Pattern
 from bertjax.models.attention.einsum import einsum_attention, einsum_self_attention
 from bertjax.models.attention.fused import fused_attention, fused_self_attention
@@ -57,26 +57,39 @@ def self_attention(
     rotation: Rotation | None = None,
     *,
     drop: Drop | None = None,
-    ways: Mapping[str, Way],
+    way: str,
     remat: bool = False,
 ) -> jax.Array:
     """Attention of the tokens of a sequence to each other: [B, S, N, H].
 
     Args:
-      qkv: see `Qkv`.
+      qkv: see `Qkv`; for a way of which `is_apart` is true, it is a tuple.
       rotation: if given, queries and keys are rotated by it, which marks positions.
-      ways: the result of `bertjax.models.attention.choice.ways`.
+      way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
-    by = {platform: _by(way.name, pattern, drop, remat) for platform, way in ways.items()}
-    if len(by) == 1:
-        return by["default"](qkv, mask, rotation)
-    return jax.lax.platform_dependent(qkv, mask, rotation, **by)
+    if is_apart(way):
+        assert isinstance(qkv, tuple)
+        query, key, value = qkv
+        if rotation is not None:
+            query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
+        return _OF_APART[way](query, key, value, mask, pattern)
+    if way == KERNEL:
+        from bertjax.models.attention.kernel.attend import kernel_self_attention
+
+        return kernel_self_attention(joined(qkv), mask, pattern, rotation=rotation, drop=drop)
+
+    def attend(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        qkv = qkv if rotation is None else rotated(qkv, rotation)
+        return _OF_JOINED[way](qkv, mask, pattern, drop=drop)
+
+    attend = jax.checkpoint(attend) if remat else attend
+    return attend(joined(qkv), mask, rotation)
 
 
-def is_apart(ways: Mapping[str, Way]) -> bool:
+def is_apart(way: str) -> bool:
     """Whether a way takes query, key and value apart, so that nobody joins them first."""
-    return any(way.name in _OF_APART for way in ways.values())
+    return way in _OF_APART
 
 
 def joined(qkv: Qkv) -> jax.Array:
@@ -86,32 +99,3 @@ def joined(qkv: Qkv) -> jax.Array:
     query, *others = qkv
     key, value = (jnp.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in others)
     return jnp.stack([query, key, value], axis=2)
-
-
-def _by(
-    name: str, pattern: Pattern, drop: Drop | None, remat: bool
-) -> Callable[[Qkv, Mask, Rotation | None], jax.Array]:
-    """Self-attention by one way."""
-
-    def by_kernel(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        from bertjax.models.attention.kernel.attend import kernel_self_attention
-
-        return kernel_self_attention(joined(qkv), mask, pattern, rotation=rotation, drop=drop)
-
-    def of_apart(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        assert isinstance(qkv, tuple)
-        query, key, value = qkv
-        if rotation is not None:
-            query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
-        return _OF_APART[name](query, key, value, mask, pattern)
-
-    def of_joined(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        qkv = joined(qkv)
-        qkv = qkv if rotation is None else rotated(qkv, rotation)
-        return _OF_JOINED[name](qkv, mask, pattern, drop=drop)
-
-    if name == KERNEL:
-        return by_kernel
-    if name in _OF_APART:
-        return of_apart
-    return jax.checkpoint(of_joined) if remat else of_joined

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bertjax.base import axes
-from bertjax.models.attention.choice import EINSUM, KERNEL, Call, ways
+from bertjax.models.attention.choice import EINSUM, KERNEL, Call, taken
 from bertjax.models.attention.contract import Drop, Mask, Pattern
 from bertjax.models.attention.implementations import (
     Qkv,
@@ -71,14 +71,14 @@ class SelfAttention(nn.Module):
             *(x.shape[1], self.head_width, x.dtype, self.pattern, self.rate, dropping),
             mask_of_keys=mask.keys.ndim == 2,
         )
-        by = ways(EINSUM if cached else self.implementation, call)
-        apart = is_apart(by)
+        way = taken(EINSUM if cached else self.implementation, call).name
+        apart = is_apart(way)
         dense = partial(
             Dense,
             precision=self.precision,
             use_bias=self.use_bias,
             # A kernel of attention on a TPU reads and writes all heads as one axis.
-            joined=any(way.name == KERNEL for way in by.values()),
+            joined=way == KERNEL,
         )
         qkv: Qkv
         if self.key_value_heads in (0, self.heads):
@@ -101,7 +101,7 @@ class SelfAttention(nn.Module):
         else:
             drop = Drop(dropout_seed(self), self.rate, self.dropout_bits) if dropping else None
             context = self_attention(  # [B, S, N, H]
-                qkv, mask, self.pattern, rotation, drop=drop, ways=by, remat=self.remat
+                qkv, mask, self.pattern, rotation, drop=drop, way=way, remat=self.remat
             )
         return dense(heads, embed, self.output_init, name="output")(context)
 

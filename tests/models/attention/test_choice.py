@@ -100,17 +100,6 @@ def test_a_program_for_any_length_is_einsum():
     assert seen == ["einsum"]
 
 
-def test_a_program_has_the_way_of_its_device_and_a_default(monkeypatch):
-    named = lambda call: {key: each.name for key, each in choice.ways("auto", call).items()}  # noqa: E731
-    assert named(_call()) == {"default": "einsum"}
-    monkeypatch.setattr(choice, "this_device", lambda: H100)
-    assert named(_call(128)) == {"default": "einsum", "cuda": "flash"}
-    assert named(_call(rate=0.1)) == {"default": "einsum"}
-    monkeypatch.setattr(choice, "this_device", lambda: TPU)
-    assert named(_call(512)) == {"default": "einsum", "tpu": "kernel"}
-    assert named(_call(128)) == {"default": "einsum"}
-
-
 def test_a_program_for_a_described_tpu(monkeypatch):
     """Its mesh says so, not this process."""
     kind = type("Kind", (), {"device_kind": "TPU v5 lite"})
@@ -175,5 +164,5 @@ def test_long_sequences_go_by_blocks():
     pattern = Pattern(window=3)
     qkv = jnp.asarray(np.random.default_rng(0).normal(size=(2, 13, 3, 1, 2)), jnp.float32)
     mask = Mask(jnp.ones((2, 13), bool))
-    found = self_attention(qkv, mask, pattern, ways=choice.ways("auto", _call(13, pattern)))
+    found = self_attention(qkv, mask, pattern, way=choice.taken("auto", _call(13, pattern)).name)
     np.testing.assert_array_equal(found, local_self_attention(qkv, mask, pattern))

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from bertjax.models.attention.choice import Call, Device, Way, way
 from bertjax.models.attention.contract import Drop, Mask, Pattern, visible
 from bertjax.models.attention.einsum import einsum_self_attention
-from bertjax.models.attention.implementations import self_attention
 from bertjax.models.attention.kernel.attend import kernel_self_attention, serves
 from bertjax.models.attention.kernel.call import bounds_of
 from bertjax.models.attention.kernel.form import Dropout, form_of
@@ -207,22 +205,3 @@ def test_what_it_serves():
     assert not serves(65_536, 64, BF16)  # the keys do not fit into VMEM
     assert serves(16_384, 64, "float32") and not serves(32_768, 64, "float32")
     assert serves(512, 128, BF16) and serves(512, 32, BF16) and not serves(512, 48, BF16)
-
-
-def test_elsewhere_it_is_einsum():
-    """On this CPU, and for shapes that the kernels do not serve."""
-    rest = dict(drop=Drop(SEED, 0.2))
-
-    def both(qkv, mask, **how):
-        found = self_attention(qkv, mask, Pattern(), **rest, **how)
-        return found, einsum_self_attention(qkv, mask, Pattern(), **rest)
-
-    for length in (256, 200):
-        qkv, mask = _case(length, 2, 64)
-        by = {
-            "default": Way("einsum"),
-            "tpu": way("kernel", Device("tpu"), Call(length, 64, qkv.dtype)),
-        }
-        assert (by["tpu"].name == "kernel") == (length == 256)
-        how = dict(ways=by)
-        np.testing.assert_array_equal(*jax.jit(partial(both, **how))(qkv, mask))

@@ -160,7 +160,7 @@ def test_a_layer_is_the_same_with_queries_keys_and_values_apart(monkeypatch, sha
         return jax.jit(jax.grad(total, (0, 1), has_aux=True))(params, x)
 
     expected = both()
-    monkeypatch.setattr(self_attention, "ways", lambda *_: {"default": Way(FLASH)})
+    monkeypatch.setattr(self_attention, "taken", lambda *_: Way(FLASH))
     assert_close(both(), expected, share=0.01)
 
 
