@@ -25,9 +25,9 @@ from bertjax.data.examples.documents import mean_context
 from bertjax.models.attention.kernel.form import BLOCK
 from bertjax.models.encoders.registry import ENCODERS, family_of
 from bertjax.runs.assembly import make_experiment, phase_model
-from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.contrastive.job import make_experiment as similarity_experiment
 from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
+from bertjax.runs.how_computed import with_compute_dtype
 from bertjax.runs.initialize import open_sources, with_weights
 from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe

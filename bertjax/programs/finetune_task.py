@@ -22,7 +22,6 @@ from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.bilstm import BiLstm
 from bertjax.objectives.multi_task import array_name
 from bertjax.objectives.registry import TASK_OBJECTIVES
-from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.fine_tuning.best_model import BestModel
 from bertjax.runs.fine_tuning.data import TaskData, encoder, read_examples
 from bertjax.runs.fine_tuning.model import class_names, encoder_with_heads
@@ -31,11 +30,11 @@ from bertjax.runs.fine_tuning.search import Search
 from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
+from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.tasks.task import Task
-from bertjax.training.hardware import dtype_in_words
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
@@ -67,7 +66,8 @@ def run(config: Any, workdir: str) -> int:
     given = with_task_tokens(open_model(recipe.init_from))
     print(given.summary(), flush=True)
     spec, bilstm = recipe.spec(given), recipe.bilstm.module()
-    print(dtype_in_words(spec.compute_dtype, jax.devices()[0]), flush=True)
+    placement = make_placement(recipe.mesh, recipe.layout)
+    print(how_computed(spec, [recipe.max_length], placement), flush=True)
     # Every trial starts from these parts, and initializes the others.
     sources = {name: _beginning(given, task, bilstm) for name, task in recipe.tasks.items()}
     data = {

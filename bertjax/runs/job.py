@@ -16,10 +16,10 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.attention.choice import for_documents
 from bertjax.models.encoders.computation import AttentionComputation
 from bertjax.models.encoders.contract import EncoderSpec
-from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget
+from bertjax.runs.how_computed import how_computed
 from bertjax.runs.initialize import (
     frozen_params,
     load_into,
@@ -36,7 +36,6 @@ from bertjax.runs.run_folder import (
 from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
-from bertjax.training.hardware import dtype_in_words
 from bertjax.training.loop import Course, Trainer, Window
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
@@ -193,16 +192,11 @@ class Job:
                 own = experiment.model.params_of(params, part)
                 lines += [f"  not trained on: {name}" for name in given.params if name not in own]
                 lines += [f"  fresh: {name}" for name in own if name not in given.params]
-        attention = []
-        if isinstance(spec, TransformerSpec):
-            with experiment.placement.active():
-                lengths = {phase.length: None for _, phase, _ in recipe.steps()}
-                attention = [spec.attention_by(each) for each in lengths]
+        lengths = [phase.length for _, phase, _ in recipe.steps()]
         lines += [
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
-            dtype_in_words(spec.compute_dtype, device),
-            *([f"attention {', '.join(attention)}"] if attention else []),
+            how_computed(spec, lengths, experiment.placement),
             f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
             f"corpus's {self.train.token_count:,} tokens",
             *filter(None, [self.train.table_of_languages()]),

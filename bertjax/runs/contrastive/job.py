@@ -17,16 +17,15 @@ from bertjax.models.encoders.computation import plain
 from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.encoders.storage import to_plain
 from bertjax.models.heads.embedding import SCALE, model_kind
-from bertjax.runs.compute_dtype import with_compute_dtype
 from bertjax.runs.contrastive.data import TrainingData
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import about_reranker
+from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.sections import Config, flat
 from bertjax.training.experiment import Experiment
-from bertjax.training.hardware import dtype_in_words
 from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Params
 from bertjax.training.optimizers.optimizer import make_optimizer
@@ -181,7 +180,7 @@ class SimilarityJob:
                 *sources,
                 f"{sum(leaf.size for leaf in leaves):,} parameters, layout {recipe.layout!r} on "
                 f"{experiment.placement.mesh.size} x {device.device_kind}",
-                dtype_in_words(self.spec.compute_dtype, device),
+                how_computed(self.spec, recipe.lengths(self.spec), experiment.placement),
                 f"{self.phase.last_step:,} steps of {recipe.batch_size:,} queries, in "
                 f"{recipe.chunks} parts; {len(self.data.texts):,} different texts",
             ]

@@ -1,14 +1,17 @@
-"""The dtype in which a run computes, where its config leaves the choice to the device."""
+"""How a run computes: its dtype, where the config leaves that to the device; and its attention."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.runs.run_folder import recorded_config
 from bertjax.runs.sections import Config, plain_config
-from bertjax.training.hardware import AUTO, resolved
+from bertjax.training.hardware import AUTO, dtype_in_words, resolved
+from bertjax.training.sharding.placement import Placement
 
 
 def with_compute_dtype(
@@ -30,3 +33,13 @@ def with_compute_dtype(
     begun = recorded_config(run).get("model", {}) if run else {}
     dtype = begun.get("compute_dtype") or resolved(AUTO, device or jax.devices()[0])
     return plain | {"model": {**model, "compute_dtype": dtype}}
+
+
+def how_computed(spec: EncoderSpec, lengths: Iterable[int], placement: Placement) -> str:
+    """Says in which dtype a model is trained, and what computes attention at some lengths."""
+    text = dtype_in_words(spec.compute_dtype, placement.mesh.devices.flat[0])
+    if isinstance(spec, TransformerSpec):
+        with placement.active():
+            by = ", ".join(spec.attention_by(length) for length in dict.fromkeys(lengths))
+        text += f"\nattention {by}"
+    return text

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bertjax.config import finetune_config, similarity_config
-from bertjax.runs.compute_dtype import with_compute_dtype
+from bertjax.runs.how_computed import with_compute_dtype
 from bertjax.runs.sections import plain_config
 
 H100 = SimpleNamespace(platform="gpu", compute_capability="9.0")
