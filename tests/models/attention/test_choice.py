@@ -1,5 +1,7 @@
 """Which way computes self-attention, by device and call."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,8 +104,8 @@ def test_a_program_for_any_length_is_einsum():
 
 def test_a_program_for_a_described_tpu(monkeypatch):
     """Its mesh says so, not this process."""
-    kind = type("Kind", (), {"device_kind": "TPU v5 lite"})
-    mesh = type("Mesh", (), {"abstract_device": kind, "empty": True})()
+    device = types.SimpleNamespace(platform="tpu")
+    mesh = types.SimpleNamespace(abstract_device=device, empty=True)
     monkeypatch.setattr(jax.sharding, "get_abstract_mesh", lambda: mesh)
     assert choice.taken("auto", _call()).name == "kernel"
 
@@ -119,12 +121,12 @@ def test_a_program_for_a_described_tpu(monkeypatch):
 )
 def test_this_device(monkeypatch, flags, exact):
     """With stand-ins for a GPU's description and for the library of FlashAttention."""
-    gpu = type("Gpu", (), {"compute_capability": "9.0"})()
+    gpu = types.SimpleNamespace(compute_capability="9.0")
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [gpu])
-    served = type("Library", (), {"serves": staticmethod(lambda capability: capability == 90)})
-    monkeypatch.setattr(choice, "flash_attention", lambda: served)
+    library = types.SimpleNamespace(serves=lambda capability: capability == 90)
+    monkeypatch.setattr(choice, "flash_attention", lambda: library)
     assert choice.this_device.__wrapped__() == H100._replace(exact=exact)
     gpu.compute_capability = "gfx942"  # of AMD
     assert choice.this_device.__wrapped__() == Device("gpu")
