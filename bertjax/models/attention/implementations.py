@@ -11,6 +11,7 @@ from bertjax.models.attention.einsum import einsum_attention, einsum_self_attent
 from bertjax.models.attention.fused import fused_attention, fused_self_attention
 from bertjax.models.attention.library_kernels import cudnn_self_attention, flash_self_attention
 from bertjax.models.attention.local import local_self_attention
+from bertjax.models.layers.platform import platform
 from bertjax.models.layers.rotary import Rotation, rotated
 
 # Query [B, S, N, H], key and value [B, S, K, H] apart; or as one array, [B, S, 3, N, H].
@@ -21,6 +22,8 @@ _OF_JOINED: Mapping[str, Callable[..., jax.Array]] = {
     FUSED: fused_self_attention,
 }
 _OF_APART: Mapping[str, Callable[..., jax.Array]] = {
+    EINSUM: einsum_attention,
+    FUSED: fused_attention,
     FLASH: flash_self_attention,
     CUDNN: cudnn_self_attention,
 }
@@ -63,33 +66,33 @@ def self_attention(
     """Attention of the tokens of a sequence to each other: [B, S, N, H].
 
     Args:
-      qkv: see `Qkv`; for a way of which `is_apart` is true, it is a tuple.
+      qkv: see `Qkv`; a tuple where `is_apart` is true.
       rotation: if given, queries and keys are rotated by it, which marks positions.
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
-    if is_apart(way):
-        assert isinstance(qkv, tuple)
-        query, key, value = qkv
-        if rotation is not None:
-            query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
-        return _OF_APART[way](query, key, value, mask, pattern)
     if way == KERNEL:
         from bertjax.models.attention.kernel.attend import kernel_self_attention
 
         return kernel_self_attention(joined(qkv), mask, pattern, rotation=rotation, drop=drop)
 
-    def attend(qkv: jax.Array, mask: Mask, rotation: Rotation | None) -> jax.Array:
-        qkv = qkv if rotation is None else rotated(qkv, rotation)
-        return _OF_JOINED[way](qkv, mask, pattern, drop=drop)
+    def attend(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
+        if isinstance(qkv, jax.Array):
+            qkv = qkv if rotation is None else rotated(qkv, rotation)
+            return _OF_JOINED[way](qkv, mask, pattern, drop=drop)
+        query, key, value = qkv
+        if rotation is not None:
+            query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
+        return _OF_APART[way](query, key, value, mask, pattern, drop=drop)
 
-    attend = jax.checkpoint(attend) if remat else attend
-    return attend(joined(qkv), mask, rotation)
+    recomputes = way in (FLASH, CUDNN)
+    attend = jax.checkpoint(attend) if remat and not recomputes else attend
+    return attend(qkv, mask, rotation)
 
 
 def is_apart(way: str) -> bool:
-    """Whether a way takes query, key and value apart, so that nobody joins them first."""
-    return way in _OF_APART
+    """Whether query, key and value stay apart: a GPU would join them and cut them out again."""
+    return platform() == "gpu" and way in _OF_APART
 
 
 def joined(qkv: Qkv) -> jax.Array:

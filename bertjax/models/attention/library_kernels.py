@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bertjax.base import axes
-from bertjax.models.attention.contract import Mask, Pattern
+from bertjax.models.attention.contract import Drop, Mask, Pattern
 from bertjax.models.layers.mesh_axes import mesh_axes
 
 # Packed documents may have so many tokens in the mean, or more: the kernels need a bound of their
@@ -74,9 +74,16 @@ def cudnn_packed() -> Any:
 
 
 def flash_self_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, pattern: Pattern
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`: [B, S, N, H]; `Mask.keys` is [B, S]."""
+    """See `bertjax.models.attention.contract`; without dropout, and `Mask.keys` is [B, S]."""
+    assert drop is None
     library = flash_attention()
     assert library is not None
 
@@ -101,9 +108,16 @@ def flash_self_attention(
 
 
 def cudnn_self_attention(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Mask, pattern: Pattern
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: Mask,
+    pattern: Pattern,
+    *,
+    drop: Drop | None = None,
 ) -> jax.Array:
-    """See `bertjax.models.attention.contract`: [B, S, N, H]; `Mask.keys` is [B, S]."""
+    """See `bertjax.models.attention.contract`; without dropout, and `Mask.keys` is [B, S]."""
+    assert drop is None
     assert pattern == Pattern()
     cudnn = cudnn_packed()
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bertjax.models.attention import implementations
 from bertjax.models.encoders import transformer
 from bertjax.models.encoders.presets import BertSpec, NeoBertSpec
 from bertjax.models.layers.dense import Dense, Precision
@@ -32,7 +33,8 @@ def test_it_computes_the_same_function(monkeypatch, preset):
         return step(params), barriers
 
     expected, few = both()
-    monkeypatch.setattr(transformer, "platform", lambda: "gpu")
+    for module_of in (transformer, implementations):
+        monkeypatch.setattr(module_of, "platform", lambda: "gpu")
     found, more = both()
     assert_close(found, expected, share=0.01)
     assert more > few  # XLA shall not join what is computed again with what was computed before
