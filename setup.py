@@ -33,6 +33,7 @@ setup(
     install_requires=[
         "absl-py>=2.5",
         "etils>=1.14",
+        "filelock>=4.2",  # JAX's store of compiled programs imports it without declaring it
         "flatbuffers>=25.12",  # jax.export imports it without declaring it
         "flax>=0.12.8",
         "fsspec>=2026.9",

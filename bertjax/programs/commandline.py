@@ -18,6 +18,7 @@ from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
 
+from bertjax.base.cache_folder import keep_compiled_programs
 from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.no_tpu import tell_libtpu_where_none_is
 from bertjax.base.shipped import config_path
@@ -76,6 +77,7 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     """
     end_by_signals()
     tell_libtpu_where_none_is()
+    keep_compiled_programs()
     sys.argv = _config_first(sys.argv)
     try:
         try:

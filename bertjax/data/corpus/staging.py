@@ -7,24 +7,19 @@ to delete them.
 """
 
 import hashlib
-import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bertjax.base.cache_folder import cache_folder
 from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write, exclusive, inside, size_in_words
 from bertjax.base.progress import Progress
 
 _AT_ONCE = 8  # files
 _CHUNK = 16 << 20  # bytes
-
-
-def cache_folder() -> Path:
-    """The folder of all copies."""
-    return Path(os.environ.get("BERTJAX_CACHE") or Path.home() / ".cache" / "bertjax")
 
 
 def staged(folder: Path, identity: str, files: Mapping[str, Mapping[str, Any]], last: str) -> Path:
@@ -60,7 +55,7 @@ def _tell(folder: Path, copy: Path) -> None:
     """Prints where a new copy is, and how to delete it."""
     print(
         f"{folder}: copied to {copy}, {_size(copy)}, which stays there until you delete it: "
-        f"rm -r {copy} (all copies in {copy.parent}: {_size(copy.parent)})",
+        f"rm -r {copy} (all of {copy.parent}: {_size(copy.parent)})",
         flush=True,
     )
 

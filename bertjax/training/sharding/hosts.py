@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import jax
 
+from bertjax.base.cache_folder import compiled_folder
 from bertjax.base.errors import InputError, NonFiniteLoss
 
 _JOIN_SECONDS = 50  # until the other hosts must have started
@@ -79,7 +80,11 @@ def join_processes() -> None:
     except ValueError as error:
         if "coordinator_address" not in str(error):  # no cluster: a job of one process
             raise
-    if host_count() == 1:
+    if host_count() > 1:
+        # JAX writes what the first host compiles, so it helps only in a folder that all hosts read.
+        if jax.config.jax_compilation_cache_dir == str(compiled_folder()):
+            jax.config.update("jax_compilation_cache_dir", None)
+    else:
         # JAX has replaced this program's handler with its own, by which the hosts agree on the step
         # at which they stop.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

@@ -305,7 +305,7 @@ def test_a_copy_says_where_it_is_how_large_and_how_to_delete_it(source, capsys):
         assert copy == cache / "copy" and (copy / "a").read_bytes() == data
         message = (
             f"{folder}: copied to {copy}, 1.91 MiB, which stays there until you delete it: "
-            f"rm -r {copy} (all copies in {cache}: 4.77 MiB)\n"
+            f"rm -r {copy} (all of {cache}: 4.77 MiB)\n"
         )
         assert capsys.readouterr().out == ("" if again else message)
 

@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+import jax
+
 from bertjax.base.errors import InputError
 from bertjax.runs.preflight import check_folder, check_same
 from bertjax.training.sharding import hosts
@@ -32,6 +34,7 @@ def main(folder: Path) -> None:
     me = hosts.host_index()
     cases = {
         "hosts": lambda: (me, hosts.host_count()),
+        "compiled": lambda: jax.config.jax_compilation_cache_dir,
         "exchanges": lambda: [hosts.all_gather({"of": me, "n": n})[2 - n % 2] for n in range(12)],
         "all well": lambda: _agree({}),
         "one fault": lambda: _agree({1: InputError("no corpus")}),

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from bertjax.base.cache_folder import compiled_folder
 from bertjax.base.errors import InputError
 from bertjax.training.sharding.hosts import host_count, join_processes
 from tests.helpers.patience import PATIENCE
@@ -54,6 +55,7 @@ def test_a_coordinator_without_the_numbers(monkeypatch, numbers):
 
 def _start(program, index: int, count: int, port: int) -> subprocess.Popen:
     environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(compiled_folder()),
         "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
         "BERTJAX_PROCESSES": str(count),
         "BERTJAX_PROCESS": str(index),
@@ -193,6 +195,12 @@ def test_hosts_exchange_values(reports):
     expected = repr([{"of": 2 - n % 2, "n": n} for n in range(12)])
     assert [host["exchanges"] for host in reports] == [expected] * 3
     assert [host["all well"] for host in reports] == ["None"] * 3
+
+
+@pytest.mark.slow
+def test_a_job_of_several_hosts_keeps_no_programs_on_each(reports):
+    """JAX would write those of the first host only."""
+    assert [host["compiled"] for host in reports] == ["None"] * 3
 
 
 @pytest.mark.slow
