@@ -29,7 +29,7 @@ def test_it_computes_the_same_function(monkeypatch, preset):
             return jnp.sin(states).sum(), states
 
         step = jax.jit(jax.grad(total, has_aux=True))
-        return step(params), "checkpoint" in str(jax.make_jaxpr(total)(params))
+        return step(params), "remat" in str(jax.make_jaxpr(total)(params))
 
     expected, again = both()
     assert not again
