@@ -32,6 +32,7 @@ from bertjax.compile_report.parts import (
 )
 from bertjax.compile_report.program import Instruction, Program
 from bertjax.compile_report.topology import GIB, Slice
+from bertjax.training.memory import is_out_of_memory, needs_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,11 +195,8 @@ def compile_and_report(
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         raise _does_not_fit(error, step, where) from error
-    memory, text = compiled.memory_analysis(), compiled.as_text()
-    assert memory is not None and text is not None  # libtpu has both
-    not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    temporaries = memory.temp_size_in_bytes + not_donated
-    arguments = memory.argument_size_in_bytes
+    text = compiled.as_text()
+    assert text is not None  # libtpu has it
     program = Program(text)
     rounds = {
         instruction.name: instruction.rounds * step.share
@@ -206,7 +204,7 @@ def compile_and_report(
         if instruction.rounds
     }
     dumped = bundles.dumped(bundles.folder(), rounds)
-    return report_of(program, dumped, step, where, scopes, arguments, temporaries)
+    return report_of(program, dumped, step, where, scopes, *needs_of(compiled))
 
 
 def report_of(
@@ -342,9 +340,9 @@ def _collectives(program: Program) -> tuple[Collective, ...]:
 
 
 def _does_not_fit(error: Exception, step: Step, where: Slice) -> Exception:
-    message = " ".join(str(error).split())
-    if "RESOURCE_EXHAUSTED" not in message:
+    if not is_out_of_memory(error):
         return error
+    message = " ".join(str(error).split())
     # "Used 20.1G of 15.75G hbm", or "required ... (240.00G) exceeds available HBM (15.75G)".
     used = re.search(r"(?i)([\d.]+)G\)? (?:of|exceeds available HBM) \(?[\d.]+G", message)
     needed, there = float(used[1]) if used else float("nan"), where.chip.memory / GIB

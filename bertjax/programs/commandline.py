@@ -70,10 +70,11 @@ def run(main: Callable[[list[str]], int | None], names: str = "") -> NoReturn:
     are, such as "RUN", takes any, and it needs at least one.
 
     An error that the user can correct becomes one line "error: ..." on standard error, with exit
-    code 2: an `InputError`, a wrong flag, a full disk, a file that cannot be read or made, a
-    --config file that is missing or not a config, an unknown --config.key. Any other exception is a
-    bug and keeps its traceback. SIGTERM, SIGINT and SIGHUP end it with one line (see
-    `bertjax.base.signals`). If its output is closed (`| head`), it ends without a message.
+    code 2: an `InputError`, a wrong flag, a full disk, too little memory of a device, a file that
+    cannot be read or made, a --config file that is missing or not a config, an unknown
+    --config.key. Any other exception is a bug and keeps its traceback. SIGTERM, SIGINT and SIGHUP
+    end it with one line (see `bertjax.base.signals`). If its output is closed (`| head`), it ends
+    without a message.
     """
     end_by_signals()
     tell_libtpu_where_none_is()
@@ -248,6 +249,11 @@ def _for_the_user(error: Exception) -> str | None:
         where = f" ({path})" if path else ""
         cure = "free some space" if error.errno in _NO_ROOM else "mend that, or name another place"
         return f"{os.strerror(error.errno or 0)}{where}: {cure}, then run the command again"
+    if "jax" in sys.modules:
+        from bertjax.training.memory import is_out_of_memory, out_of_memory
+
+        if is_out_of_memory(error):
+            return out_of_memory(error)
     # config_flags raises plain exceptions for a missing file and an unknown key. Their tracebacks
     # distinguish them from a bug in a config file.
     frames = [f.f_globals["__name__"] for f, _ in traceback.walk_tb(error.__traceback__)]

@@ -18,11 +18,13 @@ from bertjax.inference.features.result import Parts, check_output
 from bertjax.inference.features.texts import POOLED, read_texts, unit_of
 from bertjax.runs.open_model import open_model
 from bertjax.text.pairs import SEPARATOR
+from bertjax.training.memory import less_memory
 
 # The approximate numbers of tokens and of floats of the result in a part.
 _PART_TOKENS, _PART_FLOATS = 1 << 18, 1 << 26
 
 
+@less_memory("set --batch_tokens=4096 (then 2048, and so on)")
 def run(model: str, source: str, output: str, options: Options) -> None:
     """Writes the features of all texts of a file, in the order of the texts.
 

@@ -17,12 +17,18 @@ from bertjax.runs.sections import flat
 from bertjax.tasks.similarity.examples import has_dev
 from bertjax.training.journal import Journal
 from bertjax.training.loop import last_line
+from bertjax.training.memory import less_memory
 from bertjax.training.sharding.hosts import heartbeat, raise_together
 from bertjax.training.trackers import open_tracker
 
 _KEPT = 2  # checkpoints
 
 
+@less_memory(
+    "set --config.chunks=4 (then 8, and so on)",
+    "set --config.batch_tokens=4096 (then 2048, and so on), which is for evaluation",
+    "set --config.model.remat=layer",
+)
 def run(config: Any, workdir: str) -> int:
     """Trains until the last step, from the newest checkpoint in `workdir` if any.
 

@@ -35,6 +35,7 @@ from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.tasks.task import Task
+from bertjax.training.memory import less_memory
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import make_placement
 from bertjax.training.trackers import check_tracker
@@ -47,6 +48,11 @@ FREE = (
 )
 
 
+@less_memory(
+    "set --config.accumulate=4 (then 8, and so on)",
+    "set --config.batch_tokens=4096 (then 2048, and so on), which is for predictions",
+    "set --config.model.remat=layer",
+)
 def run(config: Any, workdir: str) -> int:
     """Runs every trial of the config's grid that is not done, and keeps the best on dev.
 

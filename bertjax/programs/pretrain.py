@@ -8,6 +8,7 @@ import jax
 
 from bertjax.base.errors import EXIT_STOPPED, NonFiniteLoss
 from bertjax.base.files import exclusive, write_json
+from bertjax.runs.device_memory import REMAT, compile_phases
 from bertjax.runs.health import health_of, unigram_baselines, write_health
 from bertjax.runs.job import Job
 from bertjax.runs.preflight import check_devices, check_folder, check_programs, check_same
@@ -15,10 +16,16 @@ from bertjax.runs.run_folder import checkpoints_of, source_of
 from bertjax.runs.sections import flat
 from bertjax.training.journal import Journal, copy_lines
 from bertjax.training.loop import last_line
+from bertjax.training.memory import less_memory
 from bertjax.training.sharding.hosts import heartbeat, raise_together
 from bertjax.training.trackers import open_tracker
 
 
+@less_memory(
+    "set --config.phase_N.accumulate=2 (then 4, and so on) in the phase N that it stopped in",
+    "lower --config.eval_batch_size",
+    REMAT,
+)
 def run(
     config: Any,
     workdir: str,
@@ -75,6 +82,7 @@ def _train(job: Job) -> int:
         stack.enter_context(contextlib.closing(checkpoints))
         stack.enter_context(heartbeat(exit_code_when_lost=EXIT_STOPPED))
         state, window, branches = job.start(checkpoints)
+        compile_phases(job.trainer, job.course, state)
         journal, step = None, int(state.step)
         if is_first:
             job.tokenizer.save(folder)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from bertjax.training.experiment import Experiment
+from bertjax.training.memory import Needs, needs_of
 from bertjax.training.model import Arrays, Params
 from bertjax.training.moves import moves_between
 from bertjax.training.objective import Sums
@@ -131,6 +132,17 @@ class CompiledStep:
         for number, part in enumerate(others, 1):
             total = self._add(total, state.params, frozen, part, counts, state.step, number, seed)
         return self._update(state, total, counts, learning_rate)
+
+    def needs(
+        self, state: TrainState, parts: Sequence[Arrays], learning_rate: float, seed: int
+    ) -> Needs:
+        """What an update with a batch in one part takes of a device; it is compiled for that.
+
+        JAX does not compile it again for a call with such arguments.
+        """
+        (part,) = parts
+        lowered = self._whole.lower(state, self._experiment.frozen, part, learning_rate, seed)
+        return needs_of(lowered.compile())
 
     def lower(
         self, state: TrainState, batch: Mapping[str, jax.ShapeDtypeStruct]

@@ -16,12 +16,14 @@ from bertjax.base.errors import InputError, NonFiniteLoss
 from bertjax.base.progress import Progress
 from bertjax.base.signals import STOPPING, catch_signals
 from bertjax.training.checkpoint import Checkpoints
+from bertjax.training.compilation import BEGINS, watched
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.experiment import Experiment
 from bertjax.training.feed import Feed
 from bertjax.training.hardware import peak_flops
 from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
+from bertjax.training.memory import Needs
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import HostSums, Objective, Sums
 from bertjax.training.sharding.placement import HostBatch
@@ -176,6 +178,17 @@ class Trainer:
         with self.experiment.placement.active():
             return step(state, parts, rate, seed)
 
+    def needs(self, state: TrainState, course: Course, phase: Phase) -> Needs:
+        """What an update of a phase takes of a device; `train` will not compile it again.
+
+        The batches of the phase have one part.
+        """
+        step = self.step(phase.accumulate, self.experiment_of(phase.model, phase.objective))
+        parts, rate = self.put(phase, 0), course.schedule(phase.first_step)
+        self._is_new(phase, parts)  # from now on it is not
+        with self.experiment.placement.active():
+            return step.needs(state, parts, rate, course.seed)
+
     def evaluate(self, state: TrainState, phase: Phase, batches: int) -> dict[str, float]:
         """The metrics of the first batches of a phase's held-out text; {} if it has none."""
         if phase.held_out is None:
@@ -326,14 +339,14 @@ class Trainer:
         self._announced.add(kind)
         begin = time.perf_counter()
         if progress:
-            progress.say(f"{phase.name}: compiling the step")
-        with clock.paused():
+            progress.say(f"{phase.name}: {BEGINS}")
+        with clock.paused(), watched() as said:
             yield
         seconds = time.perf_counter() - begin
         if session.progress:
             session.progress.leave_out(seconds)
         if progress:
-            progress.say(f"{phase.name}: compiled in {seconds:.0f} s")
+            progress.say(f"{phase.name}: {said()}")
 
     def _read(
         self, sums: Sums, step: int, phase: Phase, session: "_Session", clock: "_Clock"

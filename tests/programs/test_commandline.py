@@ -33,7 +33,8 @@ from bertjax.base.signals import catch_signals
 _FULL = ("full_output", "full_output_at_once")
 _FAIL = flags.DEFINE_enum(
     *("fail", ""),
-    ["", *"input full_disk full_quota no_right missing_file bug code ctrl_c talk".split(), *_FULL],
+    ["", *"input full_disk full_quota no_right missing_file bug code".split()]
+    + ["memory", "ctrl_c", "talk", *_FULL],
     "how",
 )
 _SIGNAL = flags.DEFINE_integer("signal", None, "that comes while the program is at work")
@@ -50,6 +51,9 @@ def main(argv):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
     if _FAIL.value == "no_right":
         raise PermissionError(errno.EACCES, "Permission denied", "run/config.json")
+    if _FAIL.value == "memory":
+        import jax
+        jax.numpy.zeros((2**45,), "int8")
     if _FAIL.value == "missing_file":
         raise FileNotFoundError(errno.ENOENT, "No such file", "x")
     if _FAIL.value == "bug":
@@ -196,6 +200,11 @@ def test_the_code_of_main_is_the_exit_code(folder):
             "no_right",
             "error: Permission denied (run/config.json): "
             "mend that, or name another place, then run the command again\n",
+        ),
+        (
+            "memory",
+            "error: cpu is out of memory (32,768.00 GiB more were asked for): "
+            "end other programs that use the device\n",
         ),
     ],
 )

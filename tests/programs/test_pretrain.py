@@ -15,6 +15,7 @@ from bertjax.models.encoders.presets import BertSpec
 from bertjax.programs import evaluate, prepare, pretrain
 from bertjax.runs.run_folder import load_run, read_config
 from bertjax.training.journal import Journal
+from bertjax.training.loop import Trainer
 from tests.helpers.closeness import assert_close
 from tests.helpers.patience import PATIENCE
 from tests.helpers.slow_cases import others_slow
@@ -50,6 +51,21 @@ def assert_same_run(one, two, **tolerance):
 def uninterrupted(tiny_corpus, pretrained_once):
     """A run of 12 steps with dropout, which tests copy."""
     return pretrained_once("uninterrupted", tiny_config(tiny_corpus))
+
+
+def test_a_device_that_is_full_leaves_the_last_checkpoint(tiny_corpus, tmp_path, monkeypatch):
+    """The memory runs out in the evaluation of step 6, after the checkpoint of step 5."""
+    config, folder = tiny_config(tiny_corpus, **ONE_LENGTH), tmp_path / "run"
+    monkeypatch.setattr(Trainer, "evaluate", lambda *_: jax.numpy.zeros((2**45,), "int8"))
+    with pytest.raises(InputError) as raised:
+        pretrain.run(config, str(folder))
+    assert str(raised.value) == (
+        "cpu is out of memory (32,768.00 GiB more were asked for): in this order, "
+        "set --config.phase_N.accumulate=2 (then 4, and so on) in the phase N that it stopped in, "
+        "lower --config.eval_batch_size, set --config.model.remat=layer, "
+        "end other programs that use the device"
+    )
+    assert load_run(folder).step == 5
 
 
 def test_the_run_folder(tiny_run, tiny_corpus):

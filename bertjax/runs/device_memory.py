@@ -1,0 +1,53 @@
+"""Compiles all phases of pre-training before the first step, and says whether they fit."""
+
+import jax
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import size_in_words
+from bertjax.training.compilation import BEGINS, watched
+from bertjax.training.loop import Course, Trainer
+from bertjax.training.memory import device_memory, what_helps
+from bertjax.training.state import TrainState
+
+REMAT = "set --config.model.remat=layer"
+
+
+def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
+    """Compiles the update of each phase that is left, and prints what it needs of a device.
+
+    `Trainer.train` uses what is compiled here. Where a device does not say how much memory it has,
+    as a CPU, nothing is done.
+
+    Raises:
+      InputError: a phase does not fit.
+    """
+    device = trainer.experiment.placement.mesh.local_devices[0]
+    limit = device_memory(device)
+    if limit is None:
+        return
+    is_first, step = jax.process_index() == 0, int(state.step)
+    for phase in course.phases:
+        if step >= phase.last_step:
+            continue
+        if is_first:
+            print(f"{phase.name}: {BEGINS}", flush=True)
+        with watched() as said:
+            needs = trainer.needs(state, course, phase)
+        has = f"{size_in_words(limit)} that JAX may use of {device.device_kind}"
+        if sum(needs) > limit:
+            more = phase.accumulate * 2
+            raise InputError(
+                f"{phase.name}: a step needs {size_in_words(sum(needs))}, more than the {has}: "
+                + what_helps(
+                    f"set --config.{phase.name.replace(' ', '_')}.accumulate={more} "
+                    f"(then {2 * more}, and so on)",
+                    REMAT,
+                )
+            )
+        if is_first:
+            arguments, temporaries = map(size_in_words, needs)
+            print(
+                f"{phase.name}: {said()}; a step takes {size_in_words(sum(needs))} of the {has}: "
+                f"{arguments} for the state and a batch, {temporaries} for the rest",
+                flush=True,
+            )

@@ -1,0 +1,82 @@
+"""The memory of a device: what a program needs, what there is, and what to do about too little."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import size_in_words
+
+# "Out of memory while trying to allocate 16.00GiB", "Out of memory allocating 17179869184 bytes".
+_ASKED = re.compile(r"(?i)allocat\w*(?: request for)? ([\d.]+) ?(bytes|[KMGT]i?B)")
+
+
+class Needs(NamedTuple):
+    """The bytes that a program takes on one device.
+
+    Attributes:
+      arguments: those of its arguments, such as parameters, optimizer state and batch.
+      temporaries: those of all other arrays, its results included.
+    """
+
+    arguments: int
+    temporaries: int
+
+
+def needs_of(program: jax.stages.Compiled) -> Needs:
+    """What the compiler says. A GPU's libraries may take some workspace besides."""
+    memory = program.memory_analysis()
+    assert memory is not None  # CPUs, GPUs and TPUs have it
+    not_donated = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return Needs(memory.argument_size_in_bytes, memory.temp_size_in_bytes + not_donated)
+
+
+def device_memory(device: jax.Device) -> int | None:
+    """The bytes of a device that JAX may use; None if it does not say, as a CPU."""
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device has too little memory for a program, when it is compiled or when it runs."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+@contextlib.contextmanager
+def less_memory(*cures: str) -> Iterator[None]:
+    """Raises InputError if a device is out of memory in the block, or in the decorated function.
+
+    Args:
+      cures: what lowers the need, in this order, such as "set --batch_tokens=4096".
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(out_of_memory(error, *cures)) from error
+
+
+def out_of_memory(error: Exception, *cures: str) -> str:
+    """The message for the user of such an error; for `cures` see `less_memory`."""
+    device = jax.local_devices()[0]
+    asked, limit = _ASKED.search(str(error)), device_memory(device)
+    facts = []
+    if asked:
+        whole = asked[2] == "bytes"
+        size = size_in_words(int(asked[1])) if whole else f"{asked[1]} {asked[2]}"
+        facts.append(f"{size} more were asked for")
+    if limit:
+        facts.append(f"JAX may use {size_in_words(limit)} of it")
+    said = f" ({', '.join(facts)})" if facts else ""
+    return f"{device.device_kind} is out of memory{said}: {what_helps(*cures)}"
+
+
+def what_helps(*cures: str) -> str:
+    """The end of a message: `cures`, and what helps with any program on this device."""
+    cures = (*cures, "end other programs that use the device")
+    if jax.default_backend() == "gpu":
+        cures = (*cures, "set the variable XLA_PYTHON_CLIENT_MEM_FRACTION=0.95")
+    return f"{'in this order, ' if len(cures) > 1 else ''}{', '.join(cures)}"
