@@ -133,15 +133,17 @@ def way(name: str, device: Device, call: Call) -> Way:
         return rest if blocks else Way(FUSED)
     if name == EINSUM or is_exported:
         return rest
-    if device.platform == "tpu":
-        # In local attention by blocks, dropout has other bits than in kernels.
+    # In local attention by blocks, dropout has other bits than in kernels.
+    if device.platform == "tpu" and not (call.rate and blocks):
         from bertjax.models.attention.kernel.attend import serves
 
-        served = serves(length, call.width, call.dtype) and not (call.rate and blocks)
+        return Way(KERNEL) if serves(length, call.width, call.dtype) else rest
+    if device.capability >= 80 and name == KERNEL and call.mask_of_keys:
+        from bertjax.models.attention import gpu_kernel
+
+        served = gpu_kernel.serves(length, call.width, call.dtype) and not (call.rate and blocks)
         return Way(KERNEL) if served else rest
-    if device.platform != "cuda" or name == KERNEL:
-        return rest
-    return _on_gpu(device, call, rest)
+    return _on_gpu(device, call, rest) if device.platform == "cuda" and name == AUTO else rest
 
 
 def _on_gpu(device: Device, call: Call, rest: Way) -> Way:

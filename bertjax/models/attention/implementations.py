@@ -71,10 +71,10 @@ def self_attention(
       way: the name of a `bertjax.models.attention.choice.Way`.
       remat: whether the backward pass computes the scores again. Kernels always do.
     """
-    if way == KERNEL:
+    if way == KERNEL and isinstance(qkv, jax.Array):
         from bertjax.models.attention.kernel.attend import kernel_self_attention
 
-        return kernel_self_attention(joined(qkv), mask, pattern, rotation=rotation, drop=drop)
+        return kernel_self_attention(qkv, mask, pattern, rotation=rotation, drop=drop)
 
     def attend(qkv: Qkv, mask: Mask, rotation: Rotation | None) -> jax.Array:
         if isinstance(qkv, jax.Array):
@@ -83,16 +83,22 @@ def self_attention(
         query, key, value = qkv
         if rotation is not None:
             query, key = rotated(query, rotation.of_one), rotated(key, rotation.of_one)
+        if way == KERNEL:
+            from bertjax.models.attention.gpu_kernel import gpu_self_attention
+
+            readers = query.shape[2] // key.shape[2]
+            key, value = (jnp.repeat(x, readers, axis=2) for x in (key, value))
+            return gpu_self_attention(query, key, value, mask, pattern, drop=drop)
         return _OF_APART[way](query, key, value, mask, pattern, drop=drop)
 
-    recomputes = way in (FLASH, CUDNN)
+    recomputes = way in (FLASH, CUDNN, KERNEL)
     attend = jax.checkpoint(attend) if remat and not recomputes else attend
     return attend(qkv, mask, rotation)
 
 
 def is_apart(way: str) -> bool:
     """Whether query, key and value stay apart: a GPU would join them and cut them out again."""
-    return platform() == "gpu" and way in _OF_APART
+    return platform() == "gpu" and way != BLOCKS
 
 
 def joined(qkv: Qkv) -> jax.Array:

@@ -105,7 +105,8 @@ class AttentionComputation(Computation, _AttentionArchitecture):
       attention: what computes self-attention. "auto": what is fastest on the device for the length,
         window, dropout and dtype (`bertjax.models.attention.choice`). "einsum"; "fused": cuDNN's
         kernel with a mask of all pairs, on a GPU and without dropout; "kernel": this project's
-        kernels, on a TPU. What a name cannot compute, einsum does.
+        kernels, on a TPU, or on a GPU, where they have not run. What a name cannot compute, einsum
+        does.
       dropout_bits: the random bits that decide whether an attention probability is dropped, 32 or
         16. With 16, two heads share a number, which is faster where kernels compute. The two drop
         other probabilities, so a run keeps its choice.
