@@ -62,8 +62,11 @@ setup(
     extras_require={
         # Devices and platforms.
         "tpu": ["jax[tpu]"],
-        # FlashAttention's kernels are of the same CUDA. They need JAX 0.11.2, and so Python 3.12.
-        "cuda": ["jax[cuda13]", "dew-flash-attn-cu13>=0.3.6; python_version >= '3.12'"],
+        "cuda": [
+            "jax[cuda13]",
+            # FlashAttention, of the same CUDA. It needs JAX 0.11.2, and so Python 3.12.
+            "dew-flash-attn-cu13>=0.3.6; python_version >= '3.12' and platform_machine == 'x86_64'",
+        ],
         "gcs": [  # runs and corpora on gs://
             "gcsfs>=2026.10",
             "google-cloud-storage>=3.17",
