@@ -171,6 +171,38 @@ def bfloat16(results: Path) -> str:
     return _table("", titles, [row])
 
 
+def dtypes(results: Path) -> str:
+    """A row for each task: the loss and the score in both dtypes, and how they differ by seed."""
+    content = _read(results / "dtypes.json")
+    rows = []
+    for task, found in content["tasks"].items():
+        seeds = {dtype: list(runs.values()) for dtype, runs in found.items()}
+        *_, metric = seeds["float32"][0]
+        differences = [
+            narrow[metric] - exact[metric]
+            for exact, narrow in zip(seeds["float32"], seeds["bfloat16"], strict=True)
+        ]
+        rows.append(
+            (
+                task,
+                f"{seeds['float32'][0]['updates']}",
+                *(_spread([run["loss"] for run in runs], 4) for runs in seeds.values()),
+                _METRIC_NAMES.get(metric, metric),
+                *(_spread([run[metric] for run in runs]) for runs in seeds.values()),
+                f"{min(differences):+.2f} to {max(differences):+.2f}",
+                f"{len(differences)}",
+            )
+        )
+    recipe = content["recipe"]
+    titles = ("task", "updates", *(f"loss, {dtype}" for dtype in seeds), "score", *seeds)
+    caption = (
+        f"From {content['weights']}, batches of {recipe['batch_size']}, rate "
+        f"{recipe['learning_rate']:g}; mean and standard deviation over the seeds. "
+        f"{_machine(content)}"
+    )
+    return _table(caption, (*titles, "bfloat16 less float32, by seed", "seeds"), rows)
+
+
 def finetune(results: Path, name: str = "finetune") -> str:
     """A row for each task: its scores on dev, and the seconds of a seed."""
     content = _read(results / f"{name}.json")
@@ -671,10 +703,10 @@ def _range(figures: dict[str, float], form: str) -> str:
     return f"{median} ({low} to {high})"
 
 
-def _spread(values: list[float]) -> str:
+def _spread(values: list[float], digits: int = 2) -> str:
     """Mean and standard deviation, or the only value."""
-    mean = f"{statistics.mean(values):.2f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _versions(versions: dict[str, str]) -> str:
@@ -693,7 +725,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
         *(train_step, train_step_compiled, input_pipeline, extract_features, tokenization),
-        *(bfloat16, finetune),
+        *(bfloat16, dtypes, finetune),
         embeddings,
         *(enwiki_mini, equal_minutes, fine_tuned_minutes),
         *(

@@ -159,6 +159,7 @@ _PROGRAMS = {
     *(f"tests/benchmarks/{name}.py" for name in ("tpu_calibration", "tpu_estimates", "train_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_kernels", "tpu_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("embeddings", "finetune_labels", "babylm_text")),
+    "tests/benchmarks/dtypes.py",
     *("gcloud", "xz"),
 }
 _SETTING = re.compile(r"(export )?[A-Z_]+=")  # a line that sets a variable of the shell
