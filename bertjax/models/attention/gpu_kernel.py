@@ -117,10 +117,10 @@ def gpu_self_attention(
     """See `bertjax.models.attention.contract`; for shapes that `serves` takes, and a mask of keys.
 
     Args:
-      query, key, value: [B, S, N, H] each.
       interpret: whether JAX executes the kernels' operations, on any platform.
     """
-    rows, length, _, width = query.shape
+    rows, length, heads, width = query.shape
+    key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
     seed, rate, bits = (drop.seed, drop.rate, drop.bits) if drop else (jnp.uint32(0), 0.0, 32)
     form = _Form(length, width**-0.5, pattern, rate, bits, interpret)
     numbers = jnp.float32(0) if mask.segment_ids is None else mask.segment_ids.astype(jnp.float32)
