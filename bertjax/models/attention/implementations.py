@@ -86,8 +86,6 @@ def self_attention(
         if way == KERNEL:
             from bertjax.models.attention.gpu_kernel import gpu_self_attention
 
-            readers = query.shape[2] // key.shape[2]
-            key, value = (jnp.repeat(x, readers, axis=2) for x in (key, value))
             return gpu_self_attention(query, key, value, mask, pattern, drop=drop)
         return _OF_APART[way](query, key, value, mask, pattern, drop=drop)
 
