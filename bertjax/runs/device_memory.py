@@ -6,7 +6,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import size_in_words
 from bertjax.training.compilation import BEGINS, watched
 from bertjax.training.loop import Course, Trainer
-from bertjax.training.memory import device_memory, what_helps
+from bertjax.training.memory import device_memory, less_memory, what_helps
 from bertjax.training.state import TrainState
 
 REMAT = "set --config.model.remat=layer"
@@ -21,7 +21,8 @@ def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
     Raises:
       InputError: a phase does not fit.
     """
-    device = trainer.experiment.placement.mesh.local_devices[0]
+    mesh = trainer.experiment.placement.mesh
+    device = mesh.local_devices[0]
     limit = device_memory(device)
     if limit is None:
         return
@@ -31,23 +32,22 @@ def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
             continue
         if is_first:
             print(f"{phase.name}: {BEGINS}", flush=True)
-        with watched() as said:
+        more, key = phase.accumulate * 2, phase.name.replace(" ", "_")
+        cures = [f"set --config.{key}.accumulate={more} (then {2 * more}, and so on)", REMAT]
+        if mesh.size > 1:
+            cures += ["set --config.layout=zero1, or fsdp"]
+        with watched() as said, less_memory(*cures):
             needs = trainer.needs(state, course, phase)
-        has = f"{size_in_words(limit)} that JAX may use of {device.device_kind}"
+        needed, has = size_in_words(sum(needs)), f"{size_in_words(limit)} that JAX may use of"
         if sum(needs) > limit:
-            more = phase.accumulate * 2
             raise InputError(
-                f"{phase.name}: a step needs {size_in_words(sum(needs))}, more than the {has}: "
-                + what_helps(
-                    f"set --config.{phase.name.replace(' ', '_')}.accumulate={more} "
-                    f"(then {2 * more}, and so on)",
-                    REMAT,
-                )
+                f"{phase.name}: a step needs {needed}, more than the {has} {device.device_kind}: "
+                + what_helps(*cures)
             )
         if is_first:
             arguments, temporaries = map(size_in_words, needs)
             print(
-                f"{phase.name}: {said()}; a step takes {size_in_words(sum(needs))} of the {has}: "
+                f"{phase.name}: {said()}; a step takes {needed} of the {has} {device.device_kind}: "
                 f"{arguments} for the state and a batch, {temporaries} for the rest",
                 flush=True,
             )

@@ -60,6 +60,23 @@ def test_a_phase_that_does_not_fit_is_named_before_the_first_step(monkeypatch):
     assert "set --config.phase_2.accumulate=8 (then 16, and so on), set --config.model." in message
 
 
+@pytest.mark.devices(8)
+def test_a_compiler_that_finds_no_place_names_the_phase(monkeypatch):
+    """As that of a TPU; several devices can share the state."""
+    monkeypatch.setattr(device_memory, "device_memory", lambda device: 2**20)
+    trainer = toy.trainer(toy.placement(8))
+
+    def refuse(*_):
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm"
+        )
+
+    monkeypatch.setattr(trainer, "needs", refuse)
+    course = toy.course([toy.phase(0, 5)])
+    with pytest.raises(InputError, match=r"phase_1\.accumulate=2 .*, set --config\.layout=zero1"):
+        device_memory.compile_phases(trainer, course, trainer.experiment.fresh_state(toy.SEED))
+
+
 def test_phases_that_are_over_are_not_compiled(monkeypatch, capsys):
     trainer, course, state = _given(monkeypatch, 2**20)
     state = state.replace(step=state.step + 8)
