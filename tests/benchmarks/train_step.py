@@ -1,7 +1,6 @@
-"""Sequences a second of the training step beside transformers (PyTorch), on a CPU or a GPU.
+"""Sequences a second of the training step on a CPU, beside transformers (PyTorch).
 
   python tests/benchmarks/train_step.py [--layers=6 --width=384 ...] [--output=FILE.json]
-  python tests/benchmarks/train_step.py --gpu --layers=12 --width=768 --batch_size=128 --steps=20
 
 The ways, each in its own process on all cores, run their rounds alternately while the others
 sleep:
@@ -9,12 +8,10 @@ sleep:
   bertjax      the package's own step, as launch/pretrain.py compiles it
   shipped      transformers' BertForPreTraining: a vocabulary product at every position
   gathered     the same, with its head on the masked positions only, as in bertjax
-  compiled     "shipped" by torch.compile; only with --gpu
 
-All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW. A round is the
-mean of a few steps. On a CPU they compute in float32, and bertjax has the variables of "Memory on a
-CPU" in docs/training.md. With --gpu they compute in bfloat16 with parameters in float32; torch by
-autocast, with its fused AdamW. It needs the extra `peers`.
+All use the same shapes and batch, dropout 0.1 everywhere, clipping at 1.0 and AdamW, and compute in
+float32. A round is the mean of a few steps. bertjax has the variables of "Memory on a CPU" in
+docs/training.md. On a GPU: gpu.py. It needs the extra `peers`.
 """
 
 import argparse
@@ -35,8 +32,8 @@ from unittest import mock
 
 import numpy as np
 
-Step = Callable[[], float]  # one update; its loss
-WAYS = ("bertjax", "shipped", "gathered", "compiled")
+Step = Callable[[], Any]  # one update; its loss, which may still be computed
+WAYS = ("bertjax", "shipped", "gathered")
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
 MALLOC = dict(MALLOC_ARENA_MAX="1", MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(2**30))
 
@@ -52,7 +49,6 @@ class Shapes:
     batch_size: int
     length: int
     masked: int
-    gpu: bool
 
     def batch(self) -> dict[str, np.ndarray]:
         """Makes random ids without padding, with exactly `masked` predictions a sequence."""
@@ -70,52 +66,59 @@ class Shapes:
         }
 
 
-def bertjax_step(shapes: Shapes) -> Step:
-    """The package's step on one device."""
-    import jax
-
+def bertjax_spec(shapes: Shapes, **fields: Any) -> Any:
+    """The BERT of these shapes."""
     from bertjax.models.encoders.presets import BertSpec
-    from bertjax.objectives.masked_lm import MaskedLMNextSentence
-    from bertjax.training.experiment import Experiment
-    from bertjax.training.loop import Trainer
-    from bertjax.training.optimizers.optimizer import make_optimizer
-    from bertjax.training.optimizers.spec import OptimizerSpec
-    from bertjax.training.sharding.placement import data_parallel
 
-    spec = BertSpec(
+    return BertSpec(
         vocab_size=shapes.vocabulary,
         hidden_size=shapes.width,
         num_hidden_layers=shapes.layers,
         num_attention_heads=shapes.heads,
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
-        compute_dtype="bfloat16" if shapes.gpu else "float32",
+        **fields,
     )
-    objective = MaskedLMNextSentence()
+
+
+def bertjax_experiment(spec: Any, objective: Any) -> Any:
+    """The package's experiment on one device."""
+    from bertjax.training.experiment import Experiment
+    from bertjax.training.optimizers.optimizer import make_optimizer
+    from bertjax.training.optimizers.spec import OptimizerSpec
+    from bertjax.training.sharding.placement import data_parallel
+
     adamw = OptimizerSpec(
         learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM
     )
-    placement = data_parallel()
-    experiment = Experiment(objective.model(spec), objective, make_optimizer(adamw), placement)
-    state, update = experiment.fresh_state(0), Trainer(experiment).step(1)
-    batch = jax.device_put(shapes.batch(), placement.batch)
+    optimizer = make_optimizer(adamw)
+    return Experiment(objective.model(spec), objective, optimizer, data_parallel())
 
-    def step() -> float:
+
+def bertjax_step(spec: Any, objective: Any, batch: dict[str, np.ndarray]) -> Step:
+    """The package's step."""
+    import jax
+
+    from bertjax.training.loop import Trainer
+
+    experiment = bertjax_experiment(spec, objective)
+    state, update = experiment.fresh_state(0), Trainer(experiment).step(1)
+    placement = experiment.placement
+    arrays = jax.device_put(batch, placement.batch)
+
+    def step() -> jax.Array:
         nonlocal state
         with placement.active():
-            state, sums = update(state, [batch], LEARNING_RATE, 0)
-        jax.block_until_ready(state)
-        return float(sums["loss"][0])
+            state, sums = update(state, [arrays], LEARNING_RATE, 0)
+        return sums["loss"][0]
 
     return step
 
 
-def transformers_step(shapes: Shapes, way: str) -> Step:
-    """BertForPreTraining as published, compiled, or with the head on the masked positions only."""
-    import torch
+def torch_bert(shapes: Shapes, **fields: Any) -> Any:
+    """transformers' BERT of these shapes, with the heads of pre-training."""
     import transformers
 
-    torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=shapes.vocabulary,
         hidden_size=shapes.width,
@@ -123,69 +126,88 @@ def transformers_step(shapes: Shapes, way: str) -> Step:
         num_attention_heads=shapes.heads,
         intermediate_size=4 * shapes.width,
         max_position_embeddings=max(512, shapes.length),
+        **fields,
     )
-    device = torch.device("cuda" if shapes.gpu else "cpu")
-    model = transformers.BertForPreTraining(config).train().to(device)
+    return transformers.BertForPreTraining(config)
+
+
+def torch_step(model: Any, compute_loss: Callable[[], Any]) -> Step:
+    """An update; on a GPU by autocast to bfloat16, with the fused AdamW."""
+    import torch
+
+    device = next(model.parameters()).device.type
+    on_gpu = device == "cuda"
     # transformers' own rule: no decay of biases and LayerNorm.
     decayed = [p for p in model.parameters() if p.ndim > 1]
     plain = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(
-        groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY, fused=shapes.gpu
+        groups, LEARNING_RATE, eps=1e-6, weight_decay=WEIGHT_DECAY, fused=on_gpu
     )
-    batch = {name: torch.from_numpy(array).to(device) for name, array in shapes.batch().items()}
-    positions = batch["masked_lm_positions"].long()
-    masked_ids, next_labels = (
-        batch[name].long() for name in ("masked_lm_ids", "next_sentence_labels")
-    )
-    inputs = {
-        "input_ids": batch["input_ids"].long(),
-        "attention_mask": batch["input_mask"].long(),
-        "token_type_ids": batch["token_type_ids"].long(),
-    }
-    labels = torch.full_like(inputs["input_ids"], -100).scatter(1, positions, masked_ids)
 
-    forward = torch.compile(model) if way == "compiled" else model
-
-    def loss_as_shipped() -> Any:
-        return forward(**inputs, labels=labels, next_sentence_label=next_labels).loss
-
-    def loss_gathered() -> Any:
-        sequence, pooled = model.bert(**inputs, return_dict=False)
-        width = sequence.shape[-1]
-        hidden = sequence.gather(1, positions[..., None].expand(-1, -1, width))
-        logits, next_logits = model.cls(hidden, pooled)
-        cross_entropy = torch.nn.functional.cross_entropy
-        return cross_entropy(logits.flatten(0, 1), masked_ids.flatten()) + cross_entropy(
-            next_logits, next_labels
-        )
-
-    compute_loss = loss_gathered if way == "gathered" else loss_as_shipped
-
-    def step() -> float:
-        with torch.autocast(device.type, torch.bfloat16, enabled=shapes.gpu):
+    def step() -> Any:
+        with torch.autocast(device, torch.bfloat16, enabled=on_gpu):
             loss = compute_loss()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         optimizer.step()
         optimizer.zero_grad()
-        return loss.item()
+        return loss.detach()
 
     return step
+
+
+def torch_inputs(batch: dict[str, np.ndarray], device: str) -> dict[str, Any]:
+    """The arguments of transformers' BERT: its labels are -100 where nothing is masked."""
+    import torch
+
+    tensors = {name: torch.from_numpy(array).long().to(device) for name, array in batch.items()}
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask"}
+    names |= {"token_type_ids": "token_type_ids", "next_sentence_label": "next_sentence_labels"}
+    inputs = {theirs: tensors[ours] for theirs, ours in names.items() if ours in tensors}
+    labels = torch.full_like(inputs["input_ids"], -100)
+    positions, ids = (tensors[f"masked_lm_{name}"] for name in ("positions", "ids"))
+    return inputs | {"labels": labels.scatter(1, positions, ids)}
+
+
+def transformers_step(shapes: Shapes, way: str) -> Step:
+    """BertForPreTraining as published, or with the head on the masked positions only."""
+    import torch
+
+    torch.manual_seed(0)
+    model, batch = torch_bert(shapes).train(), shapes.batch()
+    inputs = torch_inputs(batch, "cpu")
+    positions, masked_ids = (
+        torch.from_numpy(batch[f"masked_lm_{name}"]).long() for name in ("positions", "ids")
+    )
+    plain = {name: x for name, x in inputs.items() if not name.endswith(("labels", "label"))}
+
+    def loss_gathered() -> Any:
+        sequence, pooled = model.bert(**plain, return_dict=False)
+        width = sequence.shape[-1]
+        hidden = sequence.gather(1, positions[..., None].expand(-1, -1, width))
+        logits, next_logits = model.cls(hidden, pooled)
+        cross_entropy = torch.nn.functional.cross_entropy
+        return cross_entropy(logits.flatten(0, 1), masked_ids.flatten()) + cross_entropy(
+            next_logits, inputs["next_sentence_label"]
+        )
+
+    return torch_step(model, loss_gathered if way == "gathered" else lambda: model(**inputs).loss)
 
 
 def serve(connection: Connection, way: str, shapes: Shapes) -> None:
     """Runs a worker: for each number of steps it sends (wall, processor) seconds and the loss."""
     if way == "bertjax":
-        os.environ["JAX_PLATFORMS"] = "cuda" if shapes.gpu else "cpu"
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # all ways share the memory
-        step = bertjax_step(shapes)
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        from bertjax.objectives.masked_lm import MaskedLMNextSentence
+
+        step = bertjax_step(bertjax_spec(shapes), MaskedLMNextSentence(), shapes.batch())
     else:
         step = transformers_step(shapes, way)
     while steps := connection.recv():
         wall, processor = time.perf_counter(), time.process_time()
         for _ in range(steps):
-            loss = step()
+            loss = float(step())
         seconds = (time.perf_counter() - wall) / steps, (time.process_time() - processor) / steps
         connection.send((*seconds, loss))
 
@@ -196,7 +218,7 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, way, shapes), daemon=True)
-    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" and not shapes.gpu else {}):
+    with mock.patch.dict(os.environ, MALLOC if way == "bertjax" else {}):
         process.start()
     there.close()  # if the worker dies, this process gets an EOFError instead of waiting
     try:
@@ -210,8 +232,7 @@ def worker(way: str, shapes: Shapes) -> Iterator[Connection]:
 def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[float, float, float]]]:
     """Returns {way: [(wall, processor) seconds of a step and the last loss, for every round]}."""
     with contextlib.ExitStack() as stack:
-        ways = WAYS if shapes.gpu else WAYS[:-1]
-        workers = {way: stack.enter_context(worker(way, shapes)) for way in ways}
+        workers = {way: stack.enter_context(worker(way, shapes)) for way in WAYS}
         results: dict[str, list] = {way: [] for way in WAYS}
         for number in range(rounds + 1):
             for way, connection in workers.items():
@@ -220,12 +241,6 @@ def measure(shapes: Shapes, rounds: int, steps: int) -> dict[str, list[tuple[flo
                 if number:  # the first compiles and warms up
                     results[way].append(result)
     return results
-
-
-def _gpu() -> str:
-    import torch
-
-    return torch.cuda.get_device_name()
 
 
 def main() -> None:
@@ -237,7 +252,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3, help="of a round")
     parser.add_argument("--output", type=Path, help="a JSON file")
-    parser.add_argument("--gpu", action="store_true", help="on one GPU, in bfloat16")
     arguments = parser.parse_args()
     names = (field.name for field in dataclasses.fields(Shapes))
     shapes = Shapes(**{name: getattr(arguments, name) for name in names})
@@ -261,10 +275,9 @@ def main() -> None:
             ),
             "last_loss": losses[-1],
         }
-    dtype = "bfloat16 on a GPU" if shapes.gpu else "float32"
     print(
         f"{shapes.layers} layers of {shapes.width}, {shapes.batch_size} x {shapes.length}, "
-        f"{shapes.masked} masked, {dtype}, {cores} cores, load before {load:.1f}; "
+        f"{shapes.masked} masked, float32, {cores} cores, load before {load:.1f}; "
         f"{arguments.rounds} rounds of {arguments.steps} steps\n"
         "milliseconds a step, wall and (least) processor time; sequences/s of the median; the "
         "median of the rounds' ratios to bertjax\n\n"
@@ -285,7 +298,6 @@ def main() -> None:
             "rounds": arguments.rounds,
             "steps": arguments.steps,
             "load": load,
-            "gpu": _gpu() if arguments.gpu else None,
         }
         arguments.output.write_text(json.dumps(facts | {"ways": table}, indent=2) + "\n")
 

@@ -160,6 +160,7 @@ _PROGRAMS = {
     *(f"tests/benchmarks/{name}.py" for name in ("equal_minutes", "tpu_kernels", "tpu_step")),
     *(f"tests/benchmarks/{name}.py" for name in ("embeddings", "finetune_labels", "babylm_text")),
     "tests/benchmarks/dtypes.py",
+    "tests/benchmarks/gpu.py",
     *("gcloud", "xz"),
 }
 _SETTING = re.compile(r"(export )?[A-Z_]+=")  # a line that sets a variable of the shell

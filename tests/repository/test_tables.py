@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,21 +39,36 @@ def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
     assert tables.render(f"{before}| old |\n{after}", tmp_path) == before + table + after
 
 
-def test_a_step_by_torch_compile_is_a_row(tmp_path):
-    """It is one of the ways of a report of train_step.py, or stands beside bertjax alone."""
-    times = {"median": 41.25, "minimum": 40.5, "maximum": 43.75}
-    ours = {"milliseconds": times, "sequences_per_second": 775.75, "ratio": 1.0}
-    theirs = ours | {"milliseconds": times | {"minimum": 30.375}, "ratio": 0.75}
-    shapes = dict(layers=12, width=768, batch_size=32, length=512, masked=76)
-    content = dict(shapes=shapes, rounds=3, steps=10, gpu="A GPU", versions={"torch": "2.1"})
-    content |= dict(cores=16, machine="x", load=0.5, ways={"bertjax": ours, "compiled": theirs})
-    (tmp_path / "train_step.json").write_text(json.dumps(content), encoding="utf-8")
+def test_a_step_by_torch_compile_stands_beside_bertjax(tmp_path):
+    ways = {
+        name: {"milliseconds": {"minimum": least}}
+        for name, least in (("bertjax", 40.5), ("compiled", 30.375))
+    }
+    content = dict(shapes=dict(layers=12, width=768, batch_size=32, length=512), rounds=3, steps=10)
+    content |= dict(gpu="A GPU", versions={"torch": "2.1"}, ways=ways)
     (tmp_path / "train_step_compiled.json").write_text(json.dumps([content]), encoding="utf-8")
-    name = "transformers, as shipped, by `torch.compile`"
-    row = f"| {name} | 41.2 (30.4 to 43.8) | 775.8 | 0.75x as fast |"
-    assert tables.train_step(tmp_path).splitlines()[-1] == row
     row = "| 32 x 512 | 40.5 | 30.4 | 0.75x as fast |"
     assert tables.train_step_compiled(tmp_path).splitlines()[-1] == row
+
+
+def test_a_report_of_a_gpu_is_a_table_for_each_kind():
+    """A row that measured several ways is several lines; what one row lacks is an empty cell."""
+    flash = {"milliseconds": 0.60349, "same_bits": False}
+    rows = {
+        "step/base_128/auto": {"milliseconds": 25.125, "attention": "by einsum", "losses": [2, 1]},
+        "step/base_128/transformers": {"milliseconds": 36.875},
+        "attention/modern_8192": {"flash": flash, "cudnn": {"failed": "no"}},
+    }
+    assert tables.table_of_gpu({"versions": {"jax": "1.2"}, "rows": rows}).splitlines() == [
+        *("jax 1.2.", ""),
+        *("| step | milliseconds | attention |", "| --- | --- | --- |"),
+        "| base_128/auto | 25.12 | by einsum |",
+        "| base_128/transformers | 36.88 |  |",
+        "",
+        *("| attention | milliseconds | same bits | failed |", "| --- | --- | --- | --- |"),
+        "| modern_8192, flash | 0.6035 | no |  |",
+        "| modern_8192, cudnn |  |  | no |",
+    ]
 
 
 @pytest.mark.parametrize("name", tables.STUDIES)
@@ -126,3 +143,31 @@ def test_parts_of_a_model_and_of_the_data_are_named(tmp_path):
         "| STS-B | 1,043 | Spearman, Pearson | 84.00, 83.00 |  | 60 |  |  | 1 | "
         "2 epochs, batches of 32, rate 5e-5 |",
     ]
+
+
+@pytest.mark.slow
+def test_the_program_for_a_gpu_runs_on_a_cpu(tmp_path, repository):
+    """Its small rows, each a process of its own; a second call measures nothing again."""
+    rows = (
+        "attention/base_128_dropout",
+        "attention/modern_1024",
+        "bits/auto",
+        "step/base_128/auto",
+    )
+    command = [
+        sys.executable,
+        str(repository / "tests/benchmarks/gpu.py"),
+        "--tiny",
+        "--together=0",
+    ]
+    command += [f"--rows={','.join(rows)}", "--output=gpu.json"]
+    for _ in range(2):
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        lines = result.stdout.splitlines()
+    assert not any(line.startswith(rows) for line in lines)
+    report = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    assert report["rows"].keys() == set(rows) and not report["failed"]
+    assert report["rows"]["bits/auto"]["same_bits"]
+    assert report["rows"]["attention/base_128_dropout"].keys() == {"einsum"}
+    blocks = report["rows"]["attention/modern_1024"]["blocks, window 64"]
+    assert blocks["error"] < 1e-5 and blocks["gradients_error"] < 1e-5
