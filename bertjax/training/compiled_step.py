@@ -25,7 +25,7 @@ from bertjax.training.step import gradient, step_key, train_step, updated, whole
 # moves twice the bytes and does not run beside products.
 # A GPU would make one product of those that read the same array, as of queries, keys and values,
 # and then cut the result, and put together their gradients.
-_OPTIONS: Mapping[str, dict[str, Any]] = {
+OPTIONS: Mapping[str, dict[str, Any]] = {
     "tpu": {"xla_tpu_prefer_async_allgather_to_allreduce": True},
     "gpu": {"xla_gpu_dot_merger_threshold_mb": 0},
 }
@@ -56,7 +56,7 @@ class CompiledStep:
         frozen = jax.tree.map(lambda leaf: leaf.sharding, experiment.abstract_frozen)
         everywhere = placement.replicated
         moves = moves_between(shardings.params, experiment.used, _small_share(placement))
-        options = _OPTIONS.get(placement.mesh.devices.flat[0].platform)
+        options = OPTIONS.get(placement.mesh.devices.flat[0].platform)
         compiled = partial(jax.jit, compiler_options=options)
         self._experiment = experiment
         self._whole = compiled(

@@ -9,8 +9,10 @@ Rows, those of the most worth first; each is a process of its own:
                torch.compile, autocast and the fused AdamW. Its ModernBERT has one document a row,
                ours packed documents. The best of three rounds of ten updates
   attention    attention alone, forward and backward, by each way of `choice.py` that is here; its
-               relative error beside float32, and whether five calls give the same bits
+               relative error beside float32, and whether five calls give the same bits. A call
+               looks for the documents, too
   bits         whether three updates from the same state give the same bits. "exact": by XLA's flag
+  kernels      what a GPU does in an update by "auto", from a trace: milliseconds by kind of kernel
   contrastive  an update with 1,024 pairs of 128 + 128 tokens, beside sentence-transformers with
                its tokenizer in the loop and without. A batch that does not fit is encoded in chunks
   vectors      texts to vectors, from a file to a file, beside sentence-transformers at the best of
@@ -19,32 +21,38 @@ Rows, those of the most worth first; each is a process of its own:
                seconds of the whole process, compilation included. "second": from JAX's cache
   losses       500 updates of a small model of packed documents, by einsum and by "auto"
 
+A row that hangs is ended after `SECONDS`. All rows take longer than one call: a second one goes on.
+
 Weights are random. Without --vocabulary, --texts and --pairs (a folder with train.jsonl and
 dev.jsonl: premise, hypothesis, label) texts are random words, as long as those of Wikipedia and of
-MNLI. Programs of `step` and `vectors` are first compiled, several at once, into a cache: "first" is
-the time of that until the first update is done, and "again" the same from the cache. MFU counts
-what a token sees of its document. Rows in the output are not measured again, failed ones are.
---tiny: small shapes, and without a GPU a CPU. It needs the extras `cuda` and `peers`.
+MNLI. The longest programs are first compiled, several at once, into a cache: "first" is the time of
+that until the first update is done, and "again" the same from the cache. XLA chooses kernels by
+timing them, which is disturbed then: --together=0 compiles each program alone. MFU counts what a
+token sees of its document. Rows in the output are not measured again, failed ones are. --tiny:
+small shapes, and without a GPU a CPU. It needs the extras `cuda` and `peers`.
 """
 
 import argparse
 import contextlib
 import dataclasses
-import importlib.util
+import gzip
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tables
+from kernel_times import by_kind
 from report import begun
 from train_step import (
     LEARNING_RATE,
@@ -62,9 +70,14 @@ from bertjax.base.files import write_json
 
 BEGUN = time.perf_counter()  # of this process
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("jax", "dew_flash_attn_cu13", "torch", "transformers", "sentence_transformers")
+PACKAGES = ("jax", "jax-cuda13-plugin", "jax-cuda12-plugin", "dew-flash-attn-cu13")
+PACKAGES += ("dew-flash-attn-cu12", "torch", "transformers", "sentence-transformers")
 PEERS = ("transformers", "sentence-transformers", "compiled")
-WARMED = ("step", "vectors")  # kinds of rows with many or long programs, which fit beside others
+# Rows whose programs take long to compile. Kernels of this project may hang, and hold up others.
+WARMED = re.compile("step/(?!.*/kernel)|(contrastive|vectors)/.*/bertjax")
+# A row of a kind may take so many seconds, and is begun with a third of them left.
+SECONDS = {"step": 90, "attention": 90, "bits": 90, "kernels": 90, "losses": 90, "vectors": 120}
+SECONDS |= {"contrastive": 180, "finetune": 300}
 CHUNKS = (1, 2, 4, 8)
 WINDOW = 64
 MODELS = {"base": (12, 768, 512), "minilm": (6, 384, 256)}  # layers, width, most tokens of a text
@@ -123,6 +136,8 @@ def ours(case: Case, attention: str, tiny: bool) -> tuple[Any, Any, dict[str, np
 
     shapes = shapes_of(case, tiny)
     how, batch = dict(compute_dtype=dtype(), attention=attention), shapes.batch()
+    if attention == "einsum" and case.length > 1024:
+        how["remat"] = "attention"  # all pairs of all layers do not fit
     if not case.mean:
         spec = bertjax_spec(shapes, attention_probs_dropout_prob=case.dropout, **how)
         return spec, MaskedLMNextSentence(), batch
@@ -253,20 +268,19 @@ def attention(options: argparse.Namespace, case: str) -> dict[str, Any]:
     qkv = jax.random.normal(keys[0], (*tokens, 3, heads, width), dtype())
     gradient = jax.random.normal(keys[1], (*tokens, heads, width), dtype())
     numbers = documents(shape, np.random.default_rng(1)) if shape.mean else None
-    mask = Mask(np.ones(tokens, np.int32), numbers)
-
+    mask = jax.device_put(Mask(np.ones(tokens, np.int32), numbers))
     dropping = shape.dropout > 0
 
-    def both(way: str, window: int | None) -> Callable:
-        def call(qkv: jax.Array, gradient: jax.Array, mask: Mask) -> Any:
-            given = tuple(qkv[:, :, i] for i in range(3)) if is_apart(way) else qkv
+    def both(way: str, window: int | None, precision: Any) -> Callable[[], Any]:
+        def call(given: Any, gradient: jax.Array, mask: Mask) -> Any:
             attend = partial(self_attention, mask=mask, pattern=Pattern(window=window), way=way)
             attend = partial(attend, drop=Drop(jnp.uint32(1), shape.dropout) if dropping else None)
             context, pull = jax.vjp(attend, given)
-            (of_given,) = pull(gradient)
-            return context, jnp.stack(of_given, 2) if is_apart(way) else of_given
+            return context, *pull(gradient), context[0, 0, 0, 0]
 
-        return jax.jit(call)
+        given, of_context = qkv.astype(precision), gradient.astype(precision)
+        given = tuple(given[:, :, i] for i in range(3)) if is_apart(way) else given
+        return partial(jax.jit(call), given, of_context, mask)
 
     found: dict[str, Any] = {}
     for window in (None, WINDOW) if shape.mean else (None,):
@@ -277,31 +291,30 @@ def attention(options: argparse.Namespace, case: str) -> dict[str, Any]:
         exact: Any = None
         if shape.length <= 1024:
             with jax.default_matmul_precision("highest"):
-                wide = (x.astype(jnp.float32) for x in (qkv, gradient))
-                exact = jax.device_get(both(EINSUM, window)(*wide, mask))
+                exact = _fetched(both(EINSUM, window, jnp.float32))
         for way in ways:
             name = f"{way}, window {WINDOW}" if window else way
-            call = partial(both(way, window), qkv, gradient, mask)
             try:
-                found[name] = _attended(call, exact, options)
+                found[name] = _attended(both(way, window, qkv.dtype), exact, options)
             except Exception as error:  # such as too little memory; the other ways go on
                 found[name] = {"failed": " ".join(str(error).split())[:200]}
+    assert any("milliseconds" in each for each in found.values()), found
     return found
 
 
-def _attended(call: Callable, exact: Any, options: argparse.Namespace) -> dict[str, Any]:
+def _fetched(call: Callable[[], Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The contexts and their gradients of queries, keys and values, which may be apart."""
     import jax
 
-    def same(left: Any, right: Any) -> bool:
-        return all(map(np.array_equal, jax.tree.leaves(left), jax.tree.leaves(right)))
+    context, gradients, _ = jax.device_get(call())
+    return context, np.stack(gradients, 2) if isinstance(gradients, tuple) else gradients
 
-    def update() -> Any:
-        context, _ = call()
-        return context.ravel()[0]
 
-    first = jax.device_get(call())
-    found = {"milliseconds": timed(update, options)["milliseconds"]}
-    found["same_bits"] = all(same(first, jax.device_get(call())) for _ in range(4))
+def _attended(call: Callable[[], Any], exact: Any, options: argparse.Namespace) -> dict[str, Any]:
+    first = _fetched(call)
+    found = {"milliseconds": timed(lambda: call()[-1], options)["milliseconds"]}
+    again = [zip(first, _fetched(call), strict=True) for _ in range(4)]
+    found["same_bits"] = all(np.array_equal(*pair) for pairs in again for pair in pairs)
     for name, wide, narrow in zip(("error", "gradients_error"), exact or (), first, strict=False):
         narrow = narrow.astype(np.float32)
         found[name] = float(np.linalg.norm(wide - narrow) / np.linalg.norm(wide))
@@ -336,7 +349,25 @@ def bits(options: argparse.Namespace, way: str) -> dict[str, Any]:
     greatest = max((np.abs(a - b).max() / np.abs(a).max() for a, b in differing), default=0.0)
     share = len(differing) / len(again)
     found = {"same_bits": not differing, "differing_arrays": share, "greatest": float(greatest)}
-    return found | device_facts() | {"attention": spec.attention_by(case.length)}
+    found |= {"attention": spec.attention_by(case.length)}
+    return found | timed(bertjax_step(spec, objective, batch), options)
+
+
+def kernels(options: argparse.Namespace, case: str) -> dict[str, Any]:
+    """What the device does in an update."""
+    import jax
+
+    update = bertjax_step(*ours(options.cases[case], "auto", options.tiny))
+    for _ in range(2):
+        float(update())
+    folder, count = options.work / f"trace_{case}", 3
+    with jax.profiler.trace(folder, create_perfetto_trace=True):
+        for _ in range(count):
+            loss = update()
+        float(loss)
+    *_, trace = sorted(folder.rglob("perfetto_trace.json.gz"))
+    events = json.loads(gzip.decompress(trace.read_bytes()))
+    return by_kind(events["traceEvents"] if isinstance(events, dict) else events, count)
 
 
 def losses(options: argparse.Namespace, way: str) -> dict[str, Any]:
@@ -396,7 +427,8 @@ def contrastive(options: argparse.Namespace, size: str, way: str) -> dict[str, A
             if not full or chunks == CHUNKS[-1]:
                 raise
             continue
-        return {name: found | {"chunks": chunks} for name, found in ways.items()}
+        ways = {name: found | {"chunks": chunks} for name, found in ways.items()}
+        return ways if way in PEERS else ways["tokens ready"]
     raise AssertionError
 
 
@@ -645,6 +677,7 @@ def all_rows() -> dict[str, Row]:
     rows += [(contrastive, each) for each in both]
     rows += [(finetune, (way,)) for way in ("bertjax", "transformers", "compiled")]
     rows += [(vectors, each) for each in both]
+    rows += [(kernels, (case,)) for case in main]
     rows += [(step, (case, "einsum")) for case in main]
     rows += [(step, (case, "fused")) for case in (*main[:2], *others)]
     rows += [(step, (case, way)) for case in others for way in ("auto", "transformers", "einsum")]
@@ -658,38 +691,45 @@ class Measurement:
     def __init__(self, options: argparse.Namespace):
         self._options = options
         self._deadline = time.monotonic() + 60 * options.minutes
-        found = [name for name in PACKAGES if importlib.util.find_spec(name.removesuffix("_cu13"))]
+        found = [name for name in PACKAGES if any(Distribution.discover(name=name))]
         self.report = begun(options.output, tuple(found), warmed_at_once=options.together)
         for key in ("first", "rows", "failed"):
             self.report.setdefault(key, {})
 
     def run(self, names: list[str]) -> None:
-        """Measures rows, in groups whose programs are first compiled at once."""
+        """Measures rows; where programs take long to compile, those of several rows at once."""
         names = [name for name in names if name not in self.report["rows"]]
-        for group in itertools.batched(names, max(1, self._options.together)):
-            warmed = [name for name in group if name.split("/")[0] in WARMED]
-            warmed = [name for name in warmed if name not in self.report["first"]]
-            if self._options.together:
-                started = [(name, self._start(name, "--warm")) for name in warmed]
-                for name, process in started:
-                    if (found := self._end(name, process)) is not None:
-                        self.report["first"][name] = found["first_seconds"]
-            for name in group:
-                if self._left() < 20:
-                    return
+        cold = [name for name in names if WARMED.match(name) and name not in self.report["first"]]
+        for name in names:
+            if self._options.together and name in cold:
+                several, cold = cold[: self._options.together], cold[self._options.together :]
+                self._warm(several)
+            if self._left() > _seconds(name) / 3:
                 self._measure(name)
 
+    def _warm(self, names: list[str]) -> None:
+        most = min(self._left() - 30, 120)
+        if most < 30:
+            return
+        started = [(name, self._start(name, "--warm")) for name in names]
+        until = time.monotonic() + most
+        for name, process in started:
+            if (found := self._end(name, process, until)) is not None:
+                self.report["first"][name] = found["first_seconds"]
+
     def _measure(self, name: str) -> None:
-        found = self._end(name, self._start(name))
+        until = time.monotonic() + min(_seconds(name), self._left() + 15)
+        found = self._end(name, self._start(name), until)
         if found is None:
             return
-        if name in self.report["first"]:
+        if name in self.report["first"] and "first_seconds" in found:
             found["again_seconds"] = found["first_seconds"]
             found["first_seconds"] = self.report["first"][name]
         self.report["rows"][name] = found
         self.report["failed"].pop(name, None)
         write_json(self._options.output, self.report)
-        print(f"{name}: {json.dumps({k: found[k] for k in found if k != 'losses'})}", flush=True)
+        small = {key: value for key, value in found.items() if not isinstance(value, list)}
+        print(f"{name}: {json.dumps(small)}", flush=True)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
@@ -707,6 +747,7 @@ class Measurement:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92",  # PyTorch takes all
             "HF_HUB_OFFLINE": "1",
         }
         command = [sys.executable, __file__, *sys.argv[1:], f"--only={name}", *flags]
@@ -715,21 +756,25 @@ class Measurement:
                 command, env=environment, stdout=file, stderr=file, start_new_session=True
             )
 
-    def _end(self, name: str, process: subprocess.Popen) -> dict[str, Any] | None:
+    def _end(self, name: str, process: subprocess.Popen, until: float) -> dict[str, Any] | None:
         result, log = self._paths(name)
         try:
-            process.wait(max(self._left(), 1) + 15)
+            process.wait(max(until - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if result.exists():
             return json.loads(result.read_text(encoding="utf-8"))
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-        why = "no time left" if process.returncode == -signal.SIGKILL else " ".join(lines[-4:])
-        self.report["failed"][name] = why.strip()[-300:]
+        why = "too long" if process.returncode == -signal.SIGKILL else " ".join(lines[-4:]).strip()
+        self.report["failed"][name] = why[-300:]
         write_json(self._options.output, self.report)
         print(f"{name}: failed: {self.report['failed'][name]}", flush=True)
         return None
+
+
+def _seconds(name: str) -> float:
+    return SECONDS[name.partition("/")[0]]
 
 
 def main() -> None:

@@ -110,8 +110,10 @@ def table_of_gpu(content: dict[str, Any]) -> str:
             of_kind[rest] = found
     texts = [f"{_versions(content['versions'])}."]
     for kind, rows in kinds.items():
-        keys = dict.fromkeys(key for row in rows.values() for key in row if key != "losses")
-        cells = [[name, *(_figure(row.get(key)) for key in keys)] for name, row in rows.items()]
+        cells_of = [(key, x) for row in rows.values() for key, x in row.items()]
+        keys = dict.fromkeys(key for key, x in cells_of if not isinstance(x, list | dict))
+        lines = sorted(rows.items(), key=lambda line: line[0].partition(", ")[0])
+        cells = [[name, *(_figure(row.get(key)) for key in keys)] for name, row in lines]
         texts.append(_table("", (kind, *(key.replace("_", " ") for key in keys)), cells))
     return "\n\n".join(texts)
 

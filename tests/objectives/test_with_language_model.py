@@ -71,7 +71,7 @@ def test_what_predicts_no_next_token_is_refused(tmp_path):
     config.max_length, config.lm_weight = 12, -1.0
     with pytest.raises(InputError, match="config.lm_weight=-1.0: must not be negative"):
         TaskRecipe.from_config(config)
-    config.lm_weight = 0.5
+    config.lm_weight, config.model.compute_dtype = 0.5, "float32"
     given = small_gpt(gpt2_tokenizer(tmp_path))
     assert TaskRecipe.from_config(config).spec(given).causal
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))

@@ -10,6 +10,7 @@ import pytest
 
 from bertjax.lab.studies.differences import StandardError, is_clear
 from tests.benchmarks import tables
+from tests.benchmarks.kernel_times import by_kind
 
 
 @pytest.mark.parametrize("path", tables.documents(), ids=lambda path: path.name)
@@ -69,6 +70,28 @@ def test_a_report_of_a_gpu_is_a_table_for_each_kind():
         "| modern_8192, flash | 0.6035 | no |  |",
         "| modern_8192, cudnn |  |  | no |",
     ]
+
+
+def test_times_of_kernels_are_those_of_the_streams_of_gpus():
+    def named(what, name, **of):
+        return {"ph": "M", "name": f"{what}_name", "args": {"name": name}, **of}
+
+    def spent(name, milliseconds, pid=5, tid=1):
+        return {"ph": "X", "pid": pid, "tid": tid, "name": name, "dur": 1e3 * milliseconds}
+
+    events = [
+        *(named("process", "/host:CPU", pid=3), named("process", "/device:GPU:0", pid=5)),
+        *(named("thread", "Stream #13", pid=5, tid=1), named("thread", "XLA Ops", pid=5, tid=2)),
+        *(spent("nvjet_tst_256x128", 3.0), spent("nvjet_tst_256x128", 5.0)),
+        *(spent("flash::wgmma_kernel", 1.0), spent("loop_add_fusion", 0.5)),
+        *(spent("input_reduce_fusion", 0.25), spent("cub::sort", 0.125)),
+        *(spent("fusion.2", 64.0, tid=2), spent("fusion.2", 64.0, pid=3)),
+    ]
+    kinds = dict(products=4.0, attention=0.5, elementwise=0.25, reductions=0.125, others=0.0625)
+    found = by_kind(events, updates=2)
+    largest = dict(list(found.pop("largest").items())[:2])
+    assert largest == {"nvjet_tst_256x128": 4.0, "flash::wgmma_kernel": 0.5}
+    assert found == kinds | {"copies": 0.0, "all_kernels": 4.9375}
 
 
 @pytest.mark.parametrize("name", tables.STUDIES)

@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from bertjax.models.encoders.presets import BertSpec
 from bertjax.objectives.masked_lm import MaskedLMNextSentence
+from bertjax.training import compiled_step
 from bertjax.training.compiled_step import CompiledStep
 from bertjax.training.model import Model
 from bertjax.training.state import TrainState
@@ -202,3 +203,11 @@ def test_add_sums_and_means():
     total = add_sums(add_sums({}, one), one)
     assert total == {"a": (3.0, 4.0), "b": (6.0, 0.0)}
     assert means(total) == {"a": 0.75, "b": 6.0}
+
+
+def test_xla_knows_the_options_for_gpus():
+    """An unknown one would end every run on a GPU at its first compilation."""
+    compiled = jax.jit(lambda x: x + 1, compiler_options=compiled_step.OPTIONS["gpu"])
+    assert compiled(1.0) == 2.0
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        jax.jit(lambda x: x + 1, compiler_options={"xla_gpu_no_such": 0})(1.0)
