@@ -11,6 +11,7 @@ Rows, those of the most worth first; each is a process of its own:
   attention    attention alone, forward and backward, by each way of `choice.py` that is here; its
                relative error beside float32, and whether five calls give the same bits. A call
                looks for the documents, too
+  own_kernel   the same by this project's kernel, in rows of their own, as it may hang
   bits         whether three updates from the same state give the same bits. "exact": by XLA's flag
   kernels      what a GPU does in an update by "auto", from a trace: milliseconds by kind of kernel
   contrastive  an update with 1,024 pairs of 128 + 128 tokens, beside sentence-transformers with
@@ -77,7 +78,7 @@ PEERS = ("transformers", "sentence-transformers", "compiled")
 WARMED = re.compile("step/(?!.*/kernel)|(contrastive|vectors)/.*/bertjax")
 # A row of a kind may take so many seconds, and is begun with a third of them left.
 SECONDS = {"step": 90, "attention": 90, "bits": 90, "kernels": 90, "losses": 90, "vectors": 120}
-SECONDS |= {"contrastive": 180, "finetune": 300}
+SECONDS |= {"contrastive": 180, "finetune": 300, "own_kernel": 60}
 CHUNKS = (1, 2, 4, 8)
 WINDOW = 64
 MODELS = {"base": (12, 768, 512), "minilm": (6, 384, 256)}  # layers, width, most tokens of a text
@@ -244,7 +245,12 @@ def device_facts() -> dict[str, Any]:
 # --------------------------------------------------------------------------------- attention, bits
 
 
-def attention(options: argparse.Namespace, case: str) -> dict[str, Any]:
+def own_kernel(options: argparse.Namespace, case: str) -> dict[str, Any]:
+    """Attention alone by this project's kernel."""
+    return attention(options, case, own=True)
+
+
+def attention(options: argparse.Namespace, case: str, *, own: bool = False) -> dict[str, Any]:
     """Attention alone: {way: its figures}."""
     import jax
     import jax.numpy as jnp
@@ -286,8 +292,7 @@ def attention(options: argparse.Namespace, case: str) -> dict[str, Any]:
     for window in (None, WINDOW) if shape.mean else (None,):
         ways = [FLASH] * here.flash + [CUDNN] * (here.cudnn_packed and not window)
         ways += [FUSED, BLOCKS] if window else [FUSED, EINSUM]
-        if dropping:
-            ways = [EINSUM] + [KERNEL] * (here.capability >= 80)
+        ways = [KERNEL] if own else [EINSUM] if dropping else ways
         exact: Any = None
         if shape.length <= 1024:
             with jax.default_matmul_precision("highest"):
@@ -671,6 +676,7 @@ def all_rows() -> dict[str, Row]:
     main, others = list(CASES)[:4], list(CASES)[4:]
     rows: list[Row] = [(step, (case, way)) for case in main for way in ("auto", "transformers")]
     rows += [(attention, (case,)) for case in (*main, *others)]
+    rows += [(own_kernel, (case,)) for case in (*main, *others)]
     rows += [(step, (case, "kernel")) for case in main[2:]]
     rows += [(bits, (way,)) for way in ("auto", "exact", "fused")]
     both = [(size, way) for size in MODELS for way in ("bertjax", "sentence-transformers")]
