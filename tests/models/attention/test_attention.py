@@ -88,6 +88,15 @@ def test_fused_is_the_same_function(qkv, name):
     assert_close(found[sees], wanted[sees])
 
 
+def test_fused_computes_in_bfloat16_without_a_gpu(qkv):
+    """To the rounding of bfloat16, and without cuDNN, which is not here."""
+    mask, pattern = SEEN["window"]
+    both = jax.jit(lambda qkv: fused_self_attention(qkv, Mask(jnp.asarray(mask.keys)), pattern))
+    found = both(qkv.astype(jnp.bfloat16))
+    assert found.dtype == jnp.bfloat16
+    assert_close(found, both(qkv), terms=32, dtype=jnp.bfloat16)
+
+
 @pytest.mark.parametrize("name", MASKS)
 def test_probabilities_are_those_that_attention_computes_with(qkv, name):
     """Times the values, they are its result; also of rotated queries and keys."""
