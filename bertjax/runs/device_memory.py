@@ -1,12 +1,11 @@
 """Compiles all phases of pre-training before the first step, and says whether they fit."""
 
-import jax
-
 from bertjax.base.errors import InputError
 from bertjax.base.files import size_in_words
 from bertjax.training.compilation import BEGINS, watched
 from bertjax.training.loop import Course, Trainer
 from bertjax.training.memory import device_memory, less_memory, what_helps
+from bertjax.training.sharding.hosts import say
 from bertjax.training.state import TrainState
 
 REMAT = "set --config.model.remat=layer"
@@ -26,12 +25,11 @@ def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
     limit = device_memory(device)
     if limit is None:
         return
-    is_first, step = jax.process_index() == 0, int(state.step)
+    step = int(state.step)
     for phase in course.phases:
         if step >= phase.last_step:
             continue
-        if is_first:
-            print(f"{phase.name}: {BEGINS}", flush=True)
+        say(f"{phase.name}: {BEGINS}")
         more, key = phase.accumulate * 2, phase.name.replace(" ", "_")
         cures = [f"set --config.{key}.accumulate={more} (then {2 * more}, and so on)", REMAT]
         if mesh.size > 1:
@@ -44,10 +42,8 @@ def compile_phases(trainer: Trainer, course: Course, state: TrainState) -> None:
                 f"{phase.name}: a step needs {needed}, more than the {has} {device.device_kind}: "
                 + what_helps(*cures)
             )
-        if is_first:
-            arguments, temporaries = map(size_in_words, needs)
-            print(
-                f"{phase.name}: {said()}; a step takes {needed} of the {has} {device.device_kind}: "
-                f"{arguments} for the state and a batch, {temporaries} for the rest",
-                flush=True,
-            )
+        arguments, temporaries = map(size_in_words, needs)
+        say(
+            f"{phase.name}: {said()}; a step takes {needed} of the {has} {device.device_kind}: "
+            f"{arguments} for the state and a batch, {temporaries} for the rest"
+        )

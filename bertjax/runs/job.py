@@ -9,7 +9,8 @@ from typing import Any
 import jax
 
 from bertjax.base.cloud_storage import checked_path
-from bertjax.base.errors import InputError
+from bertjax.base.errors import InputError, NonFiniteLoss
+from bertjax.base.files import write_json
 from bertjax.data.corpus.shards import HELDOUT, TRAIN
 from bertjax.data.corpus.store import TokenStore, open_tokenizer
 from bertjax.interop.pretrained import Pretrained
@@ -19,6 +20,8 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.branch import branch_config, branch_state
 from bertjax.runs.budget import Budget
+from bertjax.runs.device_memory import compile_phases
+from bertjax.runs.health import health_of, unigram_baselines, write_health
 from bertjax.runs.how_computed import how_computed
 from bertjax.runs.initialize import (
     frozen_params,
@@ -27,18 +30,23 @@ from bertjax.runs.initialize import (
     with_weights,
 )
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.run import Run
 from bertjax.runs.run_folder import (
     check_same_config,
     checkpoints_folder,
     read_config,
     recorded_config,
+    source_of,
 )
 from bertjax.runs.sections import Config, about_config, flat
 from bertjax.text.tokenizer import Tokenizer
-from bertjax.training.checkpoint import Checkpoints, newest_metadata
+from bertjax.training.checkpoint import newest_metadata, saved_steps
+from bertjax.training.journal import copy_lines
 from bertjax.training.loop import Course, Trainer, Window
+from bertjax.training.sharding.hosts import host_index
 from bertjax.training.state import TrainState
 from bertjax.training.trackers import check_tracker
+from bertjax.training.verdict import Health
 
 # The keys that may differ when a run goes on: where it runs, where its corpus lies (with the same
 # text), and how often it logs, evaluates and saves. They do not change what it computes.
@@ -58,7 +66,7 @@ class Job:
       folder: its folder.
       tokenizer: the tokenizer of the corpus.
       spec: the spec of the encoder.
-      train: the text that it learns from.
+      text: what it learns from.
       course: its phases, and the schedule of the rate.
       trainer: its experiment.
       given: the weights that it starts from, by part of the model; {} if it goes on.
@@ -68,7 +76,7 @@ class Job:
     folder: Path
     tokenizer: Tokenizer
     spec: EncoderSpec
-    train: TokenStore
+    text: TokenStore
     course: Course
     trainer: Trainer
     given: Mapping[str, Pretrained]
@@ -163,21 +171,62 @@ class Job:
             **{f"corpus ({split})": found for split, found in data.items()},
         }
 
-    def start(self, checkpoints: Checkpoints) -> tuple[TrainState, Window, bool]:
-        """The state to go on from or begin with, its window, and whether it is another run's."""
-        trainer, recipe, data = self.trainer, self.recipe, self.course.metadata["data"]
-        state, window = trainer.restore(checkpoints, data)
-        if state is not None:
-            return state, window, False
+    def run(self, health: Health | None) -> Run:
+        """The run, on this host.
+
+        Args:
+          health: gives verdicts on its metrics; only on the first host.
+        """
+        recipe = self.recipe
+        return Run(
+            trainer=self.trainer,
+            course=self.course,
+            folder=self.folder,
+            begin=self.begin,
+            config=recipe.plain,
+            tracker=recipe.tracker,
+            keep=recipe.keep_checkpoints,
+            keep_every=recipe.keep_checkpoint_every,
+            ready=partial(compile_phases, self.trainer, self.course),
+            write=partial(self._write, health),
+            health=health,
+        )
+
+    def train(self) -> int:
+        """Trains until the last step or a signal, and returns the step: see `Run.train`."""
+        health = None
+        if host_index() == 0:
+            health = health_of(
+                self.recipe, unigram_baselines(self.recipe, self.tokenizer, self.text)
+            )
+        try:
+            state, _ = self.run(health).train()
+        except NonFiniteLoss as error:
+            if health:
+                write_health(self.folder, health, diverged=str(error))
+            raise
+        return int(state.step)
+
+    def _write(self, health: Health, state: TrainState) -> None:
+        """Writes what a run has besides checkpoints and metrics."""
+        self.tokenizer.save(self.folder)
+        write_health(self.folder, health)
+        write_json(self.folder / "config.json", self.recipe.plain)  # last: it makes it a run
+        if self.recipe.decay_from and not saved_steps(checkpoints_folder(self.folder)):
+            copy_lines(source_of(self.recipe.decay_from)[0], self.folder, int(state.step))
+
+    def begin(self) -> tuple[TrainState, Window]:
+        """The state to begin with, and its window."""
+        trainer, recipe = self.trainer, self.recipe
         if recipe.decay_from:
-            return *branch_state(recipe.decay_from, trainer, data), True
+            return branch_state(recipe.decay_from, trainer, self.course.metadata["data"])
         state = trainer.experiment.fresh_state(recipe.seed)
         model = trainer.experiment.model
         for part in model.parts:  # in this order, because some add to those before them
             if part in self.given and not model.parts[part].frozen:
                 load = partial(load_into, given=self.given[part], model=model, part=part)
                 state = state.started(load)
-        return state, {}, False
+        return state, {}
 
     def announcement(self) -> str:
         """Says what will run."""
@@ -197,9 +246,9 @@ class Job:
             f"{parameters:,} parameters ({spec.num_hidden_layers} layers of {spec.hidden_size}), "
             f"layout {recipe.layout!r} on {devices.size} x {device.device_kind}",
             how_computed(spec, lengths, experiment.placement),
-            f"{recipe.total_steps:,} steps, {recipe.tokens / self.train.token_count:.1f} times the "
-            f"corpus's {self.train.token_count:,} tokens",
-            *filter(None, [self.train.table_of_languages()]),
+            f"{recipe.total_steps:,} steps, {recipe.tokens / self.text.token_count:.1f} times the "
+            f"corpus's {self.text.token_count:,} tokens",
+            *filter(None, [self.text.table_of_languages()]),
         ]
         return "\n".join(lines)
 

@@ -84,7 +84,7 @@ def taught(tiny_corpus, tiny_run, tmp_path_factory):
     folder, given = tmp_path_factory.mktemp("taught"), str(tiny_run)
     job = Job.of(_config(tiny_corpus, init_from={"student": given, "teacher": given}), str(folder))
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1)) as checkpoints:
-        state, _, _ = job.start(checkpoints)
+        state, _ = job.begin()
         metadata = {**job.course.metadata, "step": 0, "window": {}}
         checkpoints.save(0, state.parts(), metadata)
     return job, state
@@ -137,10 +137,9 @@ def test_a_teacher_with_other_weights_is_refused(taught, run, tiny_run, monkeypa
     job, _ = taught
     given = open_model(str(tiny_run))
     other = dataclasses.replace(given, params=jax.tree.map(lambda x: 2 * x, given.params))
-    with contextlib.closing(Checkpoints(job.folder / "checkpoints", keep=1)) as checkpoints:
-        monkeypatch.setattr(initialize, "open_model", lambda source: other)
-        with pytest.raises(InputError, match="the run was begun on other data than the config"):
-            Job.of(job.recipe.plain, str(job.folder)).start(checkpoints)
+    monkeypatch.setattr(initialize, "open_model", lambda source: other)
+    with pytest.raises(InputError, match="the run was begun on other data than the config"):
+        Job.of(job.recipe.plain, str(job.folder)).train()
     loaded = load_run(run)
     before = dataclasses.replace(loaded, data=loaded.data | {"frozen teacher": given.identity})
     monkeypatch.setattr(evaluate, "load_run", lambda model: before)

@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import jax
 
@@ -30,6 +30,8 @@ _LOST = re.compile("Gloo|UNAVAILABLE|heartbeat|[Bb]arrier|coordination service")
 
 # The attributes of the state of `jax.distributed` that are used here.
 _STATE = ("client", "coordinator_address", "num_processes", "process_id")
+
+T = TypeVar("T")
 
 
 def _state() -> Any:
@@ -179,6 +181,28 @@ def raise_together() -> Iterator[None]:
         raise fault  # with its traceback
     if any(faults):
         raise InputError("; ".join(_by_host(faults))) from fault
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What `make` returns on the first host, a JSON value, on all hosts; so is its error.
+
+    What one host decides, reads or writes for all goes through here. All hosts must call it; the
+    others have done all their work before it when it returns on any host.
+
+    Raises:
+      InputError: the first host's error; in a job of one host, the error itself.
+    """
+    value: Any = None
+    with raise_together():
+        if host_index() == 0:
+            value = make()
+    return all_gather(value)[0]
+
+
+def say(text: str) -> None:
+    """Prints a text on the first host."""
+    if host_index() == 0:
+        print(text, flush=True)
 
 
 def _message(fault: BaseException) -> str:

@@ -1,0 +1,37 @@
+"""The time in which all hosts of a job work in the folder of a run."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bertjax.base.errors import EXIT_STOPPED
+from bertjax.base.files import exclusive
+from bertjax.runs.preflight import check_folder
+from bertjax.training.sharding.hosts import heartbeat, host_index, raise_together
+
+
+@contextlib.contextmanager
+def session(folder: Path, state: Any = (), checkpoints: int = 1) -> Iterator[None]:
+    """Holds a folder for this job while the block runs; makes it if it is missing.
+
+    All hosts notice if one of them is lost in the block (`heartbeat`).
+
+    Args:
+      state: what a checkpoint contains, as shapes and dtypes.
+      checkpoints: the number of checkpoints that exist at the same time.
+
+    Raises:
+      InputError: a host cannot write the folder, it has no room for the checkpoints, or another
+        job holds it; all hosts raise it.
+    """
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    check_folder(folder, size, checkpoints)
+    with contextlib.ExitStack() as stack:
+        with raise_together():
+            if host_index() == 0:
+                stack.enter_context(exclusive(folder))
+        stack.enter_context(heartbeat(exit_code_when_lost=EXIT_STOPPED))
+        yield
