@@ -13,23 +13,24 @@ from bertjax.runs.contrastive.recipe import is_similarity
 from bertjax.runs.sections import plain_config
 
 
-def run(config: Any, workdir: str) -> int:
+def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Runs the program that the config asks for; each says what it writes.
 
     Args:
       config: as in `configs/finetune_*.py`.
       workdir: RUN.
+      hosts, chips: how many the job must have; None: not checked.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: something cannot work; it is raised before anything is compiled.
+      InputError: something cannot work; all hosts raise it before anything is compiled.
     """
-    return _program_for(config)(config, workdir)
+    return _program_for(config)(config, workdir, hosts, chips)
 
 
-def _program_for(config: Any) -> Callable[[Any, str], int]:
+def _program_for(config: Any) -> Callable[..., int]:
     plain = plain_config(config)
     if "features" in plain:
         return finetune_features.run

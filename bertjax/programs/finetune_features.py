@@ -9,27 +9,30 @@ from typing import Any
 import jax
 
 from bertjax.base.errors import EXIT_STOPPED, InputError
-from bertjax.base.files import exclusive, write_json
+from bertjax.base.files import write_json
 from bertjax.inference.features import activations
-from bertjax.programs import finetune_task
 from bertjax.runs.fine_tuning.best_model import BestModel
-from bertjax.runs.fine_tuning.data import TaskData, read_examples
+from bertjax.runs.fine_tuning.data import TaskData, digest, read_examples
 from bertjax.runs.fine_tuning.feature_tagger import Tagger, read_tagger, write_tagger
+from bertjax.runs.fine_tuning.job import FREE, begin, facts
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.fine_tuning.search import Search
 from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.open_model import open_model
+from bertjax.runs.preflight import check_devices, check_programs, check_same
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
+from bertjax.runs.session import session
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging, TagSequences
 from bertjax.training.hardware import dtype_in_words
 from bertjax.training.model import Params
+from bertjax.training.sharding.hosts import from_first, raise_together, say
 
 _LONGEST_SENTENCE = 1 << 20  # words: no sentence is longer, so none is cut
 
 
-def run(config: Any, workdir: str) -> int:
+def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Runs every trial of the grid for each choice of layers in config.features.
 
     Args:
@@ -37,41 +40,46 @@ def run(config: Any, workdir: str) -> int:
       workdir: RUN: gets config.json; activations/, which all choices of layers share; for each
         choice a folder with its trials, tagger, predictions and results.json; and a results.json
         for all choices.
+      hosts, chips: how many the job must have; None: not checked.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
 
     Raises:
-      InputError: something cannot work; it is raised before anything is computed.
+      InputError: something cannot work; all hosts raise it before anything is computed.
     """
-    free = (*finetune_task.FREE, "features.choices")
-    recipe, folder = finetune_task.begin(config, workdir, free)
-    features, family = recipe.features, recipe.task.family
-    assert features  # `finetune.run` chooses this program by them
-    if not isinstance(family, Tagging):
-        raise InputError(
-            f"config.features: {recipe.task.name} is no tagging: only a tagger learns from fixed "
-            "features, as in configs/finetune_ner.py:features"
-        )
-    given = open_model(recipe.init_from)
-    print(given.summary(), flush=True)
-    spec = recipe.spec(given)
-    print(dtype_in_words(spec.compute_dtype, jax.devices()[0]), flush=True)
-    chosen = {
-        name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
-        for name in features.choices
-    }
-    examples = read_examples(recipe.task)
-    # The windows overlap also in training, so each word's features come from its widest context.
-    windows = {
-        split: family.encode(sentences, given.tokenizer, recipe.max_length, labelled=False)
-        for split, sentences in examples.items()
-    }
-    extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
+    check_programs(hosts)
+    check_devices(chips)
+    with raise_together():
+        recipe, folder = begin(config, workdir, free=(*FREE, "features.choices"))
+        features, family = recipe.features, recipe.task.family
+        assert features  # `finetune.run` chooses this program by them
+        if not isinstance(family, Tagging):
+            raise InputError(
+                f"config.features: {recipe.task.name} is no tagging: only a tagger learns from "
+                "fixed features, as in configs/finetune_ner.py:features"
+            )
+        given = open_model(recipe.init_from)
+        spec = recipe.spec(given)
+        say(f"{given.summary()}\n{dtype_in_words(spec.compute_dtype, jax.devices()[0])}")
+        chosen = {
+            name: activations.chosen_layers(activations.CHOICES[name], spec.num_hidden_layers)
+            for name in features.choices
+        }
+        examples = read_examples(recipe.task)
+        # The windows overlap also in training, so each word's features come from its widest
+        # context.
+        windows = {
+            split: family.encode(sentences, given.tokenizer, recipe.max_length, labelled=False)
+            for split, sentences in examples.items()
+        }
+        extractor = activations.all_layers(given, recipe.max_length, spec.compute_dtype)
+    content = {split: digest(each) for split, each in examples.items()}
+    check_same(facts(recipe, folder, {"weights": given.identity} | content))
 
     results = {}
-    with exclusive(folder):
-        write_json(folder / "config.json", recipe.plain)
+    with session(folder):
+        from_first(partial(_start, folder, recipe))
         values = {
             split: activations.compute(folder / "activations", split, encoded, extractor)
             for split, encoded in windows.items()
@@ -85,9 +93,8 @@ def run(config: Any, workdir: str) -> int:
             )
 
         for name, layers in chosen.items():
-            print(f"{name}: layers {', '.join(map(str, layers))}", flush=True)
+            say(f"{name}: layers {', '.join(map(str, layers))}")
             subfolder = folder / name
-            subfolder.mkdir(exist_ok=True)
             data = TaskData.of(recipe.task, examples, partial(encode, layers), given.identity)
             tagger = Tagger(
                 encoder=recipe.init_from,
@@ -108,13 +115,18 @@ def run(config: Any, workdir: str) -> int:
             best = _best_model(subfolder / TAGGER_FOLDER, tagger, trials)
             search = Search(subfolder, recipe, {"": data}, trials, best)
             search.announce()
-            (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
+
             results[name] = search.complete()
             if results[name] is None:
                 return EXIT_STOPPED
-        write_json(folder / RESULTS_FILE, results)
-    print(f"{folder}: {RESULTS_FILE}, and a folder for each choice of layers")
+        from_first(lambda: write_json(folder / RESULTS_FILE, results))
+    say(f"{folder}: {RESULTS_FILE}, and a folder for each choice of layers")
     return 0
+
+
+def _start(folder: Path, recipe: TaskRecipe) -> None:
+    write_json(folder / "config.json", recipe.plain)
+    (folder / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
 
 
 def _trials(recipe: TaskRecipe, data: Mapping[str, TaskData], tagger: Tagger) -> Trials:
@@ -139,4 +151,5 @@ def _best_model(folder: Path, tagger: Tagger, trials: Trials) -> BestModel:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, trials.abstract_params)
         return jax.device_put(stored[""].params, shardings)
 
-    return BestModel({"": folder}, write_tagger, read_tagger, pack, unpack)
+    placement = trials.experiment.placement
+    return BestModel({"": folder}, placement, write_tagger, read_tagger, pack, unpack)

@@ -7,7 +7,9 @@ from typing import Any
 from bertjax.base.errors import InputError
 from bertjax.base.files import write_json
 from bertjax.programs import finetune_task
+from bertjax.runs.fine_tuning.job import begin
 from bertjax.runs.fine_tuning.search import NothingScored
+from bertjax.runs.preflight import check_devices, check_programs
 from bertjax.runs.run_folder import (
     PREDICTIONS_FOLDER,
     RESULTS_FILE,
@@ -17,14 +19,16 @@ from bertjax.runs.run_folder import (
 )
 from bertjax.tasks.glue import SETS, SUBMITTED, submission
 from bertjax.tasks.task import TRAIN, Task
+from bertjax.training.sharding.hosts import from_first, raise_together, say
 
 
-def run(config: Any, workdir: str) -> int:
+def run(config: Any, workdir: str, hosts: int | None = None, chips: int | None = None) -> int:
     """Fine-tunes on each task with `bertjax.programs.finetune_task`.
 
     Args:
       config: as for one task; the task's name in it is not used.
       workdir: RUN: gets a folder of each task's name, results.json and `SUBMISSION_FILE`.
+      hosts, chips: how many the job must have; None: not checked.
 
     Returns:
       0 when all is done, `EXIT_STOPPED` when a signal stopped it.
@@ -33,18 +37,22 @@ def run(config: Any, workdir: str) -> int:
       InputError: as for one task. Errors in any file are raised before the first task is run; tasks
         in which every trial diverged are named at the end.
     """
+    check_programs(hosts)
+    check_devices(chips)
     configs = {name: config.copy_and_resolve_references() for name in SETS}
-    for name, each in configs.items():
-        each.task.name = name
-        recipe, _ = finetune_task.begin(each, workdir and f"{workdir}/{name}")
-        check(recipe.task)
-    folder, unscored = Path(workdir), []
-    check_no_corpus(folder)
+    with raise_together():
+        for name, each in configs.items():
+            each.task.name = name
+            recipe, _ = begin(each, workdir and f"{workdir}/{name}")
+            check(recipe.task)
+        folder = Path(workdir)
+        check_no_corpus(folder)
+    unscored = []
     for name, each in configs.items():
         try:
             code = finetune_task.run(each, str(folder / name))
         except NothingScored as error:
-            print(f"{name}: {error}: going on with the next task", flush=True)
+            say(f"{name}: {error}: going on with the next task")
             unscored.append(name)
         else:
             if code:
@@ -55,8 +63,12 @@ def run(config: Any, workdir: str) -> int:
             f"{RESULTS_FILE} of all tasks and no {SUBMISSION_FILE}: repeat the command with lower "
             "rates added to config.grid.learning_rate (finished trials are not run again)"
         )
-    write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
-    submit({name: folder / name for name in SETS}, folder)
+
+    def finish() -> None:
+        write_json(folder / RESULTS_FILE, {name: read_results(folder / name) for name in SETS})
+        submit({name: folder / name for name in SETS}, folder)
+
+    from_first(finish)
     return 0
 
 

@@ -207,10 +207,11 @@ class Job:
             raise
         return int(state.step)
 
-    def _write(self, health: Health, state: TrainState) -> None:
+    def _write(self, health: Health | None, state: TrainState) -> None:
         """Writes what a run has besides checkpoints and metrics."""
         self.tokenizer.save(self.folder)
-        write_health(self.folder, health)
+        if health:
+            write_health(self.folder, health)
         write_json(self.folder / "config.json", self.recipe.plain)  # last: it makes it a run
         if self.recipe.decay_from and not saved_steps(checkpoints_folder(self.folder)):
             copy_lines(source_of(self.recipe.decay_from)[0], self.folder, int(state.step))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import signal
 import time
@@ -26,6 +27,7 @@ from bertjax.training.journal import HELDOUT, JUDGED, TRAIN, Journal
 from bertjax.training.memory import Needs
 from bertjax.training.model import Arrays, Model
 from bertjax.training.objective import HostSums, Objective, Sums
+from bertjax.training.sharding.hosts import say
 from bertjax.training.sharding.placement import HostBatch
 from bertjax.training.state import TrainState
 from bertjax.training.step import add_sums, means
@@ -248,8 +250,7 @@ class Trainer:
                 "begun with, or choose another --workdir"
             )
         state = TrainState.from_parts(parts)
-        if jax.process_index() == 0:
-            print(f"going on from step {int(state.step)}", flush=True)
+        say(f"going on from step {int(state.step)}")
         return state, metadata["window"]
 
     def train(
@@ -465,6 +466,11 @@ class _Clock:
         self._waited += self._feed.waited - waited
 
 
+# The updates of this process. JAX stops all hosts at the greatest number of any host plus 1, so the
+# numbers of one trial after another must not begin again.
+_updates = itertools.count(1)
+
+
 @contextlib.contextmanager
 def _stop_signal() -> Iterator[Callable[[int], bool]]:
     """Yields `stopping(step)`: whether a signal to stop has come (see `catch_signals`).
@@ -480,7 +486,7 @@ def _stop_signal() -> Iterator[Callable[[int], bool]]:
     def stopping(step: int) -> bool:
         if came():
             signal.raise_signal(signal.SIGTERM)
-        return multihost_utils.reached_preemption_sync_point(step)
+        return multihost_utils.reached_preemption_sync_point(next(_updates))
 
     with catch_signals([number for number in STOPPING if number != signal.SIGTERM]) as came:
         yield stopping

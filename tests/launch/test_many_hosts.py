@@ -1,14 +1,9 @@
 """launch/pretrain.py in four processes of two devices trains like one process of eight."""
 
-import contextlib
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,11 +11,9 @@ import pytest
 
 from bertjax.programs import pretrain
 from bertjax.runs.run_folder import load_run
-from tests.helpers.checkout import REPOSITORY
+from tests.helpers.job import Job
 from tests.helpers.patience import PATIENCE
-from tests.helpers.reserved_port import reserved_port
 from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config
-from tests.helpers.xla_flags import xla_flags
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices(8)]
 
@@ -31,87 +24,6 @@ def config_of(corpus, **changes):
     """The config of a run of 24 steps of one length, saved every 3 steps."""
     intervals = {"log": 2, "evaluate": 12, "checkpoint": 3, "eval_batches": 2}
     return tiny_config(corpus, total_steps=STEPS, intervals=intervals, **ONE_LENGTH, **changes)
-
-
-class Job:
-    """The command on all hosts of a job, started at the same time.
-
-    All hosts except the first write files without permissions for others, so that a file's mode
-    shows who wrote it.
-
-    Args:
-      folder: the folder for the config files.
-      configs: the config of each host.
-      flags: the flags after --workdir.
-      before: the folder of a sitecustomize.py, which Python runs before the command.
-    """
-
-    def __init__(
-        self, folder: Path, configs: list[dict], run: Path, *flags: str, before: Path = REPOSITORY
-    ):
-        self._reserved = contextlib.ExitStack()
-        port = self._reserved.enter_context(reserved_port())
-        self.hosts = []
-        for index, config in enumerate(configs):
-            file = folder / f"{run.name}_config_{index}.py"
-            file.write_text(
-                f"import ml_collections\n\n\ndef get_config():\n"
-                f"    return ml_collections.ConfigDict({config!r})\n"
-            )
-            log = open(folder / f"{run.name}_{index}.log", "w+")
-            door = REPOSITORY / "launch" / "pretrain.py"
-            host = subprocess.Popen(
-                [sys.executable, door, f"--config={file}", f"--workdir={run}", *flags],
-                env=os.environ
-                | {
-                    "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-                    "BERTJAX_PROCESSES": str(len(configs)),
-                    "BERTJAX_PROCESS": str(index),
-                    "XLA_FLAGS": xla_flags(2),
-                    "PYTHONPATH": f"{before}:{REPOSITORY}",
-                },
-                umask=0o077 if index else 0o022,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            self.hosts.append((host, log))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for host, log in self.hosts:
-            host.kill()
-            host.wait()
-            log.close()
-        self._reserved.close()
-
-    def output(self, index: int) -> str:
-        """The output of a host so far."""
-        _, log = self.hosts[index]
-        return Path(log.name).read_text()
-
-    def outputs(self) -> str:
-        """The outputs of all hosts so far, for the message of a failed test."""
-        return "\n".join(f"--- host {i}\n{self.output(i)}" for i in range(len(self.hosts)))
-
-    def wait_for(self, condition, seconds: float = PATIENCE) -> None:
-        """Waits until `condition()`; fails if a host ends before."""
-        end = time.monotonic() + seconds
-        while not condition():
-            for index, (host, _) in enumerate(self.hosts):
-                assert host.poll() is None, self.output(index)
-            assert time.monotonic() < end
-            time.sleep(0.005)
-
-    def ends(self, seconds: float = PATIENCE) -> list[int]:
-        """The exit code of every host."""
-        end = time.monotonic() + seconds
-        return [host.wait(end - time.monotonic()) for host, _ in self.hosts]
-
-    def completes(self) -> None:
-        codes = self.ends()
-        assert codes == [0] * len(codes), self.outputs()
 
 
 def assert_same_run(run, other) -> None:

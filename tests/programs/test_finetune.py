@@ -13,9 +13,10 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.interop.hugging_face import read_hugging_face
-from bertjax.programs import convert, ensemble, finetune, finetune_task, predict
+from bertjax.programs import convert, ensemble, finetune, predict
 from bertjax.runs.fine_tuning.data import read_examples
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
+from bertjax.runs.fine_tuning.job import begin
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.open_model import open_model
 from bertjax.tasks import official_files
@@ -345,17 +346,17 @@ def test_other_data_or_another_config_is_refused(tiny_run, finished, tmp_path):
 def test_a_run_goes_on_in_its_dtype(tiny_run, tmp_path):
     """The config leaves it to the device, which was another one when the run was begun."""
     config, run = _cola(tiny_run, tmp_path), tmp_path / "run"
-    recipe, _ = finetune_task.begin(config, str(run))
+    recipe, _ = begin(config, str(run))
     assert recipe.model["compute_dtype"] == recipe.plain["model"]["compute_dtype"] == "float32"
     run.mkdir()
     then = {**recipe.model, "compute_dtype": "bfloat16"}
     begun = recipe.plain | {"model": {**then, "attention": "einsum"}}
     (run / "config.json").write_text(json.dumps(begun))
-    recipe, _ = finetune_task.begin(config, str(run))
+    recipe, _ = begin(config, str(run))
     assert recipe.model == then
     config.model.compute_dtype = "float32"
     with pytest.raises(InputError, match="model.compute_dtype was 'bfloat16', is 'float32'"):
-        finetune_task.begin(config, str(run))
+        begin(config, str(run))
 
 
 # ------------------------------------------------ left to right, and a BiLSTM (Table 5)

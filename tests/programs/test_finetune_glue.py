@@ -93,7 +93,7 @@ def test_one_task_is_one_run(tmp_path, monkeypatch):
     monkeypatch.setattr(finetune_task, "run", lambda *given: asked.append(given) or 3)
     config = tiny_finetuning("none", "none", task=dict(kind="glue", name="RTE"))
     assert finetune.run(config, "folder") == 3
-    assert asked == [(config, "folder")]
+    assert asked == [(config, "folder", None, None)]
 
 
 def test_a_config_of_no_task():

@@ -9,7 +9,8 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.models.encoders import kinds
-from bertjax.programs import convert, ensemble, finetune, finetune_task
+from bertjax.programs import convert, ensemble, finetune
+from bertjax.runs.fine_tuning import job
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.open_model import open_model
@@ -149,7 +150,7 @@ def test_what_cannot_work_is_refused_before_anything_is_compiled(
     together, tmp_path, change, message, monkeypatch
 ):
     config, _ = together
-    monkeypatch.setattr(finetune_task, "Trials", None)  # which compiles
+    monkeypatch.setattr(job, "Trials", None)  # which compiles
     change(config)
     with pytest.raises(InputError, match=message):
         finetune.run(config, str(tmp_path / "run"))

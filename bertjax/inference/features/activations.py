@@ -5,6 +5,7 @@ The layers are stored one after another, so that layers that are not chosen are 
 covers all that determines the content, and DIGEST covers the content itself.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -32,6 +33,7 @@ from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import FIRST_PIECES, EncodedText
 from bertjax.interop.pretrained import Pretrained
 from bertjax.tasks.tagging import EncodedWords, Sentence, Tagging
+from bertjax.training.sharding.hosts import from_first, host_index, raise_together
 
 _BLOCK_BYTES = 256 << 20  # of float32 activations, between two records of the progress
 
@@ -84,7 +86,8 @@ def all_layers(given: Pretrained, max_length: int, compute_dtype: str = "float32
 def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor) -> np.ndarray:
     """The activations of every word, float16 [layers, words, D], mapped from `folder`.
 
-    A finished file is not computed again, and an interrupted computation is resumed.
+    A finished file is not computed again, and an interrupted computation is resumed. All hosts of a
+    job compute; the first one writes.
 
     Args:
       encoded: the words in their windows, which give them context.
@@ -94,13 +97,22 @@ def compute(folder: Path, name: str, encoded: EncodedWords, extractor: Extractor
       InputError: the disk is full, another process is using the folder, or the file is damaged.
     """
     final = folder / f"{name}-{_identity(encoded, extractor)[:16]}.npy"
+    path = from_first(lambda: _found(final))
+    if not path:
+        with contextlib.ExitStack() as stack:
+            with raise_together():
+                if host_index() == 0:
+                    stack.enter_context(exclusive(folder))
+            path = _fill(final, encoded, extractor)
+    return np.load(path, mmap_mode="r")
+
+
+def _found(final: Path) -> str | None:
+    """The finished file, whose content is checked."""
     path = content_named(final)
     if path:
         check_content(path)
-    else:
-        with exclusive(folder):
-            path = _fill(final, encoded, extractor)
-    return np.load(path, mmap_mode="r")
+    return str(path) if path else None
 
 
 def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
@@ -110,20 +122,25 @@ def _identity(encoded: EncodedWords, extractor: Extractor) -> str:
     return digest.hexdigest()
 
 
-def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
-    """Computes the file, under a temporary name until it is complete."""
+def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> str:
+    """Computes the file on all hosts; the first one writes it, and renames it when it is complete.
+
+    Returns:
+      Its path.
+    """
     layers = len(extractor.options.layers)
     shape = (layers, len(encoded.words), extractor.width // layers)
     partial, note = final.with_suffix(".partial"), final.with_suffix(".json")
-    done = 0
-    if note.exists() and partial.exists():
-        done = read_json(note, record(windows=int), cure="remove it, to compute them anew")[
-            "windows"
-        ]
-    if not done:
-        allocate(partial, shape)
-    array = np.lib.format.open_memmap(partial, "r+")
 
+    def begun() -> int:
+        """The windows that are done."""
+        if note.exists() and partial.exists():
+            cure = "remove it, to compute them anew"
+            return read_json(note, record(windows=int), cure=cure)["windows"]
+        allocate(partial, shape)
+        return 0
+
+    done = from_first(begun)
     order = np.argsort(encoded.words)  # the words in the order of their windows
     tokens = encoded.words[order]
     bounds = np.searchsorted(tokens, encoded.starts)
@@ -141,13 +158,19 @@ def _fill(final: Path, encoded: EncodedWords, extractor: Extractor) -> Path:
             ]
             vectors = np.concatenate(extractor.vectors(texts, progress))
             words = order[bounds[done] : bounds[stop]]
-            array[:, words] = vectors.reshape(len(words), layers, -1).swapaxes(0, 1)
-            array.flush()
+            if host_index() == 0:
+                array = np.lib.format.open_memmap(partial, "r+")
+                array[:, words] = vectors.reshape(len(words), layers, -1).swapaxes(0, 1)
+                array.flush()
+                write_json(note, {"windows": stop})
             done = stop
-            write_json(note, {"windows": done})
-    path = name_by_content(partial, final)
-    note.unlink(missing_ok=True)
-    return path
+
+    def complete() -> str:
+        path = name_by_content(partial, final)
+        note.unlink(missing_ok=True)
+        return str(path)
+
+    return from_first(complete)
 
 
 def allocate(path: Path, shape: tuple[int, ...]) -> None:

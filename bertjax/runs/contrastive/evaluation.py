@@ -9,6 +9,7 @@ Each has a headline, which is in percent, and greater is better.
 
 import abc
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -99,6 +100,11 @@ class Evaluation(abc.ABC):
     """
 
     name: str
+
+    @property
+    def identity(self) -> str:
+        """A hash of its content."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
 
     @property
     @abc.abstractmethod

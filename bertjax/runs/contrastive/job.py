@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from bertjax.base.cloud_storage import checked_path
 from bertjax.base.errors import InputError
+from bertjax.base.files import local_folder, write_json
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.encoders.computation import plain
@@ -23,6 +23,7 @@ from bertjax.runs.fine_tuning.task_family import about_reranker
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
 from bertjax.runs.open_model import open_model
+from bertjax.runs.run import Run
 from bertjax.runs.run_folder import check_same_config
 from bertjax.runs.sections import Config, flat
 from bertjax.training.experiment import Experiment
@@ -34,6 +35,7 @@ from bertjax.training.sharding.placement import HostBatch, make_placement
 from bertjax.training.state import TrainState, logical_axes
 from bertjax.training.trackers import check_tracker
 
+KEPT = 2  # checkpoints
 _SAMPLE = 8  # batches from which the mean of their tokens is taken
 
 # The keys that may differ when a run goes on: where it runs, where its data and weights lie (with
@@ -78,7 +80,7 @@ class SimilarityJob:
             raise InputError("--workdir is empty: say where the run shall lie")
         recipe.check_begun()
         check_tracker(recipe.tracker)
-        folder = checked_path(workdir, write=True)
+        folder = local_folder(workdir)
         recipe = SimilarityRecipe.from_config(with_compute_dtype(recipe.plain, folder))
         check_same_config(folder, recipe.plain, FREE, SimilarityRecipe.from_config)
         given = open_model(recipe.init_from)
@@ -101,16 +103,26 @@ class SimilarityJob:
         config = {f"config.{key}": value for key, value in flat(self.recipe.plain).items()}
         return config | self.identity | {"--workdir": str(self.folder)}
 
-    def course(self, judge: Callable[[TrainState], dict[str, float]]) -> Course:
+    def run(self, judge: Callable[[TrainState], dict[str, float]]) -> Run:
         """The run, evaluated by `judge`."""
-        steps = self.recipe.intervals
-        return Course(
+        recipe, steps = self.recipe, self.recipe.intervals
+        course = Course(
             phases=[self.phase],
-            schedule=make_schedule(self.recipe.optimizer, self.phase.last_step),
-            seed=self.recipe.seed,
+            schedule=make_schedule(recipe.optimizer, self.phase.last_step),
+            seed=recipe.seed,
             intervals=Intervals(steps.log, steps.evaluate, steps.checkpoint, eval_batches=1),
-            metadata={"data": self.identity, "config": self.recipe.plain},
+            metadata={"data": self.identity, "config": recipe.plain},
             judge=judge,
+        )
+        return Run(
+            trainer=self.trainer,
+            course=course,
+            folder=self.folder,
+            begin=lambda: (self.fresh_state(), {}),
+            config=recipe.plain,
+            tracker=recipe.tracker,
+            keep=KEPT,
+            write=lambda state: write_json(self.folder / "config.json", recipe.plain),
         )
 
     def fresh_state(self) -> TrainState:

@@ -16,6 +16,7 @@ from bertjax.runs.run_folder import MODEL_FOLDER, RESULTS_FILE
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.journal import JUDGED, METRICS_FILE, read_metrics
 from bertjax.training.model import Model
+from bertjax.training.sharding.hosts import host_index
 from bertjax.training.sharding.placement import Placement
 from bertjax.training.state import TrainState
 
@@ -79,8 +80,8 @@ class Judge:
                 for each in self._evaluations
                 for name, value in each.scores(self._comparer, here).items()
             }
-        whole = jax.device_get(jax.device_put(params, experiment.placement.replicated))
-        if jax.process_index() == 0 and self._is_best(step, found):
+        whole = experiment.placement.on_host(params)
+        if host_index() == 0 and self._is_best(step, found):
             with replaced_folder(self._job.folder / MODEL_FOLDER) as folder:
                 write_hugging_face(self._job.packed(whole), folder)
         return found

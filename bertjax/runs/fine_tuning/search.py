@@ -1,4 +1,8 @@
-"""Runs the trials of a grid one after another; skips finished ones, and keeps the best model."""
+"""Runs the trials of a grid one after another; skips finished ones, and keeps the best model.
+
+All hosts train and predict. The first one alone decodes, scores, decides, reads and writes: what it
+finds goes to the others by `from_first`, so that all do the same next.
+"""
 
 import dataclasses
 import json
@@ -26,8 +30,13 @@ from bertjax.runs.run_folder import (
     read_trial,
     trial_folder,
 )
+from bertjax.tasks.task import Outputs
 from bertjax.training.journal import METRICS_FILE, read_metrics
 from bertjax.training.model import Params
+from bertjax.training.sharding.hosts import from_first, say
+
+# The outputs of a model: the name of a task -> a split -> those for its examples.
+SplitOutputs = Mapping[str, Mapping[str, Outputs]]
 
 
 class NothingScored(InputError):
@@ -54,9 +63,10 @@ class Search:
             for split, digest in each.others.items()
         }
         self._grid = list(dict.fromkeys(recipe.trials()))
-        self._finished = {trial: result for trial in self._grid if (result := self._read(trial))}
-        # What the stored model predicts for dev, if it was trained by this process.
-        self._predicted: dict[str, dict[str, list[Any]]] | None = None
+        found = from_first(lambda: list(map(self._read, self._grid)))
+        self._finished = {t: result for t, result in zip(self._grid, found, strict=True) if result}
+        # What the stored model gives for dev, if it was trained by this process.
+        self._best_outputs: SplitOutputs | None = None
 
     @property
     def _results(self) -> dict[Trial, dict[str, Any]]:
@@ -77,25 +87,23 @@ class Search:
             full = f"; {full:.0%} of them as long as config.max_length" if full else ""
             share = f"; {drawn / together.steps_per_epoch:.0%} of the batches" if name else ""
             dev = ", ".join(f"{len(part.examples):,} {split}" for split, part in data.dev.items())
-            print(
+            say(
                 f"{name or self._tasks[name].name}: {len(train):,} training sequences of "
                 f"{lengths.mean():.0f} tokens, {lengths.max()} at most{full}{share}; "
                 f"to score: {dev}"
             )
-        print(
+        say(
             f"{sum(trials.parameters.values()):,} parameters; batches in parts of {epochs.rows} x "
             f"{', '.join(map(str, trials.buckets))} tokens, "
             f"{1 - tokens / padded:.0%} of them padding\n"
             f"{len(self._grid)} trials, the first of "
-            f"{first.epochs * together.steps_per_epoch:,} steps",
-            flush=True,
+            f"{first.epochs * together.steps_per_epoch:,} steps"
         )
         stored = self._best_model.trial()
         if stored is not None and stored not in {trial.name for trial in self._grid}:
-            print(
+            say(
                 f"warning: the model in {self._folder} is of {stored}, which is not in the grid: "
-                "the best model of this grid will replace it. To keep it, use another --workdir",
-                flush=True,
+                "the best model of this grid will replace it. To keep it, use another --workdir"
             )
 
     def complete(self) -> dict[str, Any] | None:
@@ -109,7 +117,7 @@ class Search:
         """
         for number, trial in enumerate(self._grid, start=1):
             if trial not in self._finished:
-                print(f"trial {number} of {len(self._grid)}: {trial.name}", flush=True)
+                say(f"trial {number} of {len(self._grid)}: {trial.name}")
                 if not self._try(trial):
                     return None
         results = self._results
@@ -123,7 +131,7 @@ class Search:
         if best.name != stored:
             # The stored model is of another trial: the grid was larger before, or the run was
             # killed before it stored the model.
-            print(f"once more, for its model: {best.name}", flush=True)
+            say(f"once more, for its model: {best.name}")
             if not self._try(best, keep=True):
                 return None
             if self._best_model.trial() != best.name:
@@ -131,9 +139,7 @@ class Search:
                     f"{self._folder_of(best)}: gave {_value(results[best]):.2f} before, and "
                     "diverged now: remove the folder, and start again"
                 )
-        for trial in results:  # a trial may have been killed before this
-            shutil.rmtree(checkpoints_folder(self._folder_of(trial)), ignore_errors=True)
-        return self._run_before(best) or self._finish(best)
+        return from_first(lambda: self._run_before(best)) or self._finish(best)
 
     # ------------------------------------------------------------------------ one trial
 
@@ -177,10 +183,7 @@ class Search:
           False if a signal stopped it.
         """
         folder = self._folder_of(trial)
-        for name in self._recipe.names:
-            self._folder_of(trial, name).mkdir(parents=True, exist_ok=True)
-            (self._folder / name / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
-        begin, resumed = time.perf_counter(), checkpoints_folder(folder).exists()
+        begin, resumed = time.perf_counter(), from_first(lambda: self._open(trial))
         data = self._identity | self._others
         result = {**dataclasses.asdict(trial), "data": data, "seconds": None}
         try:
@@ -189,37 +192,74 @@ class Search:
             result |= {"dev": {}, "settings": {}, "value": None, "degenerate": f"diverged: {error}"}
         else:
             if not complete:
-                print("stopped and saved; the same command goes on from there")
+                say("stopped and saved; the same command goes on from there")
                 return False
-            predictions = self._predict_dev(params)
-            result |= self._score(predictions)
-            settings = {name: self._of(result, name)["settings"] for name in self._tasks}
-            for name, task in self._tasks.items():
-                given = self._dev_examples(name), predictions[name], settings[name]
-                write_resampled(self._folder_of(trial, name), task, *given)
+            outputs = self._dev_outputs(params)
+            result |= from_first(lambda: self._scores_of(trial, outputs))
             if not resumed:  # otherwise the earlier time is unknown
                 result["seconds"] = round(time.perf_counter() - begin, 1)
             if keep or all(_value(other) < _value(result) for other in self._finished.values()):
+                settings = {name: self._of(result, name)["settings"] for name in self._tasks}
                 self._best_model.save(params, trial.name, settings)
-                self._predicted = predictions
-        if trial not in self._finished:  # a repeated trial keeps its first results
-            for name in self._recipe.names:
-                write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
-            self._finished[trial] = result
-        shutil.rmtree(checkpoints_folder(folder))
-        print(f"  {in_a_line(result)}", flush=True)
+                self._best_outputs = outputs
+        result = from_first(lambda: self._close(trial, result))
+        self._finished.setdefault(trial, result)  # a repeated trial keeps its first results
+        say(f"  {in_a_line(result)}")
         return True
 
-    def _predict_dev(self, params: Params) -> dict[str, dict[str, list[Any]]]:
+    def _open(self, trial: Trial) -> bool:
+        """Prepares the folders of a trial; returns whether it goes on from a checkpoint."""
+        for name in self._recipe.names:
+            self._folder_of(trial, name).mkdir(parents=True, exist_ok=True)
+            (self._folder / name / RESULTS_FILE).unlink(missing_ok=True)  # it is out of date
+        return checkpoints_folder(self._folder_of(trial)).exists()
+
+    def _close(self, trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+        """Writes the results of a trial, and removes its checkpoints."""
+        if trial not in self._finished:
+            for name in self._recipe.names:
+                write_json(self._folder_of(trial, name) / RESULTS_FILE, self._of(result, name))
+        self._remove_checkpoints(trial)
+        return result
+
+    def _remove_checkpoints(self, trial: Trial) -> None:
+        shutil.rmtree(checkpoints_folder(self._folder_of(trial)), ignore_errors=True)
+
+    def _scores_of(self, trial: Trial, outputs: SplitOutputs) -> dict[str, Any]:
+        """The scores of a trial by its outputs for dev; writes those of resampled examples."""
+        predictions = self._dev_predictions(outputs)
+        scores = self._score(predictions)
+        for name, task in self._tasks.items():
+            settings = self._of(scores, name)["settings"]
+            given = self._dev_examples(name), predictions[name], settings
+            write_resampled(self._folder_of(trial, name), task, *given)
+        return scores
+
+    def _dev_outputs(self, params: Params) -> SplitOutputs:
+        return {name: self._outputs(params, name, data.dev) for name, data in self._data.items()}
+
+    def _outputs(
+        self, params: Params, name: str, splits: Mapping[str, Split]
+    ) -> dict[str, Outputs]:
         return {
-            name: {
-                split: self._predict(params, name, split, part) for split, part in data.dev.items()
-            }
-            for name, data in self._data.items()
+            split: self._trials.outputs(params, part, f"predicting {name_in(name, split)}", name)
+            for split, part in splits.items()
         }
 
-    def _predict(self, params: Params, name: str, split: str, part: Split) -> list[Any]:
-        return self._trials.predict(params, part, f"predicting {name_in(name, split)}", name)
+    def _dev_predictions(self, outputs: SplitOutputs) -> dict[str, dict[str, list[Any]]]:
+        return {
+            name: self._decoded(name, data.dev, outputs[name]) for name, data in self._data.items()
+        }
+
+    def _decoded(
+        self, name: str, splits: Mapping[str, Split], outputs: Mapping[str, Outputs]
+    ) -> dict[str, list[Any]]:
+        """A prediction for each example of some splits of a task."""
+        decode = self._tasks[name].family.decode
+        return {
+            split: decode(part.examples, part.encoded, outputs[split])
+            for split, part in splits.items()
+        }
 
     def _dev_examples(self, name: str) -> dict[str, list[Any]]:
         return {split: part.examples for split, part in self._data[name].dev.items()}
@@ -237,17 +277,20 @@ class Search:
     def _finish(self, best: Trial) -> dict[str, Any]:
         """Writes predictions in official form, results.json and metrics.jsonl of the best model."""
         params = self._best_model.load()
-        predictions = self._predicted or self._predict_dev(params)
+        dev = self._best_outputs or self._dev_outputs(params)
+        test = {name: self._outputs(params, name, data.test) for name, data in self._data.items()}
+        return from_first(lambda: self._write(best, dev, test))
+
+    def _write(self, best: Trial, dev: SplitOutputs, test: SplitOutputs) -> dict[str, Any]:
+        predictions = self._dev_predictions(dev)
         scores = self._score(predictions)
         for name, task in self._tasks.items():
             output = self._folder / name / PREDICTIONS_FOLDER
             output.mkdir(exist_ok=True)
             data, settings = self._data[name], self._of(scores, name)["settings"]
-            for split, part in data.dev.items():
-                task.write(output, split, part.examples, predictions[name][split], settings)
-            for split, part in data.test.items():
-                found = self._predict(params, name, split, part)
-                task.write(output, split, part.examples, found, settings)
+            found = predictions[name] | self._decoded(name, data.test, test[name])
+            for split, part in (data.dev | data.test).items():
+                task.write(output, split, part.examples, found[split], settings)
         self._write_metrics()
         results = self._run_results(best, scores)
         for name, each in results.items():
@@ -257,6 +300,8 @@ class Search:
 
     def _run_before(self, best: Trial) -> dict[str, Any] | None:
         """The results.json of an earlier run, if it and the predictions are still valid."""
+        for trial in self._results:  # it may have been killed before it removed these
+            self._remove_checkpoints(trial)
         wanted = self._run_results(best, self._finished[best])
         for name, each in wanted.items():
             folder = self._folder / name

@@ -1,11 +1,9 @@
 """Trials of fine-tuning that share their data, their weights and all that is compiled."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,20 +16,18 @@ from bertjax.objectives.with_penalty import WithPenalty
 from bertjax.runs.fine_tuning.data import Split, TaskData, identity_of
 from bertjax.runs.fine_tuning.model import Predictor, predicting_next
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
-from bertjax.runs.run_folder import checkpoints_of
-from bertjax.runs.sections import flat
+from bertjax.runs.run import Run
 from bertjax.tasks.buckets import Epochs, choose_lengths, choose_rows
+from bertjax.tasks.task import Outputs
 from bertjax.tasks.together import Together
 from bertjax.training.experiment import Experiment
-from bertjax.training.journal import Journal
-from bertjax.training.loop import Course, Intervals, Phase, Trainer, last_line
+from bertjax.training.loop import Course, Intervals, Phase, Trainer
 from bertjax.training.model import Model, Params
 from bertjax.training.objective import Objective
 from bertjax.training.optimizers.optimizer import make_optimizer
 from bertjax.training.optimizers.schedule import make_schedule
 from bertjax.training.sharding.placement import HostBatch, make_placement, part_tokens
 from bertjax.training.state import logical_axes
-from bertjax.training.trackers import open_tracker
 
 
 class Trials:
@@ -153,10 +149,7 @@ class Trials:
         return Together(sizes, self._recipe.share_power, trial.seed)
 
     def train(self, trial: Trial, folder: Path) -> tuple[Params, bool]:
-        """Trains from the newest checkpoint in a folder, or from the given weights.
-
-        Args:
-          folder: gets checkpoints/, metrics.jsonl, loss.png and tensorboard/.
+        """Trains from the newest checkpoint in a folder, or from the given weights: see `Run`.
 
         Returns:
           The parameters, on the devices; and whether it is complete: False after a signal.
@@ -164,35 +157,32 @@ class Trials:
         Raises:
           NonFiniteLoss: it diverged.
         """
-        course = self._course(trial)
-        with contextlib.ExitStack() as stack:
-            checkpoints = checkpoints_of(folder, keep=1)
-            stack.enter_context(contextlib.closing(checkpoints))
-            state, window = self._trainer.restore(checkpoints, identity_of(self._data))
-            if state is None:
-                state = self.experiment.fresh_state(trial.seed).started(self._start)
-            step = int(state.step)
-            config = flat(self._recipe.plain) | dataclasses.asdict(trial)
-            tracker = open_tracker(self._recipe.tracker, folder, config)
-            journal = Journal(folder, step, last_line(step, window), tracker=tracker)
-            stack.enter_context(contextlib.closing(journal))
-            state, complete = self._trainer.train(state, course, checkpoints, journal, window)
+        state, complete = self.run(trial, folder).train()
         return state.params, complete
 
-    def _course(self, trial: Trial) -> Course:
-        intervals, phase = self._recipe.intervals, self._phase(trial)
-        optimizer = dataclasses.replace(self._recipe.optimizer, learning_rate=trial.learning_rate)
-        return Course(
+    def run(self, trial: Trial, folder: Path) -> Run:
+        """The run of a trial."""
+        recipe, phase = self._recipe, self._phase(trial)
+        optimizer = dataclasses.replace(recipe.optimizer, learning_rate=trial.learning_rate)
+        course = Course(
             phases=[phase],
             schedule=make_schedule(optimizer, phase.last_step),
             seed=trial.seed,
             intervals=Intervals(
-                log=intervals.log,
-                checkpoint=intervals.checkpoint,
+                log=recipe.intervals.log,
+                checkpoint=recipe.intervals.checkpoint,
                 evaluate=phase.last_step,
                 eval_batches=1,
             ),
             metadata={"data": identity_of(self._data)},
+        )
+        return Run(
+            trainer=self._trainer,
+            course=course,
+            folder=folder,
+            begin=lambda: (self.experiment.fresh_state(trial.seed).started(self._start), {}),
+            config={**recipe.plain, **dataclasses.asdict(trial)},
+            tracker=recipe.tracker,
         )
 
     def _phase(self, trial: Trial) -> Phase:
@@ -207,8 +197,9 @@ class Trials:
 
         def part(name: str, examples: np.ndarray, length: int, held: slice) -> HostBatch:
             fields, encoded = self._objectives[name].fields, self._data[name].train
-            arrays = encoded.batch(fields, examples, rows, length, self._pad_id)
-            return {array_name(name, key): array[held] for key, array in arrays.items()}
+            count = held.stop - held.start
+            arrays = encoded.batch(fields, examples[held], count, length, self._pad_id)
+            return {array_name(name, key): array for key, array in arrays.items()}
 
         def mean(of_task: Callable[[str], float]) -> float:
             drawn = together.drawn.items()
@@ -228,8 +219,8 @@ class Trials:
             flops=tokens * self._flops_per_token(length),
         )
 
-    def predict(self, params: Params, split: Split, what: str, task: str = "") -> list[Any]:
-        """A prediction for each example of a split of a task.
+    def outputs(self, params: Params, split: Split, what: str, task: str = "") -> Outputs:
+        """The model's outputs for a split of a task, on all hosts.
 
         Args:
           params: as `train` returns them.
@@ -239,5 +230,4 @@ class Trials:
         longest = lengths[lengths.argmax()]
         if longest > buckets[-1]:
             buckets += choose_lengths(longest[None], self._max_length, most=1)
-        outputs = self._predictors[task].outputs(params, split.encoded, buckets, what)
-        return self._recipe.tasks[task].family.decode(split.examples, split.encoded, outputs)
+        return self._predictors[task].outputs(params, split.encoded, buckets, what)

@@ -160,6 +160,10 @@ class Placement:
 
         return {name: put(array) for name, array in make(held).items()}
 
+    def on_host(self, tree: Any) -> Any:
+        """Whole arrays on the host, from arrays that the devices of all hosts share."""
+        return jax.device_get(jax.device_put(tree, self.replicated))
+
 
 def make_placement(
     mesh: MeshSpec, layout_name: str, devices: Sequence[jax.Device] | None = None

@@ -364,7 +364,8 @@ def test_predictions_follow_the_examples(make_trials):
     params = made.experiment.fresh_state(0).params
     alone = make_trials("regression", encoded, devices=1, buckets=1)
     split = Split([None] * 27, encoded)
-    found = made.predict(params, split, "predicting")
-    wanted = alone.predict(alone.experiment.fresh_state(0).params, split, "predicting")
+    found = made.outputs(params, split, "predicting")
+    wanted = alone.outputs(alone.experiment.fresh_state(0).params, split, "predicting")
+    found, wanted = (family.decode(split.examples, encoded, each) for each in (found, wanted))
     assert len(set(found)) == 27
     assert_close(list(found), list(wanted))

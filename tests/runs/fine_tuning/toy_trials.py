@@ -17,6 +17,7 @@ from bertjax.runs.run_folder import checkpoints_folder
 from bertjax.tasks.buckets import Epochs, choose_lengths
 from bertjax.tasks.classification import TextPair
 from bertjax.tasks.encoded import Encoded
+from bertjax.tasks.task import Outputs
 from bertjax.tasks.together import Together
 from bertjax.training.journal import METRICS_FILE, TRAIN, read_metrics
 from tests.helpers.task_files import change, tiny_finetuning
@@ -95,13 +96,12 @@ class ToyTrials:
         error = inputs @ model - targets.astype(np.float32)
         return float(np.mean(error**2)), 2 * error @ inputs / np.float32(len(examples))
 
-    def predict(self, params: np.ndarray, split: Split, what: str, task: str = "") -> list[Any]:
-        """Predicts in the order of the examples; prints on stderr, where progress is printed."""
+    def outputs(self, params: np.ndarray, split: Split, what: str, task: str = "") -> Outputs:
+        """Those of the examples, in their order; prints on stderr, where progress is printed."""
         print(what, file=sys.stderr)
         self.predicted.append(what.removeprefix("predicting "))
         scores = _inputs(split.encoded) @ params
-        outputs = {"logits": np.stack([-scores, scores], axis=-1)}
-        return self._recipe.task.family.decode(split.examples, split.encoded, outputs)
+        return {"logits": np.stack([-scores, scores], axis=-1)}
 
 
 def _inputs(encoded: Encoded) -> np.ndarray:

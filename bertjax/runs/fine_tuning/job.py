@@ -1,0 +1,223 @@
+"""A fine-tuning: everything that its config names, read and checked, and its search."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertjax.base.errors import InputError
+from bertjax.base.files import local_folder, write_json
+from bertjax.interop.hugging_face import has_class, read_hugging_face, write_hugging_face
+from bertjax.interop.own_folder import read_folder, write_folder
+from bertjax.interop.pretrained import Pretrained
+from bertjax.models.encoders.computation import plain
+from bertjax.models.encoders.contract import EncoderSpec
+from bertjax.models.encoders.storage import to_plain
+from bertjax.models.heads.bilstm import BiLstm
+from bertjax.objectives.multi_task import array_name
+from bertjax.objectives.registry import TASK_OBJECTIVES
+from bertjax.runs.fine_tuning.best_model import BestModel
+from bertjax.runs.fine_tuning.data import TaskData, encoder, name_in, read_examples
+from bertjax.runs.fine_tuning.model import class_names, encoder_with_heads
+from bertjax.runs.fine_tuning.recipe import TaskRecipe
+from bertjax.runs.fine_tuning.search import Search
+from bertjax.runs.fine_tuning.task_family import about_task
+from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
+from bertjax.runs.fine_tuning.trials import Trials
+from bertjax.runs.how_computed import how_computed, with_compute_dtype
+from bertjax.runs.initialize import load_into
+from bertjax.runs.open_model import open_model
+from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
+from bertjax.runs.sections import flat
+from bertjax.tasks.task import Task
+from bertjax.training.model import Model, Params
+from bertjax.training.sharding.hosts import from_first, say
+from bertjax.training.sharding.placement import make_placement
+from bertjax.training.trackers import check_tracker
+
+# Keys that may change when a run continues: where it runs, where its data and weights lie (their
+# content may not), how attention is computed, how often it logs and saves, and which trials it has.
+FREE = (
+    *("data", "init_from", "grid", "mesh", "layout", "intervals", "batch_tokens", "tracker"),
+    "model.attention",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """A fine-tuning that can begin or go on.
+
+    Attributes:
+      recipe: its config.
+      folder: its folder.
+      given: the weights that it starts from.
+      sources: the parts of them with which each task begins; a trial initializes the others.
+      spec: the spec of the encoder.
+      data: that of each task.
+      trials: trains each trial.
+    """
+
+    recipe: TaskRecipe
+    folder: Path
+    given: Pretrained
+    sources: Mapping[str, Pretrained]
+    spec: EncoderSpec
+    data: Mapping[str, TaskData]
+    trials: Trials
+
+    @classmethod
+    def of(cls, config: Any, workdir: str) -> "FineTuning":
+        """Reads all that a config names; nothing is compiled or written.
+
+        Raises:
+          InputError: the config cannot work; the message says why.
+        """
+        recipe, folder = begin(config, workdir)
+        given = with_task_tokens(open_model(recipe.init_from))
+        say(given.summary())
+        spec, bilstm = recipe.spec(given), recipe.bilstm.module()
+        placement = make_placement(recipe.mesh, recipe.layout)
+        say(how_computed(spec, [recipe.max_length], placement))
+        sources = {name: _beginning(given, task, bilstm) for name, task in recipe.tasks.items()}
+        data = {
+            name: TaskData.of(
+                task,
+                read_examples(task),
+                encoder(task.family, given, recipe.max_length),
+                sources[name].identity,
+            )
+            for name, task in recipe.tasks.items()
+        }
+        on_top = bilstm.flops_per_word(spec.hidden_size) if bilstm else 0.0
+        families = {name: task.family for name, task in recipe.tasks.items()}
+        model = encoder_with_heads(families, spec, bilstm)
+        trials = Trials(
+            recipe,
+            data,
+            model,
+            max_length=recipe.max_length,
+            flops_per_token=lambda length: (
+                spec.flops_per_token(length, predicted=length if recipe.lm_weight else 0) + on_top
+            ),
+            pad_id=given.tokenizer.pad_id,
+            start=lambda params: _loaded(params, sources, model),
+        )
+        return cls(recipe, folder, given, sources, spec, data, trials)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same on all hosts."""
+        content = {
+            name_in(task, what): identity
+            for task, each in self.data.items()
+            for what, identity in (each.identity | each.others).items()
+        }
+        return facts(self.recipe, self.folder, content)
+
+    def search(self) -> Search:
+        """The search in the folder, which gets config.json."""
+
+        def write() -> None:
+            for name in self.recipe.names:
+                (self.folder / name).mkdir(exist_ok=True)
+                write_json(self.folder / name / "config.json", self.recipe.plain_of(name))
+
+        from_first(write)
+        return Search(self.folder, self.recipe, self.data, self.trials, self.best_model())
+
+    def announce(self) -> None:
+        """Prints which parameters each trial initializes."""
+        given = {
+            array_name(name, branch)
+            for name, source in self.sources.items()
+            for branch in source.params
+        }
+        fresh = [branch for branch in self.trials.parameters if branch not in given]
+        say(
+            f"new in every trial: {', '.join(fresh)}"
+            if fresh
+            else f"nothing is new: every trial goes on with the output layer of {self.given.origin}"
+        )
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Where the best model of each task lies: as transformers has it, or in a form of ours."""
+        return {
+            name: self.folder
+            / name
+            / (MODEL_FOLDER if self.recipe.in_transformers(self.spec, task) else PARAMETERS_FOLDER)
+            for name, task in self.recipe.tasks.items()
+        }
+
+    def best_model(self) -> BestModel:
+        """The store of the best model."""
+        recipe, spec, experiment = self.recipe, self.spec, self.trials.experiment
+
+        def pack(name: str, params: Params, settings: Mapping[str, Any]) -> Pretrained:
+            task = recipe.tasks[name]
+            return Pretrained(
+                origin=str(self.folder / name),
+                kind=TASK_OBJECTIVES[task.family.objective].kind,
+                spec=plain(spec),
+                params=to_plain(experiment.model.params_of(params, name), spec),
+                tokenizer=self.given.tokenizer,
+                classes=class_names(task.family),
+                task={**about_task(task, recipe.max_length), **settings},
+                bilstm=recipe.bilstm.module(),
+            )
+
+        def unpack(models: Mapping[str, Pretrained]) -> Params:
+            return _loaded(experiment.fresh_state(0).params, models, experiment.model)
+
+        return BestModel(self.folders, experiment.placement, _write, _read, pack, unpack)
+
+
+def begin(config: Any, workdir: str, free: Sequence[str] = FREE) -> tuple[TaskRecipe, Path]:
+    """The recipe in a config, and the folder of its run.
+
+    Args:
+      free: see `check_same_config`.
+
+    Raises:
+      InputError: a bad config, a folder that holds another run, batches that do not divide over
+        the devices.
+    """
+    recipe = TaskRecipe.from_config(config)
+    check_tracker(recipe.tracker)
+    if not workdir:
+        raise InputError("--workdir is empty: say where the run shall lie")
+    folder = local_folder(workdir)
+    recipe = TaskRecipe.from_config(with_compute_dtype(recipe.plain, folder))
+    check_same_config(folder, recipe.plain, free, TaskRecipe.from_config)
+    placement = make_placement(recipe.mesh, recipe.layout)
+    for size in recipe.grid.batch_sizes:
+        placement.host_rows(size // max(1, recipe.accumulate))
+    return recipe, folder
+
+
+def facts(recipe: TaskRecipe, folder: Path, content: Mapping[str, str]) -> dict[str, Any]:
+    """What must be the same on all hosts: the config, and hashes of what is read."""
+    config = {f"config.{key}": value for key, value in flat(recipe.plain).items()}
+    return config | {"--workdir": str(folder)} | dict(content)
+
+
+def _beginning(given: Pretrained, task: Task, bilstm: BiLstm | None) -> Pretrained:
+    """The parts of the given weights with which a task begins."""
+    kind = TASK_OBJECTIVES[task.family.objective].kind
+    params = given.beginning(kind, class_names(task.family), bilstm)
+    return dataclasses.replace(given, params=params)
+
+
+def _loaded(params: Params, sources: Mapping[str, Pretrained], model: Model) -> Params:
+    """Params on the devices, with those of each part of the model replaced by its source's."""
+    for name, source in sources.items():
+        params = load_into(params, source, model, name)
+    return params
+
+
+def _write(model: Pretrained, folder: Path) -> None:
+    (write_hugging_face if has_class(model) else write_folder)(model, folder)
+
+
+def _read(folder: Path, origin: str) -> Pretrained:
+    return (read_hugging_face if folder.name == MODEL_FOLDER else read_folder)(folder, origin)
