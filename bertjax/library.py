@@ -19,8 +19,8 @@ from bertjax.models.encoders.contract import EncoderSpec
 from bertjax.models.heads.architectures import ARCHITECTURES
 from bertjax.programs import fill_mask, predict
 from bertjax.programs.fill_mask import Guess
-from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
-from bertjax.runs.open_model import open_model
+from bertjax.runs.fine_tuning.fine_tuned import OneModel
+from bertjax.runs.source import TasksRun, open_source
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Model, Params
 from bertjax.training.sharding.mesh import MeshSpec
@@ -44,7 +44,8 @@ class TextModel:
         self.source = converted(source, str, "source")
         if not self.source or "\0" in self.source:
             raise InputError(f"source={self.source!r}: names no model")
-        self._pretrained = open_model(self.source)
+        self._opened = open_source(self.source)
+        self._pretrained = self._opened.weights()
         self._extractors: dict[Options, Extractor] = {}
 
     @property
@@ -126,8 +127,10 @@ class TextModel:
         return list(predict.predictions(self._fine_tuned, lines, "texts"))
 
     @cached_property
-    def _fine_tuned(self) -> FineTuned:
-        return open_fine_tuned(self.source)
+    def _fine_tuned(self) -> OneModel:
+        if isinstance(self._opened, TasksRun):
+            raise self._opened.refusal
+        return OneModel(self._pretrained)
 
     # ------------------------------------------------------------- for a step of one's own
 

@@ -27,16 +27,18 @@ flags.mark_flag_as_required("model")
 
 def main(_) -> None:
     from bertjax.programs import predict, predict_vectors
-    from bertjax.runs.open_model import makes_vectors
+    from bertjax.runs.source import Published, TunedRun, open_source
 
-    if makes_vectors(_MODEL.value):
-        if _DOCUMENTS.value is None:
-            commandline.refuse("no --documents are given, among which it would search", "nearest")
-        given = _MODEL.value, _INPUT.value, _OUTPUT.value
-        predict_vectors.run(*given, _DOCUMENTS.value, _NEAREST.value)
-        return
-    commandline.refuse(f"{_MODEL.value} makes no vectors of texts", "documents", "nearest")
-    predict.run(_MODEL.value, _INPUT.value, _OUTPUT.value)
+    match open_source(_MODEL.value):
+        case (TunedRun(makes_vectors=True) | Published(makes_vectors=True)) as source:
+            if _DOCUMENTS.value is None:
+                why = "no --documents are given, among which it would search"
+                commandline.refuse(why, "nearest")
+            given = source, _INPUT.value, _OUTPUT.value
+            predict_vectors.run(*given, _DOCUMENTS.value, _NEAREST.value)
+        case source:
+            commandline.refuse(f"{_MODEL.value} makes no vectors of texts", "documents", "nearest")
+            predict.run(source, _INPUT.value, _OUTPUT.value)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.progress import Progress
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.texts import WORDS
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 
 
 def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
@@ -21,7 +21,7 @@ def run(model: str, word: str, texts: Sequence[str], output: str) -> np.ndarray:
     vectors have it in common, and it would make them all similar.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
+      model: RUN, hf:..., or tf1:...: see `bertjax.runs.source.open_source`.
       word: the word; adjacent punctuation and upper case do not matter.
       texts: two or more texts.
       output: the picture, a .png file.

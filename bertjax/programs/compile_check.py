@@ -29,8 +29,8 @@ from bertjax.runs.contrastive.job import make_experiment as similarity_experimen
 from bertjax.runs.contrastive.recipe import SimilarityRecipe, is_similarity
 from bertjax.runs.how_computed import with_compute_dtype
 from bertjax.runs.initialize import open_sources, with_weights
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import PAPER_VOCABULARY, Recipe
+from bertjax.runs.source import open_model
 from bertjax.training.loop import Trainer
 
 _SECONDS_BETWEEN_LOOKS = 1.0  # at what the compiler has dumped

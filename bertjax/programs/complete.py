@@ -17,7 +17,7 @@ from bertjax.models.encoders.registry import family_of
 from bertjax.models.encoders.spec import TransformerSpec
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.pretraining import PreTrainingModel
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.training.model import Params
 
 

@@ -21,15 +21,10 @@ from bertjax.interop.hugging_face import read_hugging_face, write_hugging_face
 from bertjax.interop.pretrained import Pretrained
 from bertjax.interop.serving import write_serving
 from bertjax.interop.tokenizer_files import differences
-from bertjax.runs.open_model import check_one_task, is_fine_tuned, is_run, of_run, open_part
-from bertjax.runs.run_folder import (
-    EVALUATION_FILE,
-    LoadedRun,
-    load_run,
-    read_config,
-    read_results,
-)
+from bertjax.runs.pretrained_run import LoadedRun
+from bertjax.runs.run_folder import EVALUATION_FILE, read_results
 from bertjax.runs.sections import flat
+from bertjax.runs.source import PretrainedRun, TasksRun, TunedRun, open_part, open_source
 from bertjax.tasks.multi_label import THRESHOLDS
 from bertjax.training.journal import HELDOUT, read_metrics
 from bertjax.training.model import Params
@@ -94,12 +89,18 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
             raise InputError(f"--push={push}: of {HUGGING_FACE} and {ONNX} only, not of {form}")
         hub.check_access(push)
     with new_folder(output) as folder:
-        check_one_task(model)
-        fine_tuned = is_fine_tuned(model)
-        trained = load_run(model) if is_run(model) and not fine_tuned else None
-        pretrained = of_run(trained, model, part) if trained else open_part(model, part)
-        if fine_tuned:
-            read_results(path_of(model))  # raises if its trials are not done
+        trained, recipe, figures = None, dict[str, Any](), dict[str, Any]()
+        match open_source(model):
+            case TasksRun() as run:
+                raise run.refusal
+            case PretrainedRun() as run:
+                trained = run.load()
+                pretrained = trained.weights(part)
+            case TunedRun() as run:
+                pretrained = open_part(run, part)
+                recipe, figures = _history_of_fine_tuning(run.config, path_of(model))
+            case source:
+                pretrained = open_part(source, part)
         print(pretrained.summary())
         as_trained = trained.part(part) if trained else None
         changes: dict[str, str] = {}
@@ -111,12 +112,8 @@ def run(model: str, target: str, part: str = "", push: str = "") -> dict[str, fl
         else:
             write_hugging_face(pretrained, folder)
             found = _prove_for_transformers(as_trained, pretrained, folder)
-            recipe: dict[str, Any] = {}
-            figures: dict[str, Any] = {}
             if trained:
                 recipe, figures = _history(trained, path_of(model))
-            elif fine_tuned:
-                recipe, figures = _history_of_fine_tuning(path_of(model))
             if form == ONNX:
                 differences, shares = _write_onnx(pretrained, folder)
                 found |= differences
@@ -271,9 +268,11 @@ def _history(trained: LoadedRun, folder: Path) -> tuple[dict[str, Any], dict[str
     return recipe, _figures(folder, trained.step)
 
 
-def _history_of_fine_tuning(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same as `_history`, for a run of fine-tuning."""
-    config, results = read_config(folder), read_results(folder)
+def _history_of_fine_tuning(
+    config: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same as `_history`, for a run of fine-tuning; raises if its trials are not done."""
+    results = read_results(folder)
     recipe = _recipe(config) | {"init_from": Path(results["init_from"]).name}
     if others := results.get("together"):
         recipe["fine-tuned together"] = ", ".join(others)

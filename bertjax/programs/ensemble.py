@@ -16,17 +16,16 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.fine_tuning.resampling import RESAMPLED_FILE, write_resampled
 from bertjax.runs.fine_tuning.scores import digests, in_a_line, scored
 from bertjax.runs.fine_tuning.task_family import task_family_of
-from bertjax.runs.open_model import is_fine_tuned, open_model
 from bertjax.runs.run_folder import (
     ENSEMBLE,
     PREDICTIONS_FOLDER,
     RESULTS_FILE,
     check_same_config,
-    read_config,
     read_ensemble,
     read_results,
     read_trial,
 )
+from bertjax.runs.source import TasksRun, TunedRun, open_source
 from bertjax.tasks.classification import ANSWERS, Regression
 from bertjax.tasks.probabilities import VOTES
 from bertjax.tasks.table import LOSS, SOFT
@@ -113,10 +112,11 @@ def _distinct(runs: Sequence[str]) -> list[str]:
 
 
 def _member(run: str) -> _Member:
-    if not is_fine_tuned(run):
+    opened = open_source(run)
+    if not isinstance(opened, TunedRun | TasksRun):
         raise InputError(f"{run}: not a run of fine-tuning: name folders of launch/finetune.py")
-    task = TaskRecipe.from_config(read_config(run)).task
-    model = open_model(run)
+    task = TaskRecipe.from_config(opened.config).task
+    model = opened.weights()
     results = read_results(Path(run))
     trial = inside(Path(run) / "trials", model.task.get("trial"), f"{run}: its model")
     data = read_trial(trial)["data"]

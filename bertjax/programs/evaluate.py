@@ -11,7 +11,8 @@ from bertjax.data.corpus.store import HELDOUT, TokenStore
 from bertjax.objectives.objective import PretrainingObjective
 from bertjax.runs.assembly import held_out_examples
 from bertjax.runs.initialize import frozen_params, open_sources
-from bertjax.runs.run_folder import EVALUATION_FILE, load_run, source_of
+from bertjax.runs.run_folder import EVALUATION_FILE, source_of
+from bertjax.runs.source import load_run
 from bertjax.training.evaluation import Evaluator
 from bertjax.training.verdict import in_language
 

@@ -16,7 +16,7 @@ from bertjax.base.progress import Progress
 from bertjax.inference.features.compute import Extractor, Options
 from bertjax.inference.features.result import Parts, check_output
 from bertjax.inference.features.texts import POOLED, read_texts, unit_of
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.text.pairs import SEPARATOR
 from bertjax.training.memory import less_memory
 
@@ -31,7 +31,7 @@ def run(model: str, source: str, output: str, options: Options) -> None:
     Finished parts are in OUTPUT.parts until all are done; the same command continues with them.
 
     Args:
-      model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.open_model`.
+      model: RUN, hf:..., tf1:... or elmo:...: see `bertjax.runs.source.open_source`.
       source: see `bertjax.inference.features.texts.read_texts`; a line "A ||| B" is a pair of
       texts. output: a file in a form of `bertjax.inference.features.result`. options: those that
       are None are the model's own: `Options.of_model`.

@@ -13,7 +13,7 @@ from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.heads.pretraining import PreTrainingModel, piece_logits
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.model import Arrays, Params
 from bertjax.training.sharding.placement import data_parallel

@@ -19,10 +19,10 @@ from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.fine_tuning.search import Search
 from bertjax.runs.fine_tuning.task_family import about_task
 from bertjax.runs.fine_tuning.trials import Trials
-from bertjax.runs.open_model import open_model
 from bertjax.runs.preflight import check_devices, check_programs, check_same
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER
 from bertjax.runs.session import session
+from bertjax.runs.source import open_model
 from bertjax.tasks.encoded import Encoded
 from bertjax.tasks.tagging import Tagging, TagSequences
 from bertjax.training.hardware import dtype_in_words

@@ -28,8 +28,9 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.encoders import kinds
 from bertjax.models.heads.architectures import text_inputs
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.runs.open_model import is_run, of_run, open_model
-from bertjax.runs.run_folder import MASKED_TEXT_FILE, LoadedRun, load_run, source_of
+from bertjax.runs.pretrained_run import LoadedRun
+from bertjax.runs.run_folder import MASKED_TEXT_FILE, source_of
+from bertjax.runs.source import Published, SomeLayers, Source, load_run, open_source
 from bertjax.training.evaluation import Evaluator, HeldOut
 from bertjax.training.model import Model
 from bertjax.training.sharding.placement import data_parallel
@@ -46,13 +47,13 @@ class _Opened(NamedTuple):
     run: LoadedRun | None
 
 
-def _open(source: str) -> _Opened:
+def _open(source: Source) -> _Opened:
     """Reads a model once; the folder of a run must take a file."""
-    if not is_run(source):
-        return _Opened(open_model(source), None)
-    checked_path(source_of(source)[0], write=True)
+    if isinstance(source, Published | SomeLayers):
+        return _Opened(source.weights(), None)
+    checked_path(source_of(source.name)[0], write=True)
     loaded = load_run(source)
-    return _Opened(of_run(loaded, source), loaded)
+    return _Opened(loaded.weights(), loaded)
 
 
 def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Figures]:
@@ -67,7 +68,7 @@ def compare(models: Sequence[str], corpora: Sequence[str]) -> dict[str, Figures]
     if not all(corpora):
         raise InputError("--model names several models: give --corpus, one for each vocabulary")
     made_by = {corpus: open_tokenizer(corpus).identity for corpus in corpora}
-    opened = {model: _open(model) for model in models}
+    opened = {model: _open(open_source(model)) for model in models}
     reads = {name: each.model.tokenizer.identity for name, each in opened.items()}
     for name, identity in (reads | made_by).items():
         others, what = (made_by, "--corpus") if name in reads else (reads, "--model")
@@ -97,9 +98,10 @@ def run(model: str, corpus: str | None) -> Figures:
     Raises:
       InputError: no such model, a corpus of another tokenizer, or a model without a corpus.
     """
-    if not corpus and not is_run(model):
+    source = open_source(model)
+    if not corpus and isinstance(source, Published | SomeLayers):
         raise InputError(f"{model}: no run, which has a corpus of its own: give --corpus=DIR")
-    opened = _open(model)
+    opened = _open(source)
     own = opened.run.recipe.corpus[:1] if opened.run else ()
     return _figures(opened, corpus.split(",") if corpus else own)
 

@@ -16,8 +16,7 @@ from bertjax.inference.batcher import Batcher
 from bertjax.interop.pretrained import Pretrained
 from bertjax.lab.minimal_pairs.likelihood import log_probabilities
 from bertjax.models.encoders import kinds
-from bertjax.runs.open_model import is_run, open_model
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.source import Published, SomeLayers, open_model, open_source, run_of_pretraining
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.sharding.placement import HostBatch, data_parallel
 
@@ -43,10 +42,11 @@ def run(
     """
     if output:
         check_json_output(output)
-    if corpus is None and not is_run(model):
+    source = open_source(model)
+    if corpus is None and isinstance(source, Published | SomeLayers):
         raise InputError(f"--model={model}: has no corpus of its own: name one with --corpus")
-    given = open_model(model, kinds.CAUSAL_LM)
-    corpora = [corpus] if corpus else list(load_run(model).recipe.corpus)
+    corpora = [corpus] if corpus else list(run_of_pretraining(source).recipe.corpus)
+    given = open_model(source, kinds.CAUSAL_LM)
     store = TokenStore.open(corpora, HELDOUT, tokenizer_identity=given.tokenizer.identity)
     stream = Stream(store, given.tokenizer.end_id)
     ids = stream.read(np.array([0]), np.array([stream.size]))

@@ -14,6 +14,7 @@ from bertjax.base.errors import InputError
 from bertjax.base.files import atomic_write
 from bertjax.inference.features.texts import decoded, read_texts
 from bertjax.runs.fine_tuning.fine_tuned import FineTuned, open_fine_tuned
+from bertjax.runs.source import Source
 from bertjax.tasks.official_files import ending
 from bertjax.tasks.rows import json_object, looks_like_json, read_rows
 from bertjax.text.pairs import SEPARATOR
@@ -27,7 +28,7 @@ _Line = tuple[str, str]  # a line and its place, for messages
 _AT_ONCE = 1_000  # lines that are predicted together, if the input is not typed
 
 
-def run(model: str, source: str, output: str) -> None:
+def run(model: str | Source, source: str, output: str) -> None:
     """Writes a JSON object for each line of the input, or row of a table, in the same order.
 
     An empty line gives an empty object. Other fields of a row or an object, such as an id, are

@@ -22,13 +22,14 @@ from bertjax.programs.predict import (
 )
 from bertjax.runs.contrastive.opened import Opened, open_vectors
 from bertjax.runs.contrastive.vectors import TextVectors, Vectorizer, search
+from bertjax.runs.source import Source
 from bertjax.tasks.rows import json_object, looks_like_json
 
 _LEAST = 1e-6  # smaller weights of sparse vectors are left out
 _FORM = '{"text": "..."}'
 
 
-def run(model: str, source: str, output: str, documents: str | None, nearest: int) -> None:
+def run(model: str | Source, source: str, output: str, documents: str | None, nearest: int) -> None:
     """Writes a JSON object for each line of the input, in the same order.
 
     It has the text, and its vector: a list of numbers, of lists for late interaction, or an object

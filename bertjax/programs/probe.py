@@ -24,7 +24,7 @@ from bertjax.lab.probes.scores import (
 )
 from bertjax.lab.probes.trees import Tree, read_trees
 from bertjax.lab.probes.vectors import Sentences, decayed, encoded, with_fresh_layers, word_vectors
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 Split = dict[str, list[Tree]]
@@ -44,7 +44,7 @@ def run(
     """Trains a probe of distances and one of depths for each layer and rank, and prints scores.
 
     Args:
-      model: RUN, hf:..., or tf1:...: see `bertjax.runs.open_model`.
+      model: RUN, hf:..., or tf1:...: see `bertjax.runs.source.open_source`.
       data: a folder with one file of CoNLL-U each with "train", "dev" and "test" in its name.
       layers: from 0, the embeddings; None: all.
       ranks: of the projections; (): the model's width.

@@ -13,7 +13,7 @@ from bertjax.lab.minimal_pairs.data import read_pairs
 from bertjax.lab.minimal_pairs.likelihood import log_likelihoods
 from bertjax.lab.minimal_pairs.pairs import Pair
 from bertjax.lab.minimal_pairs.rows import TOKEN
-from bertjax.runs.open_model import open_part
+from bertjax.runs.source import open_part
 
 
 def run(

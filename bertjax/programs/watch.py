@@ -17,7 +17,7 @@ from bertjax.lab.pages.folder import sections, state_of
 from bertjax.lab.pages.metrics import STEPS
 from bertjax.lab.pages.page import Section, page
 from bertjax.programs import fill_mask
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 
 PAGE = "watch.html"
 _MOST_TOKENS = 64  # of a text whose attention is shown

@@ -19,7 +19,7 @@ from bertjax.data.examples.batches import Examples, ExampleSpec
 from bertjax.data.examples.masking import MaskingRule
 from bertjax.models.encoders import kinds
 from bertjax.objectives.masked_lm import MaskedLM
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 
 
 def main() -> None:

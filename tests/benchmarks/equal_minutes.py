@@ -263,7 +263,7 @@ def train(way: str, corpus: str, steps: int, pairs: str, work: Path) -> dict[str
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertjax.programs import score
     from bertjax.programs.masked_text import evaluate
-    from bertjax.runs.open_model import open_model
+    from bertjax.runs.source import open_model
     from bertjax.training.journal import read_metrics
 
     run = WAYS[way](corpus, steps, work / way)

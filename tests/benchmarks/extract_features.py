@@ -56,7 +56,7 @@ def bertjax_way(sentences: list[str], model: str, **options: Any) -> tuple[Way, 
     """
     from bertjax.inference.features.compute import Extractor, Options
     from bertjax.programs.extract_features import extract
-    from bertjax.runs.open_model import open_model
+    from bertjax.runs.source import open_model
 
     extractor = Extractor(open_model(f"hf:{model}"), Options("mean", normalize=True, **options))
     folder = Path(tempfile.mkdtemp())

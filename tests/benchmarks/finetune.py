@@ -192,7 +192,7 @@ def transformers_seed(config: Any, seed: int) -> Result:
 
     from bertjax.runs.fine_tuning.data import TaskData, encoder, read_examples
     from bertjax.runs.fine_tuning.recipe import TaskRecipe
-    from bertjax.runs.open_model import open_model
+    from bertjax.runs.source import open_model
 
     recipe = TaskRecipe.from_config(config)
     task, family = recipe.task, recipe.task.family

@@ -11,7 +11,7 @@ from bertjax.interop.derived import as_family, with_layers
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.proof import outputs, random_inputs
 from bertjax.models.encoders import kinds
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.small_models import SPEC
 from tests.models.encoders import modernbert_models
 

@@ -10,7 +10,7 @@ from bertjax.base.errors import InputError
 from bertjax.interop.elmo import read_elmo, write_elmo
 from bertjax.programs import convert, fill_mask
 from bertjax.runs.fine_tuning.task_family import task_family_of
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.small_elmo import small_elmo
 
 pytestmark = pytest.mark.needs("h5py")

@@ -400,7 +400,7 @@ def test_without_tensorflow(hollow, monkeypatch):
 
 
 def test_tensorflow_is_imported_for_such_checkpoints_only():
-    program = "import sys, bertjax.runs.open_model; print('tensorflow' in sys.modules)"
+    program = "import sys, bertjax.runs.source; print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("False\n", "")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax.programs import finetune
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers import task_files
 from tests.helpers.job import Job
 from tests.helpers.patience import PATIENCE

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertjax.programs import pretrain
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.source import load_run
 from tests.helpers.job import Job
 from tests.helpers.patience import PATIENCE
 from tests.helpers.tiny_run import ONE_LENGTH, metrics_of, tiny_config

@@ -2,7 +2,6 @@
 
 import dataclasses
 from functools import partial
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -17,9 +16,9 @@ from bertjax.objectives.hybrid import CAUSAL, Hybrid
 from bertjax.objectives.left_to_right import LeftToRight
 from bertjax.objectives.masked_lm import MaskedLM
 from bertjax.programs import complete, perplexity, pretrain, score
-from bertjax.runs import open_model
+from bertjax.runs.pretrained_run import LoadedRun, PretrainedRun
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.source import load_run
 from bertjax.training.experiment import Experiment
 from bertjax.training.objective import Rngs
 from bertjax.training.sharding.mesh import MeshSpec
@@ -164,11 +163,13 @@ def test_eight_devices_train_what_one_trains(layout, mesh):
 
 
 @pytest.mark.parametrize("kind, part", [("", ""), (kinds.MASKED_LM, ""), (kinds.CAUSAL_LM, CAUSAL)])
-def test_a_kind_opens_its_part(monkeypatch, kind, part):
-    monkeypatch.setattr(open_model, "is_fine_tuned", lambda source: False)
-    monkeypatch.setattr(open_model, "load_run", lambda source: SimpleNamespace(objective=HYBRID))
-    monkeypatch.setattr(open_model, "of_run", lambda run, source, part: part)
-    assert open_model.open_model("run", kind) == part
+def test_a_kind_opens_its_part(tiny_corpus, monkeypatch, kind, part):
+    objective = {"name": "hybrid", "causal_rows": 1, "group": 4}
+    recipe = Recipe.from_config(tiny_config(tiny_corpus, objective=objective))
+    loaded = LoadedRun("run", recipe, *[None] * 4, step=1, data={})
+    monkeypatch.setattr(PretrainedRun, "load", lambda run: loaded)
+    monkeypatch.setattr(LoadedRun, "weights", lambda run, part: part)
+    assert PretrainedRun("run", recipe).weights(kind) == part
 
 
 @pytest.mark.slow
@@ -189,11 +190,11 @@ def test_a_run(tiny_corpus, tmp_path):
     last = [row for row in metrics_of(tmp_path / "run") if row["split"] == "heldout"][-1]
     assert last["loss"] == pytest.approx(0.75 * last["mlm_loss"] + 0.25 * last["causal_loss"])
     run = load_run(tmp_path / "run")
-    masked, causal = open_model.of_run(run, "run"), open_model.of_run(run, "run", CAUSAL)
+    masked, causal = run.weights(), run.weights(CAUSAL)
     assert (masked.kind, masked.spec.causal) == (kinds.MASKED_LM, False)
     assert (causal.kind, causal.spec.causal) == (kinds.CAUSAL_LM, True)
     jax.tree.map(np.testing.assert_array_equal, masked.params, causal.params)
-    first = open_model.of_run(load_run(f"{tmp_path / 'run'}@9"), "run")  # the end of phase 1
+    first = load_run(f"{tmp_path / 'run'}@9").weights()  # the end of phase 1
     assert first.kind == kinds.CAUSAL_LM
     assert jax.tree.structure(first.params) == jax.tree.structure(causal.params)
     write_minimal_pairs(tmp_path / "words.jsonl")

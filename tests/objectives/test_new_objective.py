@@ -22,9 +22,8 @@ from bertjax.runs import initialize
 from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.initialize import frozen_params
 from bertjax.runs.job import Job
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
-from bertjax.runs.run_folder import load_run
+from bertjax.runs.source import load_run, open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.checkpoint import Checkpoints, newest_metadata
 from bertjax.training.journal import Journal

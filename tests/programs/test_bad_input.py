@@ -21,10 +21,10 @@ from bertjax.data.corpus.manifest import write_manifest
 from bertjax.data.corpus.shards import HELDOUT, TRAIN, ShardWriter, store_directory
 from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.programs import evaluate, fill_mask, prepare, pretrain
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
 from bertjax.runs.run_folder import check_no_corpus, check_same_config
 from bertjax.runs.sections import without
+from bertjax.runs.source import open_model
 from bertjax.text.tokenizer import Tokenizer
 from bertjax.training.experiment import Experiment
 from bertjax.training.journal import Journal

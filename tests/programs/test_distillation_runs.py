@@ -13,7 +13,7 @@ from bertjax.programs import compile_check, convert, evaluate, prepare, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs import initialize
 from bertjax.runs.job import Job
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.training.checkpoint import newest_metadata
 from configs import pretrain_distil_tiny
 from tests.helpers.closeness import LOGITS, assert_close, rounding

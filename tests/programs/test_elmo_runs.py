@@ -16,8 +16,8 @@ from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, extract_features, finetune, pretrain
 from bertjax.programs.fill_mask import fill
 from bertjax.runs.initialize import open_sources
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.source import open_model
 from configs import finetune_ner
 from tests.helpers import task_files
 from tests.helpers.closeness import assert_close

@@ -15,8 +15,8 @@ from bertjax.programs import ensemble, predict
 from bertjax.runs.fine_tuning.fine_tuned import OneModel, open_fine_tuned
 from bertjax.runs.fine_tuning.recipe import TaskRecipe, Trial
 from bertjax.runs.fine_tuning.resampling import SAMPLES, read_resampled
-from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import read_results, trial_folder
+from bertjax.runs.source import open_model
 from bertjax.tasks.entity_scores import entity_scores
 from bertjax.tasks.glue import Glue
 from bertjax.tasks.probabilities import BY

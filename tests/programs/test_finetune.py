@@ -18,7 +18,7 @@ from bertjax.runs.fine_tuning.data import read_examples
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.job import begin
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.tasks import official_files
 from bertjax.tasks.conll import Conll
 from bertjax.tasks.question_answering import NULL_THRESHOLD

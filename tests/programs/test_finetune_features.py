@@ -10,7 +10,7 @@ from bertjax.base.errors import InputError
 from bertjax.models.heads.bilstm import BiLstmTagger
 from bertjax.programs import finetune, finetune_features, predict
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.tasks.conll import Conll
 from configs import finetune_ner as configs
 from tests.helpers import task_files

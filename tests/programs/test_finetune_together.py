@@ -13,7 +13,7 @@ from bertjax.programs import convert, ensemble, finetune
 from bertjax.runs.fine_tuning import job
 from bertjax.runs.fine_tuning.fine_tuned import open_fine_tuned
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from configs import finetune_together
 from tests.helpers.built_once import built_once
 from tests.helpers.closeness import LOGITS, rounding

@@ -16,8 +16,8 @@ from bertjax.programs import (
     predict,
     pretrain,
 )
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, rounding
 from tests.helpers.small_gpt import gpt2_tokenizer
 from tests.helpers.task_files import FAMILIES, tiny_finetuning

@@ -12,7 +12,7 @@ from bertjax.interop.hugging_face import write_hugging_face
 from bertjax.interop.vocabulary_change import with_vocabulary
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, masked_text, prepare, pretrain
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.training.evaluation import Evaluator
 from configs import pretrain_continue
 from tests.helpers.tiny_run import metrics_of, tiny_config, write_text

@@ -7,7 +7,7 @@ import pytest
 from bertjax.config import paper_config, place_on_pod
 from bertjax.programs import compile_check, evaluate, pretrain
 from bertjax.programs.fill_mask import fill
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_run import metrics_of, tiny_config
 

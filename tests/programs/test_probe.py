@@ -11,7 +11,7 @@ from bertjax.inference.features.texts import WORDS
 from bertjax.lab.probes.trees import read_trees
 from bertjax.lab.probes.vectors import decayed, encoded, with_fresh_layers, word_vectors
 from bertjax.programs import probe
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.conllu import conllu
 from tests.helpers.tiny_run import SOUNDS
 

@@ -8,7 +8,7 @@ import pytest
 
 from bertjax.base.errors import InputError
 from bertjax.programs import convert, prepare, pretrain
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, rounding
 from tests.helpers.tiny_run import SOUNDS, metrics_of, tiny_config, write_text
 

@@ -16,7 +16,7 @@ from bertjax.base.errors import InputError
 from bertjax.inference.features.attention_maps import attention_maps
 from bertjax.lab.pages.model import blanks, gray_png
 from bertjax.programs import commandline, fill_mask, watch
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.training.journal import read_metrics
 from tests.helpers.browser import browser
 from tests.helpers.page_data import Page

@@ -11,7 +11,7 @@ from bertjax.base.errors import InputError
 from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, finetune, masked_text, predict, pretrain
 from bertjax.programs.fill_mask import fill
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import LOGITS, assert_close, rounding
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning

@@ -13,7 +13,7 @@ from bertjax.models.encoders import kinds
 from bertjax.programs import convert, evaluate, prepare, pretrain
 from bertjax.runs import initialize
 from bertjax.runs.initialize import with_sizes_of
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import assert_close
 from tests.helpers.slow_cases import others_slow
 from tests.helpers.small_models import CLASSES, KINDS, SPEC, small_model

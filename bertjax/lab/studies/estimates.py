@@ -19,8 +19,8 @@ from bertjax.runs.assembly import make_experiment, make_phases
 from bertjax.runs.budget import TOKENS, Budget
 from bertjax.runs.fine_tuning.recipe import TaskRecipe
 from bertjax.runs.initialize import frozen_params
-from bertjax.runs.open_model import open_model
 from bertjax.runs.recipe import Recipe
+from bertjax.runs.source import open_model
 from bertjax.tasks.task import TRAIN, Task
 from bertjax.training.loop import Trainer
 from bertjax.training.pace import pace_of

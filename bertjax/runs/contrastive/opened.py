@@ -10,7 +10,7 @@ from bertjax.models.heads.architectures import text_inputs
 from bertjax.models.heads.embedding import COUNTED, Embedding, VectorModel
 from bertjax.runs.contrastive.evaluation import Comparer
 from bertjax.runs.contrastive.judge import comparer_of
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import Source, open_model
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import Placement, data_parallel
 
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
         return comparer_of(self.embedding, self.model, given.tokenizer, longest, self.placement)
 
 
-def open_vectors(source: str) -> Opened:
+def open_vectors(source: str | Source) -> Opened:
     """Opens a model.
 
     Args:

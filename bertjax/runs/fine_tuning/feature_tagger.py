@@ -18,7 +18,7 @@ from bertjax.interop.pretrained import Pretrained
 from bertjax.models.heads.bilstm import BiLstmTagger
 from bertjax.objectives.registry import TASK_OBJECTIVES
 from bertjax.runs.fine_tuning.model import Predictor
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from bertjax.tasks.tagging import Sentence, tagging
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.placement import data_parallel

@@ -17,8 +17,15 @@ from bertjax.runs.fine_tuning.data import encoder
 from bertjax.runs.fine_tuning.feature_tagger import FeatureTagger, read_tagger
 from bertjax.runs.fine_tuning.model import Predictor, encoder_with_head
 from bertjax.runs.fine_tuning.task_family import in_words, task_family_of
-from bertjax.runs.open_model import check_one_task, is_ensemble, is_tagger, open_model
 from bertjax.runs.run_folder import RESULTS_FILE, TAGGER_FOLDER, read_ensemble
+from bertjax.runs.source import (
+    EnsembleFolder,
+    Source,
+    TaggerFolder,
+    TasksRun,
+    open_model,
+    open_source,
+)
 from bertjax.tasks.probabilities import BY
 from bertjax.tasks.task import Family
 from bertjax.training.hardware import resolved
@@ -124,7 +131,7 @@ class Ensemble:
         return self.family.combine(each, self._by)
 
 
-def open_fine_tuned(source: str, compute_dtype: str | None = None) -> FineTuned:
+def open_fine_tuned(source: str | Source, compute_dtype: str | None = None) -> FineTuned:
     """Opens what launch/finetune.py and launch/ensemble.py made, or what `open_model` opens.
 
     Args:
@@ -136,11 +143,18 @@ def open_fine_tuned(source: str, compute_dtype: str | None = None) -> FineTuned:
       InputError: see `open_model` and `FeatureTagger`; a model without the head of a task; an
         unfinished ensemble, or one with a member that is missing or has another model since.
     """
-    if is_tagger(source):
-        return FeatureTagger(read_tagger(path_of(source) / TAGGER_FOLDER, source), source)
-    check_one_task(source)
-    if not is_ensemble(source):
-        return OneModel(open_model(source), compute_dtype)
+    match open_source(source):
+        case TaggerFolder(name):
+            return FeatureTagger(read_tagger(path_of(name) / TAGGER_FOLDER, name), name)
+        case TasksRun() as run:
+            raise run.refusal
+        case EnsembleFolder(name):
+            return _ensemble(name, compute_dtype)
+        case opened:
+            return OneModel(opened.weights(), compute_dtype)
+
+
+def _ensemble(source: str, compute_dtype: str | None) -> Ensemble:
     results = read_ensemble(path_of(source))
     by, members = results["chosen"]["by"], []
     if by not in BY or not results["trials"]:

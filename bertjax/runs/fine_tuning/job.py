@@ -26,9 +26,9 @@ from bertjax.runs.fine_tuning.task_tokens import with_task_tokens
 from bertjax.runs.fine_tuning.trials import Trials
 from bertjax.runs.how_computed import how_computed, with_compute_dtype
 from bertjax.runs.initialize import load_into
-from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import MODEL_FOLDER, PARAMETERS_FOLDER, check_same_config
 from bertjax.runs.sections import flat
+from bertjax.runs.source import open_model
 from bertjax.tasks.task import Task
 from bertjax.training.model import Model, Params
 from bertjax.training.sharding.hosts import from_first, say

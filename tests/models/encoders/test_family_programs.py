@@ -23,7 +23,7 @@ from bertjax.programs import (
     show_sharding,
 )
 from bertjax.programs.fill_mask import fill
-from bertjax.runs.open_model import open_model
+from bertjax.runs.source import open_model
 from tests.helpers.closeness import rounding
 from tests.helpers.stopped import pretrain_until_stopped
 from tests.helpers.task_files import FAMILIES, tiny_finetuning

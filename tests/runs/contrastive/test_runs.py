@@ -12,8 +12,8 @@ from bertjax.programs import finetune
 from bertjax.runs.contrastive.job import SimilarityJob
 from bertjax.runs.contrastive.recipe import SimilarityRecipe
 from bertjax.runs.fine_tuning.task_family import task_family_of
-from bertjax.runs.open_model import open_model
 from bertjax.runs.run_folder import read_config, read_results
+from bertjax.runs.source import open_model
 from bertjax.tasks.classification import Regression
 from bertjax.training.journal import read_metrics
 from configs import finetune_embeddings, finetune_embeddings_16, finetune_reranker
